@@ -1,0 +1,80 @@
+# Sesame: raw text to downstream scores. `make help` lists the targets; each of them sets up .venv by itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Nothing phones home, and compiled helpers stay inside the checkout.
+export RAY_USAGE_STATS_ENABLED := 0
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := true
+export HF_HUB_OFFLINE := 1
+export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv/torch_extensions
+export TOKENIZERS_PARALLELISM := true
+
+RECIPE ?= bert_base
+SCALE ?= tiny
+OUT ?= work
+ARGS ?=
+READY := .venv/.ready
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(READY) ## create .venv and install everything, pinned
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: name it with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
+	@echo "setup: installing the pinned packages (a few minutes, 2.5 GB)"
+	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
+	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
+	@python -m training.ops
+	@touch $@
+
+demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (under 6 minutes on two cores)
+	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
+
+run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
+	@sesame run $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+
+corpus: $(READY) ## tokenizer and Arrow corpus of RECIPE
+	@sesame corpus $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+
+train: $(READY) ## pretrain RECIPE; resumes by itself
+	@sesame train $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+
+eval: $(READY) ## downstream scores of RECIPE's run
+	@sesame eval $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+
+ui: $(READY) ## the MLflow UI on 127.0.0.1
+	@sesame ui --out $(OUT) $(ARGS)
+
+doctor: $(READY) ## what this machine has and lacks, each with its remedy
+	@sesame doctor $(ARGS)
+
+test: $(READY) ## the fast tests
+	@python -m pytest -q $(ARGS)
+
+test-all: $(READY) ## every test, slow ones too
+	@python -m pytest -q -m "not gpu" $(ARGS)
+
+check: $(READY) ## format, lint, types, import contracts, doctests
+	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo && python -m pytest -q preprocessing pipeline training orchestration
+
+fix: $(READY) ## format and mend what ruff can
+	@ruff format . && ruff check --fix .
+
+golden: $(READY) ## rewrite tests/golden; read the difference before you commit it
+	@python -m tests.golden.write
+
+bench: $(READY) ## the figures of the README, measured here
+	@for script in benchmarks/*.py; do echo "== $$script"; python $$script; done
+
+pin: $(READY) ## write constraints.txt anew from .venv
+	@{ echo '# Every package that `make setup` installs, pinned; tried together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt
+
+clean: ## remove what was built, .venv too; work/ stays
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
+
+.PHONY: help setup demo run corpus train eval ui doctor test test-all check fix golden bench pin clean

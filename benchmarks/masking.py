@@ -1,0 +1,162 @@
+"""How fast one core makes training rows: choose and rewrite of a batch of 256 x 512, plans, order, and whole rows.
+
+    python benchmarks/masking.py [--json]
+
+Each figure is the best of several runs in CPU time of this process, on made-up text with words of 1.4 tokens.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from preprocessing.choose import Choose, Nothing, Spans, Tokens, Words
+from preprocessing.collate import padded, unpadded
+from preprocessing.order import shuffled
+from preprocessing.rewrite import Cloze, Rewrite, Shift
+from preprocessing.rng import key
+from preprocessing.rows import Rows
+from preprocessing.schema import Row
+from preprocessing.segment import Packed, Pair, Segment
+
+BATCH: Final = 256
+LENGTH: Final = 512
+OBJECTIVES: Final[dict[str, tuple[Choose, Rewrite]]] = {
+    "tokens, cloze (BERT, RoBERTa)": (Tokens(), Cloze()),
+    "words, cloze (whole-word masking)": (Words(), Cloze()),
+    "spans, cloze by span (SpanBERT)": (Spans(), Cloze(unit="span")),
+    "nothing, shift (GPT)": (Nothing(), Shift()),
+}
+SEGMENTS: Final[dict[str, Segment]] = {
+    "packed sentences": Packed(fill="sentences"),
+    "packed tokens": Packed(fill="tokens"),
+    "pair random": Pair(negative="random"),
+    "pair swap": Pair(negative="swap"),
+}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Stands in for preprocessing.vocab.Vocab: BERT's size and special tokens."""
+
+    size: int = 30_522
+    pad: int = 0
+    cls: int = 101
+    sep: int = 102
+    mask: int = 103
+    special_ids: tuple[int, ...] = (0, 100, 101, 102, 103)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Stands in for preprocessing.shards.Shard: documents of 1 to 30 sentences of 3 to 59 tokens."""
+
+    ids_T: np.ndarray
+    offset_N1: np.ndarray
+    sentence_at_M: np.ndarray
+    starts_T: np.ndarray
+
+    def word_starts(self, start: int, stop: int) -> np.ndarray:
+        return self.starts_T[start:stop]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Stands in for preprocessing.shards.Store."""
+
+    shards: tuple[Text, ...]
+    folder: Path = Path("made-up")
+    split: str = "train"
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+
+def make_text(num_documents: int) -> Text:
+    rng = np.random.default_rng(0)
+    sentences_N = rng.integers(1, 30, size=num_documents, endpoint=True)
+    at_M1 = np.append(0, np.cumsum(rng.integers(3, 60, size=sentences_N.sum())))
+    starts_T = rng.random(at_M1[-1]) < 0.7
+    starts_T[at_M1[:-1]] = True
+    ids_T = rng.integers(1000, 30_522, size=at_M1[-1]).astype(np.uint16)
+    return Text(ids_T, at_M1[np.append(0, np.cumsum(sentences_N))], at_M1[:-1], starts_T)
+
+
+def best_ms(work: Callable[[], object], runs: int = 7) -> float:
+    """CPU time of the fastest run, in milliseconds."""
+    times = []
+    for _ in range(runs):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return 1e3 * min(times)
+
+
+def apply(choose: Choose, rewrite: Rewrite, rows: list[Row], vocab: Any) -> None:
+    masking = key(0, "masking")
+    for sample, row in enumerate(rows):
+        rng = masking.at(0, sample)
+        rewrite(row | {"hits": choose(row, rng)}, vocab, rng)
+
+
+def make_rows(rows: Rows) -> None:
+    for address in rows.addresses(0, BATCH):
+        rows.row(*address)
+
+
+def measure() -> list[dict[str, Any]]:
+    vocab: Any = Vocabulary()
+    small: Any = Corpus((make_text(2_000),))
+    large: Any = make_text(52_000)
+    figures: list[dict[str, Any]] = []
+
+    def note(what: str, tokens: int, work: Callable[[], object], runs: int = 7) -> None:
+        ms = best_ms(work, runs)
+        figures.append(
+            {"what": what, "ms": round(ms, 3), "mtokens_per_s": round(tokens / ms / 1e3, 1) if tokens else None}
+        )
+
+    packed = Rows(
+        small, vocab, segment=SEGMENTS["packed sentences"], choose=Nothing(), rewrite=Shift(), length=LENGTH, seed=0
+    )
+    rows = [packed.row(0, sample) for sample in range(BATCH)]
+    num_tokens = sum(len(row["ids"]) for row in rows)
+    for name, (choose, rewrite) in OBJECTIVES.items():
+        note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
+    for name, segment in SEGMENTS.items():
+        made = Rows(small, vocab, segment=segment, choose=Words(), rewrite=Cloze(), length=LENGTH, seed=0)
+        made.count(0)
+        note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
+    labelled = [row | {"labels": row["ids"]} for row in rows]
+    note("collate 256 x 512: unpadded", num_tokens, lambda: unpadded(labelled))
+    note("collate 256 x 512: padded", num_tokens, lambda: padded(labelled, LENGTH, pad=0))
+    for name, segment in SEGMENTS.items():
+        what = f"plan of {len(large.ids_T) / 1e6:.0f} M tokens, length 128: {name}"
+        note(what, len(large.ids_T), partial(segment.plan, large, 128, 0, key(0, "segment").at(0, 0)), runs=3)
+    note(
+        "order: 4,096 samples out of 3,000,000,000",
+        0,
+        lambda: shuffled(np.arange(4096), 3 * 10**9, key(0, "order"), epoch=0),
+    )
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    as_json = parser.parse_args().json
+    figures = measure()
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    print(f"{'':66} {'ms':>9} {'Mtokens/s':>10}")
+    for figure in figures:
+        print(f"{figure['what']:66} {figure['ms']:9.2f} {figure['mtokens_per_s'] or '':>10}")
+
+
+if __name__ == "__main__":
+    main()

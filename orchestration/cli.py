@@ -1,0 +1,349 @@
+"""The command `sesame`: flags in, one answer out. What a verb does is in the modules that it imports when it is called.
+
+Exit codes: 0 done, 2 usage or bad input, 3 too little usable data, 4 the machine refuses, 5 diverged, 75 preempted (the
+same command goes on), 130 interrupted. What a user can mend is said in one line of stderr for each thing that is wrong.
+"""
+
+import dataclasses
+import errno
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.exceptions import TyperException
+
+from orchestration.terminal import Answer, announce, planned, refuse, say
+from preprocessing.errors import SesameError
+
+if TYPE_CHECKING:
+    from orchestration.job import Flags, Job
+
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, its name, or the recipe that was trained.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optim.peak=2e-4.")]
+Scale = Annotated[str, typer.Option(metavar="tiny|small", help="Shrink the recipe: minutes, or an hour, on two cores.")]
+On = Annotated[str, typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.")]
+Data = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
+Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
+Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
+Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks.")]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
+Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
+
+WORK = Path("work")
+UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
+app = typer.Typer(
+    help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def recipes(
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A name or a .yaml file; none: the table.")] = "",
+    overrides: Overrides = None,
+    diff: Annotated[str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.")] = "",
+    scale: Scale = "",
+    as_json: Json = False,
+) -> int:
+    """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
+    from orchestration import family, show
+    from orchestration.recipe import load, names
+
+    told: dict[str, Any]
+    if not recipe:
+        found = [load(name, scale=scale) for name in names("recipes")]
+        told = {one.name: {"parameters": family.net(one).parameters, "hash": one.hash} for one in found}
+        return say(Answer((show.recipes(found),), told, (f"sesame recipes {found[0].name}",)), as_json)
+    one = load(recipe, overrides or (), scale)
+    if not diff:
+        told = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.net(one).parameters}
+        return say(Answer((show.recipe(one),), told, (f"sesame check {recipe}",)), as_json)
+    other = load(diff, scale=scale)
+    lines = family.abstract(one, other)
+    told = {"from": one.name, "to": other.name, "differences": lines}
+    return say(Answer((show.difference(one, other, lines),), told, (f"sesame check {diff}",)), as_json)
+
+
+@app.command()
+def check(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    on: On = "local",
+    scale: Scale = "",
+    data: Data = None,
+    as_json: Json = False,
+) -> int:
+    """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
+    from orchestration import family, show
+
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
+    workers = job.cluster.num_workers(job.recipe)
+    told = {"recipe": job.recipe.name, "hash": job.recipe.hash, "parameters": family.net(job.recipe).parameters}
+    shown = show.checked(job.recipe, workers, job.cluster.name)
+    return say(Answer((shown,), told | {"workers": workers}, (flags.command("run"),)), as_json)
+
+
+@app.command()
+def corpus(
+    context: typer.Context,
+    recipe: Recipe,
+    overrides: Overrides = None,
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    progress: Progress = "auto",
+) -> int:
+    """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
+    from orchestration import show
+
+    flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
+    announce(job.plan[:3], job.recognised)
+    if dry_run:
+        return say(planned(job.plan[:3], flags.command("corpus")), as_json)
+    from orchestration import build
+    from orchestration.progress import shown
+
+    with shown(progress) as report:
+        manifest = build.corpus(job, context.obj, report)
+    told = {
+        "folder": str(job.plan.corpus.folder),
+        "digest": manifest.digest,
+        "splits": manifest.splits,
+        "ledger": manifest.ledger.to_dict(),
+    }
+    next_ = (flags.command("train"), flags.command("inspect"))
+    return say(Answer((show.card(manifest),), told, next_), as_json)
+
+
+@app.command()
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    on: On = "local",
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    resume: Resume = "allow",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    progress: Progress = "auto",
+) -> int:
+    """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    announce(job.plan[2:], job.recognised)
+    if dry_run:
+        return say(planned(job.plan[2:], flags.command("train")), as_json)
+    from orchestration import learn, show
+    from orchestration.progress import shown
+
+    with shown(progress) as report:
+        result = learn.train(job, resume, report)
+    told = {"folder": str(job.plan.run.folder)} | result
+    next_ = (flags.command("eval"), flags.command("inspect"), f"sesame ui --out {out}")
+    return say(Answer((show.trained(job.plan.run.folder, result),), told, next_), as_json)
+
+
+@app.command("eval")
+def evaluate(
+    run: Run,
+    overrides: Overrides = None,
+    tasks: Tasks = "source,follows",
+    seeds: Seeds = 3,
+    labels: Labels = 200,
+    on: On = "local",
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    progress: Progress = "auto",
+) -> int:
+    """Fine-tune a finished run on downstream tasks, against random weights on the same budget."""
+    from orchestration import learn, show, stages
+    from orchestration.recipe import load_cluster
+
+    flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    folder = learn.run_folder(flags)
+    stage = stages.scores(folder, tasks.split(","), seeds, labels)
+    announce([stage])
+    if dry_run:
+        return say(planned([stage], flags.command("eval")), as_json)
+    from orchestration import score
+    from orchestration.progress import shown
+
+    with shown(progress) as report:
+        compared = score.evaluate(folder, stage, load_cluster(on).address, report)
+    told = {"folder": str(folder), "scores": [dataclasses.asdict(each) for each in compared]}
+    next_ = (f"sesame ui --out {out}", flags.command("export"))
+    return say(Answer((show.scores(score.rows(compared)),), told, next_), as_json)
+
+
+@app.command("run")
+def everything(
+    context: typer.Context,
+    recipe: Recipe,
+    overrides: Overrides = None,
+    on: On = "local",
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    seeds: Seeds = 3,
+    labels: Labels = 200,
+    resume: Resume = "allow",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    progress: Progress = "auto",
+) -> int:
+    """All stages: corpus, train, eval. What is done is skipped, what is stale is named."""
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    announce(job.plan, job.recognised)
+    if dry_run:
+        return say(planned(job.plan, flags.command("run")), as_json)
+    from orchestration import build, learn, score, show, stages
+    from orchestration.progress import shown
+
+    with shown(progress) as report:
+        manifest = build.corpus(job, context.obj, report)
+        result = learn.train(job, resume, report)
+        stage = stages.scores(job.plan.run.folder, job.recipe.evals, seeds, labels)
+        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
+    told = {
+        "folder": str(job.plan.run.folder),
+        "corpus": manifest.digest,
+        "result": result,
+        "scores": [dataclasses.asdict(each) for each in compared],
+    }
+    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), show.scores(score.rows(compared)))
+    next_ = (f"sesame ui --out {out}", flags.command("inspect"), flags.command("export"))
+    return say(Answer(shown_, told, next_), as_json)
+
+
+@app.command()
+def inspect(
+    run: Annotated[str, typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.")],
+    overrides: Overrides = None,
+    step: Annotated[int, typer.Option(metavar="N", min=0, help="Whose batch to show.")] = 0,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> int:
+    """The very rows that the model sees at a step, decoded; what is hidden is marked, its answer behind it."""
+    from orchestration import learn, look
+
+    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    found = look.samples(learn.run_of(flags), step, rows)
+    told = {"samples": [sample.plain() for sample in found]}
+    return say(Answer((look.shown(found),), told, (flags.command("inspect", "--step", str(step + 1)),)), as_json)
+
+
+@app.command()
+def export(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    overrides: Overrides = None,
+    to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> int:
+    """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
+    from orchestration import learn, show
+
+    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    files = learn.export(learn.run_folder(flags), folder)
+    said = [f"{folder}: {', '.join(files)}"]
+    loads = f"python -c 'from transformers import AutoModel; AutoModel.from_pretrained(\"{folder}\")'"
+    return say(Answer((show.lines(said),), {"folder": str(folder), "files": files}, (loads,)), as_json)
+
+
+@app.command()
+def doctor(
+    out: Out = WORK,
+    on: On = "local",
+    port: Annotated[int, typer.Option(help="Of the UI.")] = 5000,
+    as_json: Json = False,
+) -> int:
+    """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
+    from orchestration import doctor as practice
+    from orchestration import show
+    from orchestration.recipe import load_cluster
+
+    found = practice.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
+    told = {"findings": [dataclasses.asdict(finding) for finding in found]}
+    exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
+    return say(Answer((show.findings(found),), told, ("sesame run bert_base --scale tiny",), exit_code), as_json)
+
+
+@app.command()
+def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
+    """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
+    from orchestration import track
+
+    print(f"http://127.0.0.1:{port} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
+    return track.ui(out, port)
+
+
+def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
+    from orchestration.job import Flags
+
+    return Flags(recipe=recipe, overrides=overrides or (), **given | {"data": given.get("data") or ()})
+
+
+def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["Flags", "Job"]:
+    from orchestration.job import open_job
+
+    flags = _flags(recipe, overrides, **given)
+    return flags, open_job(flags)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, the process's own where none is given; its exit code. Beam's options follow `--`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    ours, beam = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
+    if beam and ours[:1] not in (["corpus"], ["run"]):
+        return refuse("options after `--` are for Beam: only corpus and run take them", 2)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as asked_for_help:
+        return asked_for_help.exit_code
+    except TyperException as error:
+        return refuse(error.format_message().replace("\n", " "), 2)
+    except SesameError as error:
+        return refuse(str(error), error.exit_code)
+    except KeyboardInterrupt as error:
+        return refuse(str(error) or "interrupted", 130)
+    except BrokenPipeError:  # whoever read stdout has seen enough; rich ends in the same way
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        remedy = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
+        return refuse(f"{error.filename or 'disk'}: {error.strerror}; {remedy}, or give another --out", 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Is this machine fit for work? One finding per thing that has broken a run before, each with its remedy."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+LIBRARIES = ("torch", "deepspeed", "apache-beam", "ray", "mlflow", "pyarrow", "tokenizers", "sentencepiece", "pydantic")
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, what was found, and what to do about it; no remedy: nothing to do.
+
+    `fatal` says that a run on this machine will fail until the remedy is taken.
+    """
+
+    what: str
+    found: str
+    remedy: str = ""
+    fatal: bool = False
+
+
+def examine(out: Path, address: str = "", tracking_uri: str = "", port: int = 5000) -> list[Finding]:
+    """All findings for a run that writes under `out`; nothing is started, changed or imported that takes long."""
+    return [
+        *versions(),
+        compiler(),
+        cores_and_memory(),
+        shared_memory(Path("/dev/shm")),
+        disk(out),
+        open_files(),
+        gpu(),
+        ui_port(port),
+        ray_address(address),
+        tracking(tracking_uri, out),
+    ]
+
+
+def versions() -> Iterator[Finding]:
+    """Python and the libraries that runs depend on, without importing them."""
+    ok = (3, 11) <= sys.version_info < (3, 13)
+    remedy = "" if ok else "use Python 3.11 or 3.12: `make setup PYTHON=python3.11`"
+    yield Finding("python", sys.version.split()[0], remedy, fatal=not ok)
+    for name in LIBRARIES:
+        try:
+            yield Finding(name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, "not installed", "run `make setup`", fatal=True)
+
+
+def compiler() -> Finding:
+    """DeepSpeed builds its shared-memory all-reduce with g++ and ninja; without it gloo does the work."""
+    missing = [name for name in ("g++", "ninja") if not shutil.which(name) and not _beside_python(name)]
+    if not missing:
+        return Finding("compiler", str(shutil.which("g++")))
+    return Finding("compiler", f"no {' and no '.join(missing)}", "nothing must be built: training runs without")
+
+
+def cores_and_memory() -> Finding:
+    free = psutil.virtual_memory().available
+    found = f"{len(os.sched_getaffinity(0))} cores, {free / GB:.1f} GB of memory free"
+    remedy = "" if free > 4 * GB else "a worker of a tiny recipe takes 1 GB: close something, or set cluster.workers=1"
+    return Finding("machine", found, remedy)
+
+
+def shared_memory(path: Path) -> Finding:
+    """Ray's object store lives there; containers often give 64 MB."""
+    if not path.is_dir():
+        return Finding(str(path), "absent", "Ray falls back to /tmp, slowly; in a container give --shm-size=2g")
+    free = shutil.disk_usage(path).free
+    remedy = "" if free > 0.5 * GB else "Ray falls back to /tmp, slowly; in a container give --shm-size=2g"
+    return Finding(str(path), f"{free / GB:.1f} GB free", remedy)
+
+
+def disk(out: Path) -> Finding:
+    """Room and permission to write under `out`, or under the nearest folder that is there already."""
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK):
+        return Finding("disk", f"{there} cannot be written", "give another folder: --out DIR", fatal=True)
+    free = shutil.disk_usage(there).free
+    remedy = "" if free > 5 * GB else "free some, or give a folder on another disk: --out DIR"
+    return Finding("disk", f"{free / GB:.1f} GB free at {there}", remedy, fatal=free < 0.5 * GB)
+
+
+def open_files() -> Finding:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Finding("open files", f"at most {soft:,}", "" if soft >= 1024 else "raise the limit: `ulimit -n 4096`")
+
+
+def gpu() -> Finding:
+    """Looked up without torch: the driver's own device files."""
+    devices = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
+    return Finding("gpu", f"{len(devices)} found") if devices else Finding("gpu", "none; use `--on local`")
+
+
+def ui_port(port: int) -> Finding:
+    if _answers("127.0.0.1", port):
+        return Finding("ui port", f"{port} is taken", f"`sesame ui --port {port + 1}`, or stop what listens there")
+    return Finding("ui port", f"{port} is free")
+
+
+def ray_address(address: str) -> Finding:
+    """An address of a running cluster answers, or Ray is started here by the run."""
+    if not address:
+        return Finding("ray", "no address: each run starts its own on this machine")
+    host, _, port = address.removeprefix("ray://").partition(":")
+    if port.isdecimal() and _answers(host, int(port)):
+        return Finding("ray", f"{address} answers")
+    return Finding("ray", f"{address} does not answer", "check host and port, and `ray start --head` there", True)
+
+
+def tracking(uri: str, out: Path) -> Finding:
+    """MLFLOW_TRACKING_URI answers, or runs are kept in a file under `out`."""
+    if not uri.startswith(("http://", "https://")):
+        return Finding("mlflow", uri or f"no server: runs are kept in {out / 'mlflow.db'}")
+    scheme, _, rest = uri.partition("://")
+    host, _, port = rest.partition("/")[0].partition(":")
+    if _answers(host, int(port or (443 if scheme == "https" else 80))):
+        return Finding("mlflow", f"{uri} answers")
+    return Finding("mlflow", f"{uri} does not answer", "start it with `sesame ui`, or unset MLFLOW_TRACKING_URI")
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def _beside_python(name: str) -> bool:
+    return (Path(sys.executable).parent / name).exists()

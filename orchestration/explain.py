@@ -1,0 +1,200 @@
+"""What pydantic found wrong, said to a person: one line per error, with the nearest key or value."""
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+Keys = tuple[str | int, ...]
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a word",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of keys",
+    "dataclass_type": "a mapping of keys",
+}
+
+
+def nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) -> str:
+    """The known word most like this one, or nothing.
+
+    >>> nearest("bert_bas", ["gpt2", "bert_base"])
+    'bert_base'
+    """
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
+
+
+def options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself.
+
+    >>> [option.__name__ for option in options(int | str)]
+    ['int', 'str']
+    """
+    if typing.get_origin(annotation) is typing.Annotated:
+        return options(typing.get_args(annotation)[0])
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def kind_of(part: type) -> str:
+    """The `kind` that a recipe writes to mean this part."""
+    default = next((field.default for field in dataclasses.fields(part) if field.name == "kind"), "")
+    return str(default)
+
+
+def annotations(part: type) -> dict[str, Any]:
+    """Name and type of each key of a part; what belongs to the class and not to the recipe is left out."""
+    hints = typing.get_type_hints(part, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(part)}
+
+
+def annotation_at(root: Any, data: Any, path: Keys) -> Any:
+    """The type that the value at `path` of `data` is read as; None where the data do not tell."""
+    annotation = root
+    for step in path:
+        if isinstance(step, int):
+            annotation = next(iter(typing.get_args(annotation)), None)
+        else:
+            part = chosen(annotation, data)
+            annotation = annotations(part).get(step) if part else None
+        data = _child(data, step)
+    return annotation
+
+
+def chosen(annotation: Any, data: Any) -> type | None:
+    """The dataclass that `data` are read as: of a union, the one that `kind` names."""
+    parts = _parts(annotation)
+    if len(parts) > 1:
+        parts = [part for part in parts if isinstance(data, dict) and kind_of(part) == data.get("kind")]
+    return parts[0] if parts else None
+
+
+def _parts(annotation: Any) -> list[type]:
+    return [option for option in options(annotation) if isinstance(option, type) and dataclasses.is_dataclass(option)]
+
+
+def leaves(root: type, data: Any) -> Iterator[str]:
+    """Every dotted key that a recipe of this shape can have."""
+    part = chosen(root, data)
+    for name, annotation in annotations(part).items() if part else ():
+        if _parts(annotation):
+            yield from (f"{name}.{leaf}" for leaf in leaves(annotation, _child(data, name)))
+        else:
+            yield name
+
+
+def explain(error: ValidationError, root: type, data: Any) -> list[str]:
+    """One line per error, each beginning with the dotted key that it is about."""
+    lines, excused = [], set()
+    for found in sorted(error.errors(), key=lambda found: found["type"] == "missing"):
+        path = _path(data, found["loc"])
+        match found["type"]:
+            case "unexpected_keyword_argument":
+                line, meant = _unknown_key(root, data, path)
+                lines.append(line)
+                excused.add(meant)
+            case "missing" if _dotted(path) in excused:
+                pass  # the key is there, with a slip in it
+            case "union_tag_not_found":
+                lines.append(_no_kind(root, data, path))
+            case _:
+                lines.append(_say(_dotted(path), found))
+    return lines
+
+
+def _say(dotted: str, found: Any) -> str:
+    given, context = found["input"], found.get("ctx", {})
+    match found["type"]:
+        case "missing":
+            return f"{dotted} is missing"
+        case "union_tag_invalid":
+            tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
+            return _not_allowed(f"{dotted}.kind", context["tag"], tags)
+        case "literal_error":
+            return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
+        case "value_error":
+            return _at(dotted, str(context["error"]))
+        case kind if kind in _WANTED:
+            return f"{dotted} is {given!r}, allowed is {_WANTED[kind]}"
+        case _:
+            return f"{dotted} is {given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
+
+
+def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
+    parent, key = path[:-1], str(path[-1])
+    part = chosen(annotation_at(root, data, parent), _value(data, parent))
+    keys = list(annotations(part)) if part else []
+    close = nearest(key, keys)
+    elsewhere = (leaf for leaf in leaves(root, data) if leaf.split(".")[-1] == key)
+    meant = _dotted((*parent, close)) if close else next(elsewhere, "")
+    hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(keys)}"
+    return f"{_dotted(path)} is not a key of {_dotted(parent) or 'the file'}; {hint}", meant
+
+
+def _no_kind(root: type, data: Any, path: Keys) -> str:
+    place, keys = _dotted(path), _value(data, path)
+    typo = nearest("kind", keys, cutoff=0.7)
+    if typo:
+        return f"{place}.{typo} is not a key of {place}; did you mean {place}.kind?"
+    kinds = ", ".join(map(kind_of, _parts(annotation_at(root, data, path))))
+    return f"{place}.kind is missing, allowed are {kinds}"
+
+
+def _not_allowed(dotted: str, given: object, allowed: list[str]) -> str:
+    close = nearest(str(given), allowed)
+    return f"{dotted} is {given!r}, allowed are {', '.join(allowed)}" + (f"; did you mean {close}?" if close else "")
+
+
+def _at(dotted: str, message: str) -> str:
+    """A part knows its own name only; the recipe knows the whole path.
+
+    >>> _at("phases.0", "phases.steps is 0, allowed is a number of steps from 1 up")
+    'phases.0.steps is 0, allowed is a number of steps from 1 up'
+    """
+    said = re.fullmatch(r"(.+?) is (.*), allowed is (.*)", message)
+    if not said or not dotted:
+        return f"{dotted or 'the file'}: {message}" if not said else message
+    return f"{dotted}.{said[1].split('.')[-1]} is {said[2]}, allowed is {said[3]}"
+
+
+def _path(data: Any, loc: Keys) -> Keys:
+    """The keys of `loc` without the tags that pydantic adds where it enters a union."""
+    path: list[str | int] = []
+    for number, step in enumerate(loc):
+        if _has(data, step):
+            data = _child(data, step)
+            path.append(step)
+        elif number == len(loc) - 1 and isinstance(data, dict) and step != data.get("kind"):
+            path.append(step)
+    return tuple(path)
+
+
+def _dotted(path: Keys) -> str:
+    return ".".join(map(str, path))
+
+
+def _has(data: Any, step: str | int) -> bool:
+    return (
+        step in data
+        if isinstance(data, dict)
+        else isinstance(data, list) and isinstance(step, int) and step < len(data)
+    )
+
+
+def _child(data: Any, step: str | int) -> Any:
+    return data[step] if _has(data, step) else None
+
+
+def _value(data: Any, path: Keys) -> Any:
+    for step in path:
+        data = _child(data, step)
+    return data

@@ -1,0 +1,304 @@
+"""Ray: a group of workers that trains one run and is started again when one of them dies; a grid of fine-tunings.
+
+Plain actors in a placement group, not ray.train.TorchTrainer: a restart is fresh processes that look for the newest
+whole checkpoint themselves, where Ray Train goes back to the last one its controller had polled (every two seconds); an
+error of ours arrives as itself; SIGTERM ends in a checkpoint. Ray is left with what it is best at: placing processes on
+one machine or many, and noticing that one is gone.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration import figures, metrics, track
+from orchestration.progress import Report, ignore
+from orchestration.session import Asked, ray_session, stop_signals
+from orchestration.worker import EXPORT, WEIGHTS, Worker, finetune_one
+from preprocessing.errors import BadInput, ResourceError, SesameError
+from preprocessing.files import write_atomic
+from training.run import Run
+from training.spec import Machine
+
+if TYPE_CHECKING:  # torch is for the workers
+    from training.finetune import Budget, Comparison, Outcome
+    from training.loop import Result
+
+log = logging.getLogger(__name__)
+
+RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
+POLL_S = 0.5
+PLACEMENT_S = 60.0  # for the resources of a group to become free
+GRACE_S = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
+
+
+def pretrain(
+    run: Run,
+    *,
+    workers: int,
+    cpus: int = 1,
+    gpus: int = 0,
+    place: track.Place,
+    story: track.Story,
+    address: str = "",
+    max_restarts: int = 3,
+    on_progress: Report = ignore,
+) -> "Result":
+    """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
+
+    A worker that dies costs a restart of all from the newest checkpoint; more than `max_restarts` without progress in
+    between raise ResourceError. SIGTERM and SIGINT end in a checkpoint, then in Preempted or KeyboardInterrupt; a
+    second one does not wait. BadInput and Diverged come from the workers as they are.
+    """
+    folder = Path(run.folder)
+    if run.resume == "never":
+        _set_aside(folder)
+    write_atomic(folder / RUN, run.to_json().encode())
+    on_progress({"stage": "start", "workers": workers})
+    with (
+        ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs"),
+        stop_signals() as asked,
+        track.run(place, folder, Path(run.corpus), story) as tracked,
+        _group(workers, cpus, gpus, run.machine) as group,
+    ):
+        result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
+        track.log_figures(tracked, figures.training(metrics.history(folder)))
+        if not result.finished:
+            raise asked.stopped(
+                f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}, with a checkpoint"
+            )
+        if (folder / EXPORT).is_dir():
+            track.log_model(tracked, folder / EXPORT)
+    return result
+
+
+def _set_aside(folder: Path) -> None:
+    """Begin the record anew, as the loop does with the checkpoints (`resume: never`)."""
+    for name in (track.FILE, metrics.FILE):
+        if (folder / name).exists():
+            os.replace(folder / name, folder / f"old-{name}")
+
+
+# A group of workers
+
+
+class WorkerDied(Exception):
+    """A worker's process is gone; `step` is the last one that the group had logged."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Group:
+    """Room for the workers of a run, and how each of them starts."""
+
+    num: int
+    placement: Any
+    options: dict[str, Any]
+
+    def start(self) -> list[Any]:
+        """Fresh workers, by rank."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Placed
+
+        actor = ray.remote(Worker)
+        placed = [Placed(self.placement, placement_group_bundle_index=rank) for rank in range(self.num)]
+        return [
+            actor.options(scheduling_strategy=place, **self.options).remote(rank, self.num)
+            for rank, place in enumerate(placed)
+        ]
+
+
+@contextmanager
+def _group(num: int, cpus: int, gpus: int, machine: Machine) -> Iterator[Group]:
+    """All workers have their place inside the block, or ResourceError."""
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
+    environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
+    try:
+        if not placement.wait(PLACEMENT_S):
+            free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
+            raise ResourceError(
+                f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} free; "
+                "ask for fewer workers, or wait for the other job to end"
+            )
+        # three methods at a time: train, and meanwhile poll and stop
+        resources = {"num_cpus": cpus, "num_gpus": gpus, "max_concurrency": 3}
+        yield Group(num, placement, resources | {"runtime_env": {"env_vars": environment}})
+    finally:
+        remove_placement_group(placement)
+
+
+def _until_done(
+    group: Group, run: Run, tracked: track.Tracked, asked: Asked, max_restarts: int, on_progress: Report
+) -> "Result":
+    """Train, and again from the newest checkpoint when a worker dies, as long as that leads on."""
+    furthest, in_vain, restarts = -1, 0, 0
+    while True:
+        try:
+            return _attempt(group, run, tracked, asked, on_progress)
+        except WorkerDied as death:
+            in_vain = 0 if death.step > furthest else in_vain + 1
+            furthest = max(furthest, death.step)
+            if asked.signal:
+                raise asked.stopped(
+                    f"{run.folder}: {death} while it was to stop; the last checkpoint stands"
+                ) from death
+            if in_vain >= max_restarts:
+                raise ResourceError(
+                    f"{run.folder}: {death} after step {death.step}, {in_vain + 1} times without progress; "
+                    "if memory ran out (see dmesg), lower micro_tokens of the cluster"
+                ) from death
+            restarts += 1
+            log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
+            track.tag(tracked, restarts=restarts)
+            run = replace(run, resume="allow") if run.resume == "never" else run  # that was said of the first start
+
+
+def _attempt(group: Group, run: Run, tracked: track.Tracked, asked: Asked, on_progress: Report) -> "Result":
+    """Start workers, watch them, end them. Raises WorkerDied, or what a worker raised."""
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
+
+    workers, futures, step = group.start(), [], 0
+    try:
+        meeting = ray.get(workers[0].address.remote())
+        futures = [worker.train.remote(run.to_json(), meeting, tracked) for worker in workers]
+        waiting, told = futures, False
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=POLL_S)
+            ray.get(done)
+            step = max(step, _relay(workers[0], run.steps, on_progress))
+            if asked.signal and not told:
+                told = True
+                ray.get([worker.stop.remote() for worker in workers])
+        return ray.get(futures[0])
+    except RayActorError as error:
+        log.debug("%s", error)
+        raise WorkerDied(f"worker {_dead(futures) or '?'} died", step) from error
+    except RayTaskError as error:
+        if isinstance(error.cause, SesameError):
+            raise error.cause from None
+        if dead := _dead(futures, GRACE_S):
+            raise WorkerDied(f"worker {dead} died", step) from error
+        raise
+    finally:
+        for worker in workers:
+            ray.kill(worker)
+
+
+def _relay(worker: Any, steps: int, on_progress: Report) -> int:
+    """Pass on what the first worker has to say; its last logged step."""
+    import ray
+
+    step, values, said = ray.get(worker.poll.remote())
+    for name, level, message in said:
+        logging.getLogger(name).log(level, message)
+    shown = {key.split("/")[-1]: values[key] for key in ("train/loss", "perf/tokens_per_s") if key in values}
+    if step:
+        on_progress({"stage": "pretrain", "done": step, "total": steps, **shown})
+    return step
+
+
+def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> str:
+    """The ranks of workers that are gone, waiting for one to be, or for all to have ended otherwise."""
+    import ray
+    from ray.exceptions import RayActorError, RayError
+
+    until = time.monotonic() + patience_s
+    while True:
+        ended, waiting = ray.wait(futures, num_returns=len(futures), timeout=0.1) if futures else ([], [])
+        dead = []
+        for future in ended:
+            try:
+                ray.get(future)
+            except RayActorError:
+                dead.append(str(futures.index(future)))
+            except (RayError, Exception):  # an error of another kind is not a death
+                pass
+        if dead or not waiting or time.monotonic() > until:
+            return ", ".join(sorted(dead))
+
+
+# Evaluation
+
+
+def evaluate(
+    folder: Path,
+    *,
+    tasks: Sequence[str],
+    seeds: Sequence[int] = (0, 1, 2),
+    budget: "Budget | None" = None,
+    cpus: int = 0,
+    address: str = "",
+    on_progress: Report = ignore,
+) -> list["Comparison"]:
+    """Fine-tune the weights of the run in `folder` and random ones of their shape: each task, each seed, one core each.
+
+    Returns a comparison per task; each becomes a child of the run's MLflow run. Raises BadInput where the run has no
+    weights yet or a task has no such name, DataError where the corpus is too small for a task.
+    """
+    from training.finetune import Budget, compare
+    from training.tasks import TASKS
+
+    if unknown := [task for task in tasks if task not in TASKS]:
+        raise BadInput(f"task {unknown[0]!r} is not known, allowed are {', '.join(TASKS)}")
+    if not (folder / WEIGHTS / "spec.json").exists():
+        raise BadInput(f"{folder}: has no weights to evaluate; finish its training first with `sesame train`")
+    budget = budget or Budget()
+    corpus = Path(json.loads((folder / RUN).read_text())["corpus"])
+    grid = [(task, start, seed) for task in tasks for seed in seeds for start in ("pretrained", "random")]
+    on_progress({"stage": "finetune", "done": 0, "total": len(grid)})
+    with (
+        ray_session(address, cpus=cpus or len(os.sched_getaffinity(0)), logs=folder / "ray-logs"),
+        stop_signals() as asked,
+    ):
+        outcomes = _grid(folder, corpus, grid, budget, asked, on_progress)
+    comparisons = compare(outcomes)
+    if tracked := track.known(folder):
+        for each in comparisons:
+            scores = {"pretrained": each.pretrained, "random": each.random}
+            figure = figures.comparison(f"{each.task}, {budget.labels} labels", scores, each.chance)
+            accuracies = {f"{start}_accuracy": values for start, values in scores.items()}
+            track.log_eval(tracked, f"eval/{each.task}", asdict(budget) | {"chance": each.chance}, accuracies, figure)
+    return comparisons
+
+
+def _grid(
+    folder: Path,
+    corpus: Path,
+    grid: Sequence[tuple[str, Any, int]],
+    budget: "Budget",
+    asked: Asked,
+    on_progress: Report,
+) -> list["Outcome"]:
+    """All cells, as Ray has room for them; the first error ends it."""
+    import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
+
+    cell = ray.remote(finetune_one).options(num_cpus=1, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
+    waiting = [cell.remote(folder, corpus, task, start, seed, budget) for task, start, seed in grid]
+    outcomes: list[Outcome] = []
+    while waiting:
+        done, waiting = ray.wait(waiting, timeout=POLL_S)
+        if asked.signal:
+            raise asked.stopped(f"{folder}: evaluation stopped after {len(outcomes)} of {len(grid)} fine-tunings")
+        try:
+            outcomes += ray.get(done)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, SesameError) else error from None
+        except WorkerCrashedError as error:
+            raise ResourceError(
+                f"{folder}: a fine-tuning died each time it was tried; is memory short (dmesg)?"
+            ) from error
+        on_progress({"stage": "finetune", "done": len(outcomes), "total": len(grid)})
+    return outcomes

@@ -1,0 +1,103 @@
+"""Look at what the model sees: the rows of any step, decoded, with what is hidden and what is asked in colour."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Batch
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from training.data import open_loader
+from training.run import Run
+
+ASKED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row as the model gets it: its tokens, and the answer at each position that is asked ("" elsewhere)."""
+
+    step: int
+    number: int  # of the row in its batch
+    tokens: list[str]  # pieces
+    answers: list[str]
+    texts: list[str]  # the tokens for people: joined, they are the text
+    special: list[bool]
+    is_causal: bool
+    pair_label: int | None = None  # 1: the second segment is not the next one
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON tells it."""
+        kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "answers": self.answers}
+        return kept | ({} if self.pair_label is None else {"pair_label": self.pair_label})
+
+
+def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
+    """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
+    if step >= run.steps:
+        raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
+    machine = replace(run.machine, layout="unpadded", loader_workers=0)
+    loader = open_loader(replace(run, machine=machine), rank=0, world=1)
+    vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
+    rows = (row for batch in loader.at(step) for row in _rows(batch))
+    causal = run.trunk.visibility == "causal"
+    return [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
+
+
+def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is asked), pair_label."""
+    target_T = np.full(len(batch["ids"]), -1)
+    target_T[batch["targets_at"]] = batch["targets"]
+    for number, (first, length) in enumerate(zip(batch["first_at"], batch["lengths"], strict=True)):
+        here = slice(int(first), int(first) + int(length))
+        label = int(batch["pair_label"][number]) if "pair_label" in batch else None
+        yield {"ids": batch["ids"][here], "targets": target_T[here], "pair_label": label}
+
+
+def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> Sample:
+    ids, targets = row["ids"].tolist(), row["targets"].tolist()
+    return Sample(
+        step=step,
+        number=number,
+        tokens=[vocab.piece(token) for token in ids],
+        answers=["" if target < 0 else vocab.piece(target) for target in targets],
+        texts=[_text(vocab, token) for token in ids],
+        special=[token in vocab.special_ids for token in ids],
+        is_causal=is_causal,
+        pair_label=row["pair_label"],
+    )
+
+
+def _text(vocab: Vocab, token: int) -> str:
+    """A token as it stands in text, with a space in front where a word begins."""
+    piece = vocab.piece(token)
+    if token in vocab.special_ids:
+        return f" {piece}"
+    text = vocab.decode([token]).strip().removeprefix("##") or piece
+    return f" {text}" if vocab.starts_word_V[token] else text
+
+
+def shown(found: list[Sample]) -> Group:
+    """The samples as text; an asked token is followed by its answer, a causal row is its own answer."""
+    return Group(*(_shown(sample) for sample in found))
+
+
+def _shown(sample: Sample) -> Text:
+    label = {None: "", 0: "  pair label 0: the second goes on", 1: "  pair label 1: the second does not go on"}[
+        sample.pair_label
+    ]
+    asked = sum(answer != "" for answer in sample.answers)
+    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {asked} asked{label}\n"
+    text = Text(head, QUIET)
+    for token, answer, special in zip(sample.texts, sample.answers, sample.special, strict=True):
+        is_hidden = answer and not sample.is_causal
+        text.append(" " * token.startswith(" "))
+        text.append(token.removeprefix(" "), ASKED if is_hidden else SPECIAL if special else "")
+        if is_hidden:
+            text.append(f"({answer})", ANSWER)
+    return text.append("\n")

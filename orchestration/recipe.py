@@ -1,0 +1,306 @@
+"""A recipe is the parts that each layer owns, composed under names: read strictly, checked, hashed. The only YAML here.
+
+A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text. All three are read by
+`load`, from the folders beside this file or from a path.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestration import dotted, explain, strict_yaml
+from pipeline import spec as text_spec
+from preprocessing.choose import Choose
+from preprocessing.errors import BadInput
+from preprocessing.knob import knob, require
+from preprocessing.rewrite import Rewrite
+from preprocessing.rows import impossible
+from preprocessing.segment import Segment
+from preprocessing.vocab import VocabSpec
+from training.spec import AdamW, Loss, Machine, Phase, Trunk
+
+HOME = Path(__file__).parent
+BY_KIND = Field(discriminator="kind")
+T = TypeVar("T")
+
+
+@knob
+class Data:
+    """Which text, in which pieces, cut into which rows."""
+
+    corpus: str  # a file of corpora/
+    vocab: Annotated[VocabSpec, BY_KIND]
+    segment: Annotated[Segment, BY_KIND]
+
+
+@knob
+class Objective:
+    """What is hidden, and what is asked."""
+
+    choose: Annotated[Choose, BY_KIND]
+    rewrite: Annotated[Rewrite, BY_KIND]
+    duplicates: int = 0  # k: every row has k fixed disguises, as in BERT's files; 0: a fresh one every epoch
+    losses: tuple[Annotated[Loss, BY_KIND], ...]
+
+    def __post_init__(self) -> None:
+        require(self.duplicates >= 0, "objective.duplicates", self.duplicates, "a number from 0 up")
+        require(len(self.losses) > 0, "objective.losses", [], "one loss or more")
+        kinds = [loss.kind for loss in self.losses]
+        require(len(set(kinds)) == len(kinds), "objective.losses", kinds, "each kind at most once")
+
+
+@knob
+class Recipe:
+    """One system of the family, as its paper has it."""
+
+    name: str
+    paper: str = ""
+    data: Data
+    objective: Objective
+    trunk: Annotated[Trunk, BY_KIND]
+    optim: AdamW
+    phases: tuple[Phase, ...]
+    evals: tuple[Literal["source", "follows"], ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(len(self.phases) > 0, "phases", [], "one phase or more")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
+
+    @property
+    def num_steps(self) -> int:
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the whole run asks for, special tokens and the room of short rows included."""
+        return sum(phase.steps * phase.batch * phase.length for phase in self.phases)
+
+    @property
+    def science(self) -> dict[str, Any]:
+        """All that changes the trained weights, as plain values: labels and what is measured afterwards do not."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if key not in ("name", "paper", "evals")}
+
+    @property
+    def hash(self) -> str:
+        """sha256 of the science."""
+        return digest(self.science)
+
+
+@knob
+class Cluster:
+    """Where a recipe runs: how many workers, and how each of them works."""
+
+    name: str
+    workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
+    cpus_per_worker: int = 1
+    gpus_per_worker: int = 0
+    address: str = ""  # of a running Ray cluster; empty: Ray is started here
+    max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
+    save_every: int = 0  # steps between checkpoints, and between evaluations; 0: a quarter of the run, at most 1,000
+    keep: int = 2  # checkpoints
+    machine: Machine = Machine()
+
+    def __post_init__(self) -> None:
+        require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
+        require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
+        for name in ("max_restarts", "save_every"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a number from 0 up")
+        require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
+        wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
+        require(
+            (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
+            "gpus_per_worker",
+            self.gpus_per_worker,
+            wanted,
+        )
+
+    def num_workers(self, recipe: Recipe) -> int:
+        """What the cluster says, or one for each `cpus_per_worker` cores; then never more than rows in a batch."""
+        most = min(phase.batch for phase in recipe.phases)
+        return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
+
+    def cadence(self, recipe: Recipe) -> int:
+        """Steps between checkpoints."""
+        return self.save_every or max(1, min(1_000, recipe.num_steps // 4))
+
+
+@knob
+class _CorpusFile(text_spec.Corpus):
+    """pipeline.spec.Corpus, told to pydantic: the source's kind says which source it is."""
+
+    sources: tuple[Annotated[text_spec.Source, BY_KIND], ...] = ()
+
+
+SCALES: dict[str, dict[str, Any]] = {  # what `--scale` puts over any recipe, before the overrides
+    "tiny": {  # minutes on two cores
+        "data.corpus": "demo",
+        "data.vocab.size": 8_192,
+        "trunk.layers": 2,
+        "trunk.width": 128,
+        "trunk.heads": 2,
+        "trunk.init_std": 0.049,  # 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
+        "trunk.dropout": 0.0,
+        "trunk.attention_dropout": 0.0,
+        "optim.peak": 1e-3,
+        "optim.warmup": 50,
+        "phases": [{"length": 64, "batch": 64, "steps": 600}],
+    },
+    "small": {  # an hour on two cores, minutes on a GPU
+        "data.corpus": "demo",
+        "data.vocab.size": 16_384,
+        "trunk.layers": 4,
+        "trunk.width": 256,
+        "trunk.heads": 4,
+        "trunk.init_std": 0.035,
+        "trunk.dropout": 0.0,
+        "trunk.attention_dropout": 0.0,
+        "optim.peak": 5e-4,
+        "optim.warmup": 200,
+        "phases": [{"length": 128, "batch": 64, "steps": 2_000}],
+    },
+}
+
+
+def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
+    """What can be named without a path: bert_base, gpt2, ..."""
+    return sorted(path.stem for path in (HOME / folder).glob("*.yaml"))
+
+
+def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
+    """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optim.peak=2e-4`) on top.
+
+    >>> load("bert_base", ["optim.peak=2e-4"], scale="tiny").optim.peak
+    0.0002
+    """
+    document, where = _open("recipes", name_or_path)
+    if scale:
+        if scale not in SCALES:
+            raise BadInput(f"--scale is {scale!r}, allowed are {', '.join(SCALES)}")
+        document["name"] = f"{document.get('name', name_or_path)}_{scale}"
+        for key, value in SCALES[scale].items():
+            dotted.put(document, key, value, where)
+    return _validated(Recipe, document, where, overrides)
+
+
+def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
+    """The cluster of this name or file, with overrides (`cluster.workers=2`) on top."""
+    document, where = _open("clusters", name_or_path)
+    return _validated(Cluster, document, where, overrides)
+
+
+def load_corpus(name_or_path: str) -> text_spec.Corpus:
+    """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
+    document, where = _open("corpora", name_or_path)
+    read = _validated(_CorpusFile, document, where)
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(text_spec.Corpus)}
+    folder = Path(name_or_path).parent
+    return text_spec.Corpus(**fields | {"sources": tuple(anchored(source, folder) for source in read.sources)})
+
+
+def anchored(source: text_spec.Source, folder: Path) -> text_spec.Source:
+    """The source with an absolute path, so that a stage means the same text whatever the current folder is."""
+    if isinstance(source, text_spec.Installed):
+        return source
+    return dataclasses.replace(source, path=os.path.abspath(folder / source.path))
+
+
+def check(recipe: Recipe, cluster: Cluster) -> list[str]:
+    """What would go wrong later, one line each; answers at once, without data, torch or a GPU."""
+    return [*_impossible_parts(recipe), *_impossible_numbers(recipe, cluster)]
+
+
+def _impossible_parts(recipe: Recipe) -> Iterator[str]:
+    segment, trunk, vocab, objective = recipe.data.segment, recipe.trunk, recipe.data.vocab, recipe.objective
+    if reason := impossible(
+        segment, objective.choose, objective.rewrite, {loss.kind: loss.needs for loss in objective.losses}
+    ):
+        yield f"objective: {reason}"
+    for loss in objective.losses:
+        if loss.visibility != trunk.visibility:
+            wanted = "decoder" if loss.visibility == "causal" else "encoder"
+            yield (
+                f"objective.losses: {loss.kind} needs {loss.visibility} visibility, trunk {trunk.kind} has "
+                f"{trunk.visibility}; use trunk kind {wanted}"
+            )
+    if segment.kind == "pair" and trunk.segments < 2:
+        yield (
+            f"data.segment: pair marks two segments, trunk {trunk.kind} tells {trunk.segments} apart; "
+            "use an encoder with segments 2"
+        )
+    has = {"sep", "unk"} if getattr(vocab, "specials", "") == "gpt2" else {"pad", "unk", "cls", "sep", "mask"}
+    for where, part in (("data.segment", segment), ("objective.rewrite", objective.rewrite)):
+        missing = [name for name in part.specials if name not in has]
+        if missing:
+            yield f"{where}: {part.kind} needs a {missing[0]} token, data.vocab.specials gpt2 has none; use roberta"
+
+
+def _impossible_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
+    trunk, num_workers = recipe.trunk, cluster.num_workers(recipe)
+    room = cluster.machine.micro_tokens
+    for number, phase in enumerate(recipe.phases):
+        at = f"phases.{number}"
+        if phase.length > trunk.longest:
+            yield f"{at}.length is {phase.length}, trunk has {trunk.longest} positions; raise trunk.max_positions"
+        if phase.batch < num_workers:
+            yield f"{at}.batch is {phase.batch}, fewer rows than the {num_workers} workers; lower cluster.workers"
+        if phase.length > room:
+            yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
+    if recipe.optim.warmup >= recipe.num_steps:
+        yield f"optim.warmup is {recipe.optim.warmup} steps, the whole run has {recipe.num_steps}; lower optim.warmup"
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
+
+    >>> digest({"b": 1, "a": (2,)}) == digest({"a": [2], "b": 1})
+    True
+    """
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _open(folder: Literal["recipes", "clusters", "corpora"], name_or_path: str) -> tuple[dict[str, Any], str]:
+    """The document, and what to call it in messages."""
+    known = names(folder)
+    if name_or_path in known:
+        where = f"{folder}/{name_or_path}.yaml"
+        return strict_yaml.read(HOME / where, where), where
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
+    close = explain.nearest(name_or_path, known)
+    hint = f"; did you mean {close}?" if close else ""
+    raise BadInput(f"{name_or_path} is not one of the {folder} ({', '.join(known)}) and not a .yaml file{hint}")
+
+
+@cache
+def _adapter(root: type) -> TypeAdapter[Any]:
+    return TypeAdapter(root)
+
+
+def _validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
+    for override in overrides:
+        dotted.override(document, override)
+
+    def origin(line: str) -> str:
+        """The override that a complaint is about, else the file."""
+        said = re.split("[ :]", line)[0] + "."
+        keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
+        return next(
+            (f"override {given}" for given, key in keys.items() if said.startswith(key) or key.startswith(said)), where
+        )
+
+    try:
+        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable, whatever mypy says
+        return adapter.validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        lines = explain.explain(error, root, document)
+        raise BadInput("\n".join(f"{origin(line)}: {line}" for line in lines)) from None

@@ -1,0 +1,166 @@
+"""Values -> what a terminal shows: tables and trees, in one hand. Nothing is computed here and nothing is printed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from orchestration import family
+from orchestration.doctor import Finding
+from orchestration.family import Node
+from orchestration.recipe import Recipe
+from preprocessing.manifest import Manifest
+
+NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
+COLUMN = 58  # where the numbers of a tree stand
+
+
+def recipes(all_of_them: Sequence[Recipe]) -> Table:
+    """The family: one line per recipe."""
+    table = _table("recipe", "rows", "hidden", "asked", "net", "parameters", "tokens", title="The family")
+    table.columns[5].justify = table.columns[6].justify = "right"
+    for recipe in all_of_them:
+        objective = recipe.objective
+        _add(
+            table,
+            Text(recipe.name, NAME),
+            family.say_segment(recipe.data.segment),
+            family.say_choose(objective.choose),
+            " + ".join(family.say_losses(recipe)),
+            family.say_trunk(recipe.trunk),
+            Text(f"{family.net(recipe).parameters:,}", NUMBER),
+            family.brief(recipe.num_tokens),
+        )
+    return table
+
+
+def recipe(one: Recipe) -> Tree:
+    """One recipe as a tree, with the parameters of each part of its net."""
+    net = family.net(one)
+    tree = Tree(
+        Text.assemble((one.name, NAME), "  ", one.paper, "  ", (f"hash {one.hash[:12]}", QUIET)), guide_style=QUIET
+    )
+    data = tree.add("data")
+    data.add(f"text of {one.data.corpus}")
+    data.add(family.say_vocab(one.data.vocab))
+    data.add(family.say_segment(one.data.segment))
+    objective = tree.add("objective")
+    objective.add(f"hides {family.say_choose(one.objective.choose)}: {family.say_rewrite(one.objective.rewrite)}")
+    if one.objective.duplicates:
+        objective.add(f"{one.objective.duplicates} fixed disguises of each row, in turn")
+    objective.add(f"asks for {' + '.join(family.say_losses(one))}")
+    below = tree.add(_counted(f"net: {family.say_trunk(one.trunk)}", net.parameters, depth=1))
+    for part in net.parts:
+        _add_node(below, part, depth=2)
+    training = tree.add("training")
+    for phase in one.phases:
+        training.add(f"{phase.steps:,} steps of {phase.batch:,} rows of at most {phase.length:,} tokens")
+    training.add(
+        f"{family.brief(one.num_tokens)} tokens, {family.brief(family.training_flops(one))} floating point operations"
+    )
+    optim = one.optim
+    training.add(
+        f"{optim.kind}: rate {optim.peak:g} after {optim.warmup:,} steps, then {optim.schedule}; decay {optim.decay:g}"
+    )
+    return tree
+
+
+def _add_node(tree: Tree, node: Node, depth: int) -> None:
+    branch = tree.add(_counted(f"{node.name}  {node.shape}".rstrip(), node.parameters, depth))
+    for part in node.parts:
+        _add_node(branch, part, depth + 1)
+
+
+def _counted(label: str, parameters: int, depth: int) -> Text:
+    width = max(1, COLUMN - 4 * depth)
+    dots = " " * (width - len(label))
+    return Text.assemble(label, dots, "  ", (f"{parameters:>13,}", NUMBER))
+
+
+def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
+    """How a second recipe differs from a first, as its abstract would say it."""
+    head = Text.assemble((theirs.name, NAME), f"  {theirs.paper}\n", ("differs from ", QUIET), (ours.name, NAME))
+    return Group(head, *(Text(f"  * {line}") for line in lines))
+
+
+def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
+    """The good news of `sesame check`."""
+    parameters = family.net(one).parameters
+    size = f"{parameters:,} parameters, {one.num_steps:,} steps, {family.brief(one.num_tokens)} tokens"
+    where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
+    return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
+
+
+def card(manifest: Manifest) -> Group:
+    """The data card of a corpus: what is in it, what was dropped and why."""
+    splits = _table("split", "documents", "tokens", "shards", title=f"corpus {manifest.name}  {manifest.digest[:12]}")
+    for column in splits.columns[1:]:
+        column.justify = "right"
+    for split, count in manifest.splits.items():
+        _add(splits, split, f"{count['rows']:,}", Text(f"{count['tokens']:,}", NUMBER), f"{count['shards']:,}")
+    ledger = manifest.ledger
+    drops = _table("documents", "", "bytes", title="")
+    drops.columns[0].justify = drops.columns[2].justify = "right"
+    _add(drops, f"{ledger.seen.documents:,}", "seen", f"{ledger.seen.bytes:,}")
+    _add(drops, Text(f"{ledger.kept.documents:,}", NUMBER), "kept", f"{ledger.kept.bytes:,}")
+    for reason, dropped in sorted(ledger.dropped.items()):
+        _add(drops, f"{dropped.documents:,}", f"dropped: {reason}", f"{dropped.bytes:,}")
+    return Group(splits, drops)
+
+
+def findings(found: Iterable[Finding]) -> Table:
+    """What the doctor saw, with remedies."""
+    table = _table("", "looked at", "found", "remedy")
+    for finding in found:
+        mark = (
+            Text("ok", GOOD)
+            if not finding.remedy
+            else Text("no" if finding.fatal else "--", BAD if finding.fatal else "yellow")
+        )
+        _add(table, mark, finding.what, finding.found, finding.remedy)
+    return table
+
+
+def trained(folder: Path, result: Mapping[str, Any]) -> Group:
+    """How a run ended: its last figures."""
+    head = Text.assemble(
+        ("trained  ", GOOD), f"{result['step']:,} steps, {result['tokens']:,} tokens  ", (str(folder), QUIET)
+    )
+    table = _table("held-out text", "")
+    table.columns[1].justify = "right"
+    for name, value in sorted(result["evaluation"].items()):
+        _add(table, name, "-" if value is None else f"{value:.4f}")
+    return Group(head, table) if result["evaluation"] else Group(head)
+
+
+def scores(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Downstream accuracy from pretrained and from random weights."""
+    table = _table(
+        *(rows[0] if rows else ()), title="downstream accuracy on held-out text, mean and deviation over the seeds"
+    )
+    for row in rows:
+        _add(table, *row.values())
+    return table
+
+
+def lines(said: Iterable[str]) -> Group:
+    """Plain lines."""
+    return Group(*(Text(line) for line in said))
+
+
+def _table(*columns: str, title: str = "") -> Table:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style=QUIET
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str | Text) -> None:
+    """A row of literal text: rich would read [CLS] as a style."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))

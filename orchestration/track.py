@@ -1,0 +1,349 @@
+"""MLflow tracking: one run per run folder, whose life is ours.
+
+MLflow marks a crashed run FINISHED and a killed one RUNNING for ever. Here a run ends FINISHED, FAILED or KILLED by
+what left the `with` block, its owner's heartbeat is a tag, and each start closes the runs of owners that are gone.
+The metrics of a run come from the first worker: metrics.py.
+"""
+
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import psutil
+from matplotlib.figure import Figure
+
+from preprocessing.errors import Preempted, ResourceError
+from preprocessing.files import write_atomic
+from preprocessing.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 10.0
+STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
+FILE = "mlflow.json"  # in the run folder: which MLflow run is its
+OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
+
+Scores = Mapping[str, Sequence[float]]
+
+
+# Where runs are kept
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tracking store: its address, and where artifacts go ("" = where the server says)."""
+
+    uri: str
+    artifacts: str = ""
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """One MLflow run, small enough to send to a worker."""
+
+    uri: str
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a run says about itself: parameters (nested; also its artifact recipe.json) and tags."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, object] = field(default_factory=dict)
+
+
+def place(out: Path) -> Place:
+    """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path."""
+    if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
+        return Place(uri)
+    out = out.resolve()
+    return Place(f"sqlite:///{out / 'mlflow.db'}", (out / "artifacts").as_uri())
+
+
+def client_of(uri: str) -> Any:
+    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    from mlflow import MlflowClient
+
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return MlflowClient(tracking_uri=uri)
+
+
+def _experiment(client: Any, place: Place) -> str:
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
+    if found := client.get_experiment_by_name(name):
+        return found.experiment_id
+    return client.create_experiment(name, artifact_location=place.artifacts or None)
+
+
+def known(folder: Path) -> Tracked | None:
+    """The MLflow run that the run folder names, if it names one."""
+    try:
+        return Tracked(**json.loads((folder / FILE).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+# Whose run it is
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that a run belongs to; `started` tells it from a later process with the same number."""
+
+    host: str
+    pid: int
+    started: float
+    beat: float  # wall clock, seconds
+
+    @classmethod
+    def me(cls) -> "Owner":
+        return cls(platform.node(), os.getpid(), psutil.Process().create_time(), time.time())
+
+    def alive(self) -> bool:
+        """Whether the process still runs; on another host: whether it has lately said so."""
+        if self.host != platform.node():
+            return time.time() - self.beat < STALE_S
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.started) < 1
+        except psutil.Error:
+            return False
+
+
+def _owner(mlflow_run: Any) -> Owner | None:
+    tag = mlflow_run.data.tags.get(OWNER)
+    return Owner(**json.loads(tag)) if tag else None
+
+
+def reap(place: Place) -> list[str]:
+    """Mark our runs that still say RUNNING though their owner is gone as FAILED; their ids."""
+    client = client_of(place.uri)
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
+    dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
+    for found in dead:
+        client.set_tag(found.info.run_id, "sesame.ended", "its process was gone")
+        client.set_terminated(found.info.run_id, "FAILED")
+    return [found.info.run_id for found in dead]
+
+
+@contextmanager
+def run(place: Place, folder: Path, corpus: Path, story: Story) -> Iterator[Tracked]:
+    """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
+
+    It tells the story, git and host, and has the corpus as its dataset. What leaves the block decides whether it ends
+    FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when another living process holds the run.
+    """
+    client = client_of(place.uri)
+    reap(place)
+    tracked = _resumed(client, place, folder)
+    if tracked is None:
+        created = client.create_run(
+            _experiment(client, place), tags={OWNER: json.dumps(asdict(Owner.me()))}, run_name=story.name
+        )
+        tracked = Tracked(place.uri, created.info.run_id)
+        write_atomic(folder / FILE, json.dumps(asdict(tracked)).encode())
+    stop = threading.Event()
+    beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
+    beat.start()
+    status, detail = "FAILED", ""
+    try:
+        _describe(client, tracked.run_id, story, corpus)
+        yield tracked
+        status = "FINISHED"
+    except BaseException as error:
+        detail = f"{type(error).__name__}: {error}"[:500]
+        status = "KILLED" if isinstance(error, Preempted | KeyboardInterrupt | SystemExit) else "FAILED"
+        raise
+    finally:
+        stop.set()
+        beat.join()
+        client.set_tag(tracked.run_id, "sesame.ended", detail)
+        client.set_terminated(tracked.run_id, status)
+
+
+def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
+    """The run that the folder names, RUNNING again and ours; None where the store does not know one."""
+    from mlflow.exceptions import MlflowException
+
+    named = known(folder)
+    if named is None:
+        return None
+    try:
+        found = client.get_run(named.run_id)
+    except MlflowException:
+        return None
+    owner = _owner(found)
+    if found.info.status == "RUNNING" and owner and owner.alive() and owner.pid != os.getpid():
+        raise ResourceError(
+            f"{folder}: process {owner.pid} on {owner.host} is at work in it; wait for it, stop it, "
+            "or give another --out"
+        )
+    client.set_tag(named.run_id, OWNER, json.dumps(asdict(Owner.me())))
+    client.update_run(named.run_id, status="RUNNING")
+    return Tracked(place.uri, named.run_id)
+
+
+def _beat(client: Any, run_id: str, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_S):
+        try:
+            client.set_tag(run_id, OWNER, json.dumps(asdict(Owner.me())))
+        except Exception as error:  # the store is away: the owner's process can still be looked up
+            log.debug("no heartbeat: %s", error)
+
+
+# What it says about itself
+
+
+def _describe(client: Any, run_id: str, story: Story, corpus: Path) -> None:
+    from mlflow.entities import Param, RunTag
+
+    told = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **story.tags}
+    client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in told.items()])
+    if client.get_run(
+        run_id
+    ).data.params:  # a resumed run: parameters cannot change, the recipe's hash names the folder
+        return
+    flat = [Param(key, value[:6000]) for key, value in flattened(story.params).items()]
+    for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
+        client.log_batch(run_id, params=flat[start : start + 100])
+    client.log_dict(run_id, dict(story.params), "recipe.json")
+    _log_corpus(client, run_id, corpus)
+
+
+def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested values as dotted keys.
+
+    >>> flattened({"optim": {"peak": 0.1}, "phases": [{"steps": 2}]})
+    {'optim.peak': '0.1', 'phases.0.steps': '2'}
+    """
+    flat: dict[str, str] = {}
+    for key, value in params.items():
+        if isinstance(value, list | tuple):
+            value = {str(index): item for index, item in enumerate(value)}
+        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+    return flat
+
+
+def git_tags() -> dict[str, str]:
+    """Commit of this checkout and whether it has changes; empty outside of one."""
+    here = Path(__file__).parent
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10
+            ).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"mlflow.source.git.commit": commit, "git_dirty": str(bool(changes))}
+
+
+def _log_corpus(client: Any, run_id: str, corpus: Path) -> None:
+    """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    manifest = Manifest.load(corpus)
+    dataset = Dataset(
+        name=manifest.name,
+        digest=manifest.digest[:36],  # MLflow's limit; the tag corpus_digest has all of it
+        source_type="local",
+        source=json.dumps({"uri": corpus.resolve().as_uri()}),
+        profile=json.dumps({"shards": len(manifest.shards), "tokens": sum(shard.tokens for shard in manifest.shards)}),
+    )
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "pretraining")])])
+    client.set_tag(run_id, "corpus_digest", manifest.digest)
+
+
+# Figures, artifacts, evaluations
+
+
+def tag(tracked: Tracked, **tags: object) -> None:
+    """Set tags of a run."""
+    for key, value in tags.items():
+        client_of(tracked.uri).set_tag(tracked.run_id, key, str(value))
+
+
+def log_figures(tracked: Tracked, figures: Mapping[str, Figure]) -> None:
+    """Pictures, by name."""
+    client = client_of(tracked.uri)
+    for name, figure in figures.items():
+        client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
+
+
+def log_model(tracked: Tracked, export: Path) -> None:
+    """The exported folder as plain files: nothing is pickled, `transformers` loads it as it is."""
+    client_of(tracked.uri).log_artifacts(tracked.run_id, str(export), "model")
+
+
+def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Scores, figure: Figure) -> None:
+    """A finished child run `name` with all scores (value i at step i, a seed); their means go to `tracked`."""
+    from mlflow.entities import Metric, Param
+
+    client = client_of(tracked.uri)
+    parent = client.get_run(tracked.run_id).info
+    child = client.create_run(
+        parent.experiment_id,
+        tags={"mlflow.parentRunId": tracked.run_id, OWNER: json.dumps(asdict(Owner.me()))},
+        run_name=name,
+    ).info.run_id
+    now_ms = int(time.time() * 1000)
+    points = [Metric(key, value, now_ms, step) for key, values in scores.items() for step, value in enumerate(values)]
+    means = [Metric(f"{name}/{key}", mean(values), now_ms, 0) for key, values in scores.items()]
+    status = "FAILED"
+    try:
+        client.log_batch(child, points, [Param(key, value) for key, value in flattened(params).items()])
+        client.log_figure(child, figure, "figures/scores.png")
+        client.log_batch(tracked.run_id, means)
+        status = "FINISHED"
+    finally:
+        client.set_terminated(child, status)
+
+
+# The UI
+
+
+def ui(out: Path, port: int) -> int:
+    """Serve the MLflow UI for `out` on 127.0.0.1 until interrupted; its exit status. ResourceError: port in use."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ResourceError(
+                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
+            ) from error
+    where = place(out)
+    client_of(where.uri).search_experiments()  # makes or migrates the store before the server's processes race for it
+    # One worker and no job runner: 0.5 GB instead of 1.5 (measured), and nothing here needs them.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where.uri, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--workers", "1"]
+    if where.artifacts:
+        command += ["--default-artifact-root", where.artifacts]
+    server = subprocess.Popen(command, env=environment)
+    try:
+        return server.wait()
+    except KeyboardInterrupt:
+        server.terminate()
+        return server.wait()

@@ -1,0 +1,175 @@
+"""Apache Beam, run quietly: which runner, how many processes, errors in one line, and progress while it works."""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import shlex
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from preprocessing import errors
+from preprocessing.errors import BadInput, ResourceError
+from preprocessing.files import TEMPORARY
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Beam warns at import about every cloud library that is not there, and the first warning adds a log handler."""
+    handlers = list(logging.root.handlers)
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        logging.root.handlers = handlers
+
+
+with _quiet_import():
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+__all__ = ["beam", "pipeline", "watched"]
+
+Report = Callable[[dict[str, Any]], None]
+ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
+_ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
+_OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
+_SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
+_TAIL: Final = 4000  # characters of a worker's log that an unforeseen error shows
+
+
+@contextlib.contextmanager
+def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> Iterator[beam.Pipeline]:
+    """A pipeline that runs when the block ends: FnApiRunner, on all cores where the work is worth it.
+
+    `beam_args` are Beam's own options and go first. What a worker raises arrives here as what it was (SesameError,
+    OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, removed at the end.
+    """
+    options = _options(beam_args)
+    log = folder / f"{TEMPORARY}beam-{os.getpid()}.log"
+    runner = _runner(options, work_bytes, log)
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        graph = beam.Pipeline(runner=runner, options=options)
+        yield graph
+        graph.run().wait_until_finish()
+    except Exception as error:
+        if told := _told(error):
+            raise told from None
+        if log.exists():
+            error.add_note(f"the workers' log ends with:\n{log.read_text(errors='replace')[-_TAIL:]}")
+        raise
+    finally:
+        logger.setLevel(level)
+        log.unlink(missing_ok=True)
+
+
+def _options(beam_args: Sequence[str]) -> PipelineOptions:
+    """Beam's options; BadInput for what Beam would pass over in silence or answer with a page of usage."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = PipelineOptions(list(beam_args))
+            known = options.get_all_options().keys()
+            given = options.get_all_options(retain_unknown_options=True).keys()
+    except SystemExit:
+        raise BadInput(f"Beam options: {said.getvalue().strip().splitlines()[-1]}") from None
+    stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
+    if unknown := sorted(given - known) + stray:
+        raise BadInput(
+            f"Beam options: Beam has no option {unknown[0]!r}; see `python -m apache_beam.runners.direct --help`"
+        )
+    return options
+
+
+def _is_value(arg: str, args: Sequence[str]) -> bool:
+    at = list(args).index(arg)
+    return at > 0 and args[at - 1].startswith("--") and "=" not in args[at - 1]
+
+
+def _runner(options: PipelineOptions, work_bytes: int, log: Path) -> FnApiRunner | None:
+    """FnApiRunner unless the options name another; `DirectRunner` would look for a binary on the network."""
+    if options.view_as(StandardOptions).runner not in (None, "FnApiRunner"):
+        return None
+    direct = options.view_as(DirectOptions)
+    given = options.get_all_options(drop_default=True)
+    mode = given.get("direct_running_mode") or ("in_memory" if work_bytes < ONE_PROCESS else "multi_processing")
+    if "direct_num_workers" in given and "direct_running_mode" not in given and given["direct_num_workers"] != 1:
+        mode = "multi_processing"
+    if mode != "multi_processing":
+        return FnApiRunner()
+    # Beam's own command for a worker breaks at a blank in the path and talks on the terminal: ours does neither.
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    command = ["exec", "env", f"PYTHONPATH={path}", sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"]
+    direct.direct_num_workers = given.get("direct_num_workers") or len(os.sched_getaffinity(0))
+    direct.direct_running_mode = None
+    return FnApiRunner(
+        SubprocessSDKEnvironment.from_command_string(f"{shlex.join(command)} >>{shlex.quote(str(log))} 2>&1")
+    )
+
+
+def _told(error: Exception) -> Exception | None:
+    """What a worker raised and its user can mend, from the text that Beam makes of it; None where it is a bug of ours."""
+    text = "\n".join(traceback.format_exception_only(error))
+    if ours := _OURS.findall(text):
+        kind, message = ours[-1]
+        return getattr(errors, kind)(message)
+    if system := _SYSTEM.findall(text):
+        number, message = system[-1]
+        return OSError(int(number), message)
+    if "Channel closed" in text or "exited with return code" in text:
+        return ResourceError(
+            "a Beam worker died, often for lack of memory; repeat the command, which goes on from here, "
+            "with fewer workers: -- --direct_num_workers=1"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
+    """Call `report` with the seals of `parts` summed up, twice a second while the block runs, and once at its end.
+
+    It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}.
+    """
+    if report is None:
+        yield
+        return
+    seen: dict[str, dict[str, int]] = {}
+
+    def tell() -> None:
+        for part in parts:
+            path = (folder / part).with_suffix(".json")
+            if part not in seen and path.exists():
+                seen[part] = json.loads(path.read_bytes())["ledger"]["kept"]
+        totals = {name: sum(kept[name] for kept in seen.values()) for name in ("documents", "bytes", "tokens")}
+        report({"stage": stage, "done": len(seen), "total": len(parts), **totals})
+
+    finished = threading.Event()
+
+    def tell_until_finished() -> None:
+        while not finished.wait(0.5):
+            tell()
+
+    thread = threading.Thread(target=tell_until_finished, name=f"progress of {stage}", daemon=True)
+    tell()
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+    tell()

@@ -1,0 +1,118 @@
+"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: train pieces and merges, read them, write them as files."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from preprocessing.errors import BadInput
+
+Layout = Literal["gpt2", "roberta"]
+SPECIALS: Final[
+    dict[Layout, dict[str, str]]
+] = {  # all but the last come before the ordinary pieces, the last after them
+    "gpt2": {"sep": "<|endoftext|>"},
+    "roberta": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+}
+LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as the pieces write these bytes
+WHITE: Final = LINE_ENDS + "\u0120"  # and space
+_NUM_BYTES: Final = 256
+_LEAST_COUNT: Final = 2  # a pair seen once is no pattern
+
+
+class Pieces(NamedTuple):
+    """Ids of the pieces, special ones included, and the merges in their order."""
+
+    ids: dict[str, int]
+    merges: list[tuple[str, str]]
+
+
+def train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
+    """At most `size` pieces; every byte is one, so no text is unknown. BadInput where `size` has no room for them."""
+    least = _NUM_BYTES + len(SPECIALS[layout])
+    if size < least:
+        raise BadInput(f"vocab.size is {size}, the bytes and the special tokens alone need {least}; ask for more")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(SPECIALS[layout]),
+        min_frequency=_LEAST_COUNT,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    ordinary = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return Pieces(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
+
+
+def read(path: Path, size: int, layout: Layout) -> Pieces:
+    """Pieces of a tokenizer.json, or of a folder with vocab.json + merges.txt or encoder.json + vocab.bpe.
+
+    Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
+    dict.txt lies beside them, its order up to `size` pieces: the published ids.
+    """
+    if path.is_dir():
+        names = ("vocab.json", "merges.txt") if (path / "vocab.json").exists() else ("encoder.json", "vocab.bpe")
+        ids = json.loads((path / names[0]).read_text(encoding="utf-8"))
+        lines = (path / names[1]).read_text(encoding="utf-8").split("\n")
+        merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
+    else:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        model = content["model"]
+        if model["type"] != "BPE":
+            raise BadInput(
+                f"vocab.file: {path}: is {model['type']}, vocab.kind is byte_bpe; change the kind or the file"
+            )
+        ids = model["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
+        merges = [_pair(merge) for merge in model["merges"]]
+    if layout == "roberta" and SPECIALS["roberta"]["mask"] not in ids:
+        ordinary = sorted(ids, key=ids.__getitem__)
+        dictionary = path / "dict.txt" if path.is_dir() else path.with_name("dict.txt")
+        if dictionary.exists():
+            entries = [line.split()[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
+            entries = entries[: size - len(SPECIALS["roberta"])]
+            # an entry is a GPT-2 id, or a word that fills a row (madeupword0000)
+            ordinary = [ordinary[int(entry)] if entry.isdigit() else entry for entry in entries]
+        ids = _with_specials(ordinary, layout)
+    return Pieces(ids, merges)
+
+
+def files(pieces: Pieces, layout: Layout) -> dict[str, bytes]:
+    """tokenizer.json, and vocab.json with merges.txt."""
+    tokenizer = Tokenizer(models.BPE(pieces.ids, pieces.merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = SPECIALS[layout]
+    # <mask> takes the space before it along, as in transformers: it stands for a whole " word"
+    tokenizer.add_special_tokens([AddedToken(name, lstrip=role == "mask") for role, name in names.items()])
+    known = tokenizer.get_vocab()
+    if layout == "roberta":
+        sep, cls = ((names[role], known[names[role]]) for role in ("sep", "cls"))
+        tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    merges = "".join(f"{left} {right}\n" for left, right in pieces.merges)
+    return {
+        "tokenizer.json": tokenizer.to_str().encode(),
+        "vocab.json": json.dumps(pieces.ids, ensure_ascii=False).encode(),
+        "merges.txt": f"#version: 0.2\n{merges}".encode(),
+    }
+
+
+def _with_specials(ordinary: Sequence[str], layout: Layout) -> dict[str, int]:
+    """Ids of the pieces with the special ones around them.
+
+    >>> _with_specials(["a", "b"], "gpt2")
+    {'a': 0, 'b': 1, '<|endoftext|>': 2}
+    """
+    *first, last = SPECIALS[layout].values()
+    plain = [piece for piece in ordinary if piece not in (*first, last)]  # GPT-2's own files hold its end of text
+    return {piece: id for id, piece in enumerate([*first, *plain, last])}
+
+
+def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right

@@ -1,0 +1,47 @@
+"""What can go wrong that is not our bug, one class per exit code.
+
+SesameError
+  BadInput       2   something given cannot be used as it is: a name, a key, a file, a folder, a full disk
+  DataError      3   the input could be read, but too little of it is usable
+  ResourceError  4   the machine refuses: memory, ports, a lease that another process holds
+  Diverged       5   training produced numbers that cannot be used
+  Preempted     75   stopped on request; the same command goes on
+
+A message is one line: where, what was given, what is allowed, what to do. The command prints it without a traceback.
+"""
+
+
+class SesameError(Exception):
+    """A failure that its reader can mend; `exit_code` is what the process ends with."""
+
+    exit_code = 2
+
+
+class BadInput(SesameError, ValueError):
+    """What was given cannot be used: mend it and repeat the command."""
+
+    exit_code = 2
+
+
+class DataError(SesameError):
+    """Nothing, or too little, of the input is usable."""
+
+    exit_code = 3
+
+
+class ResourceError(SesameError):
+    """The machine refuses: memory, a port, a lease held by another process."""
+
+    exit_code = 4
+
+
+class Diverged(SesameError):
+    """Training produced numbers that cannot be used."""
+
+    exit_code = 5
+
+
+class Preempted(SesameError):
+    """Stopped on request after a checkpoint; the same command goes on from there."""
+
+    exit_code = 75

@@ -1,0 +1,56 @@
+"""Files appear whole or not at all, and carry a hash: no format notices a flipped bit by itself."""
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import xxhash
+
+TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
+
+
+def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write bytes, or what a function writes into the open file, so that `path` is the old file or the whole new one.
+
+    A temporary file in the same folder is flushed, synced and renamed; on any failure it is removed and `path` is as
+    it was. The folder is made where it is missing. Raises OSError, among others when the disk is full.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name itself survives a power cut
+    finally:
+        os.close(folder)
+
+
+def remove_unfinished(folder: Path | str) -> int:
+    """Remove what killed writers left in `folder` and below, and return how many; only while nobody writes there."""
+    unfinished = [path for path in Path(folder).rglob(f"{TEMPORARY}*") if path.is_file()]
+    for path in unfinished:
+        path.unlink(missing_ok=True)
+    return len(unfinished)
+
+
+def xxh3_file(path: Path | str) -> str:
+    """xxh3-128 of a file's bytes, in hexadecimal; several GB/s, so hashing costs less than reading."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,180 @@
+"""The one place where a training sample is made: segment, choose and rewrite at an address (epoch, sample).
+
+The loader and the materialising pipeline both call `Rows.row`, so a row on disk and a row from the loader are the same.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from preprocessing import rng
+from preprocessing.choose import Choose
+from preprocessing.errors import BadInput
+from preprocessing.order import shuffled
+from preprocessing.rewrite import Rewrite
+from preprocessing.schema import Ints, Row
+from preprocessing.segment import Plan, Segment
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+
+_KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
+_REMEDY: Final = {
+    "hits": "use choose kind 'tokens', 'words' or 'spans'",
+    "labels": "use rewrite kind 'cloze' or 'shift'",
+    "pair_label": "use segment kind 'pair', or drop that loss",
+}
+_REMEDY_VOCAB: Final = "use a vocabulary of kind wordpiece, unigram, or byte_bpe with specials 'roberta'"
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The plans of all shards for one pass over the text; row numbers run on from shard to shard."""
+
+    plans: tuple[Plan, ...]
+    end_K: Ints  # rows up to and with shard k
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every training sample of one corpus split, made on demand from its address.
+
+    `length` is the most tokens of a row that the model sees. `duplicates` k > 0 is static masking: epoch e repeats the
+    pairs and masks of epoch e % k; with 0 each epoch draws new ones. The order is new in every epoch either way.
+    """
+
+    store: Store
+    vocab: Vocab
+    _: KW_ONLY
+    segment: Segment
+    choose: Choose
+    rewrite: Rewrite
+    length: int
+    seed: int
+    duplicates: int = 0
+    # Worked out on the way, never part of the identity: plans and row counts by turn, first position after each epoch.
+    _copies: dict[int, _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counts: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _ends: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for part in (self.segment, self.rewrite):
+            for name in part.specials:
+                if getattr(self.vocab, name) is None:
+                    raise BadInput(
+                        f"{part.kind!r} needs a special token {name!r} and the vocabulary has none: {_REMEDY_VOCAB}"
+                    )
+
+    def count(self, epoch: int) -> int:
+        """Rows of this epoch; BadInput when the text does not give a single one."""
+        turn = self._plan_turn(epoch)
+        if turn not in self._counts:
+            self._counts[turn] = int(self._copy(epoch).end_K[-1])
+        return self._counts[turn]
+
+    def row(self, epoch: int, sample: int) -> Row:
+        """One training sample: the columns of schema.py, labels included; the same bytes whoever asks, and when."""
+        copy = self._copy(epoch)
+        k = int(np.searchsorted(copy.end_K, sample, side="right"))
+        plan, shard = copy.plans[k], self.store.shards[k]
+        i = sample - int(copy.end_K[k]) + len(plan)
+        row = self.segment.row(plan, i, shard, self.vocab)
+        draws = self._masking.at(self._turn(epoch), sample)
+        return self.rewrite(row | {"hits": self.choose(row, draws)}, self.vocab, draws)
+
+    def at(self, position: int) -> tuple[int, int]:
+        """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end."""
+        return self.addresses(position, position + 1)[0]
+
+    def addresses(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """(epoch, sample) at the positions start ... stop - 1; faster than `at` for each."""
+        found: list[tuple[int, int]] = []
+        while start < stop:
+            epoch, first = self._epoch_of(start)
+            position_N = np.arange(start, min(stop, self._ends[epoch])) - first
+            sample_N = shuffled(position_N, self.count(epoch), self._order, epoch)
+            found += [(epoch, sample) for sample in sample_N.tolist()]
+            start += len(position_N)
+        return found
+
+    def stats(self) -> dict[str, int]:
+        """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
+        plans = self._copy(0).plans
+        return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
+
+    @cached_property
+    def _masking(self) -> rng.Key:
+        return rng.key(self.seed, "masking")
+
+    @cached_property
+    def _order(self) -> rng.Key:
+        return rng.key(self.seed, "order")
+
+    def _turn(self, epoch: int) -> int:
+        """The epoch whose draws this epoch uses."""
+        return epoch % self.duplicates if self.duplicates else epoch
+
+    def _epoch_of(self, position: int) -> tuple[int, int]:
+        """Epoch of a position, and the epoch's first position."""
+        while not self._ends or self._ends[-1] <= position:
+            epoch = len(self._ends)
+            self._ends.append(self.count(epoch) + (self._ends[-1] if epoch else 0))
+        epoch = bisect_right(self._ends, position)
+        return epoch, self._ends[epoch - 1] if epoch else 0
+
+    def _plan_turn(self, epoch: int) -> int:
+        """The epoch whose pairs this epoch uses."""
+        return self._turn(epoch) if self.segment.fresh else 0
+
+    def _copy(self, epoch: int) -> _Copy:
+        """Plans of the epoch, made on first use; only the latest few stay in memory."""
+        turn = self._plan_turn(epoch)
+        if turn not in self._copies:
+            key = rng.key(self.seed, "segment")
+            plans = tuple(
+                self.segment.plan(shard, self.length, self.rewrite.lookahead, key.at(turn, k))
+                for k, shard in enumerate(self.store.shards)
+            )
+            if not any(len(plan) for plan in plans):
+                raise BadInput(
+                    f"{self.store.folder}: not one {self.segment.kind} row in {self.store.split}: give more text"
+                )
+            while len(self._copies) >= _KEPT_COPIES:
+                self._copies.pop(next(iter(self._copies)))
+            self._copies[turn] = _Copy(plans, np.cumsum([len(plan) for plan in plans]))
+        return self._copies[turn]
+
+
+def impossible(
+    segment: Segment, choose: Choose, rewrite: Rewrite, losses_needs: Mapping[str, frozenset[str]]
+) -> str | None:
+    """Why these parts cannot work together (which lacks which column, and what to do), or None when they can.
+
+    `losses_needs`: for the kind of each loss the columns that it needs.
+
+    >>> from preprocessing.choose import Nothing
+    >>> from preprocessing.rewrite import Cloze, Shift
+    >>> from preprocessing.segment import Packed
+    >>> impossible(Packed(fill="tokens"), Nothing(), Shift(), {"next_token": frozenset({"labels"})})
+    >>> impossible(Packed(fill="tokens"), Nothing(), Cloze(), {"masked_tokens": frozenset({"labels"})})
+    "rewrite 'cloze' needs column 'hits', which segment 'packed' and choose 'nothing' do not emit:
+    use choose kind 'tokens', 'words' or 'spans'"
+    """
+    emitted = segment.emits | choose.emits
+    readers = {f"choose {choose.kind!r}": choose.needs, f"rewrite {rewrite.kind!r}": rewrite.needs}
+    for reader, needs in readers.items():
+        for column in sorted(needs - emitted):
+            givers = f"segment {segment.kind!r} and choose {choose.kind!r}"
+            return f"{reader} needs column {column!r}, which {givers} do not emit: {_REMEDY[column]}"
+    if unread := choose.emits - rewrite.needs:
+        reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
+        return f"choose {choose.kind!r} has no effect, {reason}: use choose kind 'nothing'"
+    emitted |= rewrite.emits
+    for loss, needs in losses_needs.items():
+        for column in sorted(needs - emitted):
+            lacking = f"which segment {segment.kind!r} does not emit"
+            return f"loss {loss!r} needs column {column!r}, {lacking}: {_REMEDY[column]}"
+    return None

@@ -1,0 +1,216 @@
+"""A shard: one uncompressed Arrow IPC file with one record batch, a row a document, mapped into memory without a copy.
+
+The columns are those of a document in schema.py. Starts are bits, so that a store costs about 2.25 bytes a token and 32
+bytes a document while the vocabulary fits 16 bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic, xxh3_file
+from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, ShardInfo
+from preprocessing.schema import SPLITS, Bools, Ints
+
+
+def shard_name(split: str, shard: int, num_shards: int) -> str:
+    """The file name of a shard.
+
+    >>> shard_name("train", 0, 4)
+    'train-00000-of-00004.arrow'
+    """
+    return f"{split}-{shard:05d}-of-{num_shards:05d}.arrow"
+
+
+def write_shard(
+    path: Path | str,
+    ids: Sequence[Ints],
+    word_starts: Sequence[Bools],
+    sentence_starts: Sequence[Bools],
+    source: Sequence[str],
+    key: Sequence[bytes],
+    *,
+    vocab_size: int,
+) -> ShardInfo:
+    """Write documents, one element of each sequence for each, as a shard; the same documents give the same bytes.
+
+    The name of `path` is as `shard_name` makes it. Raises ValueError where a column does not fit the others, a document
+    is empty or does not begin with a sentence, or an id is not below `vocab_size`.
+    """
+    path = Path(path)
+    split = path.name.split("-")[0]
+    num_tokens_N = np.array([len(ids_S) for ids_S in ids], np.int64)
+    _require(split in SPLITS, path, f"the name of a shard begins with one of {SPLITS}")
+    _require(len(ids) > 0 and num_tokens_N.min() > 0, path, "a shard has documents, and each of them has tokens")
+    _require(len(ids) == len(source) == len(key), path, "each document has a source and a key")
+    for starts in (word_starts, sentence_starts):
+        _require([len(starts_S) for starts_S in starts] == num_tokens_N.tolist(), path, "each token has both flags")
+    offset_N1 = np.concatenate([[0], np.cumsum(num_tokens_N)])
+    ids_T, sentence_starts_T = np.concatenate(ids), np.concatenate(sentence_starts)
+    _require(len(ids_T) < 1 << 31, path, "a shard has fewer than 2**31 tokens")
+    _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids are below the vocabulary's size {vocab_size}")
+    _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document begins with a sentence")
+
+    names, source_N = np.unique(np.array(source, object), return_inverse=True)
+    batch = pa.record_batch(
+        {
+            "ids": _lists(offset_N1, ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)),
+            "word_starts": _lists(offset_N1, np.concatenate(word_starts)),
+            "sentence_starts": _lists(offset_N1, sentence_starts_T),
+            "source": pa.DictionaryArray.from_arrays(source_N.astype(np.int32), pa.array(names, pa.string())),
+            "key": pa.array(key, pa.binary(16)),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content = sink.getvalue()
+    write_atomic(path, lambda file: file.write(content))
+    digest = xxhash.xxh3_128(content).hexdigest()  # of what was meant, not of what the disk made of it
+    return ShardInfo(path.name, split, len(ids), len(ids_T), content.size, digest)
+
+
+class Shard:
+    """The documents of one shard: N of them, with T tokens and M sentences in all; arrays are read-only views.
+
+    `ids_T` (uint16 or uint32) are the tokens end to end, `offset_N1` (int64) where each document starts in them, with T
+    at the end, `num_tokens_N` (int64) their lengths. Raises BadInput where the file is missing or is no shard.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            with pa.memory_map(str(self.path)) as file:
+                batch = pa.ipc.open_file(file).get_batch(0)
+            columns = [batch.column(name) for name in ("ids", "word_starts", "sentence_starts", "source", "key")]
+        except (OSError, KeyError, pa.ArrowException) as error:
+            reason = str(error).split("\n")[0]
+            raise BadInput(f"{self.path}: cannot be read as a shard ({reason}); {AGAIN}") from None
+        ids, self._word_starts, self._sentence_starts, self._source, self._key = columns
+        self.ids_T: Ints = ids.values.to_numpy(zero_copy_only=True)
+        self.offset_N1: Ints = ids.offsets.to_numpy().astype(np.int64)
+        self.num_tokens_N: Ints = np.diff(self.offset_N1)
+
+    def __len__(self) -> int:
+        return len(self.num_tokens_N)
+
+    def __reduce__(self) -> tuple[type["Shard"], tuple[Path]]:
+        return Shard, (self.path,)  # another process maps the file by itself
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.ids_T)
+
+    def word_starts(self, start: int, stop: int) -> Bools:
+        """Whether a word begins at each of the flat positions [start, stop)."""
+        return _flags(self._word_starts, start, stop)
+
+    @cached_property
+    def sentence_at_M(self) -> Ints:
+        """Flat positions, int64, at which a sentence begins."""
+        return np.flatnonzero(_flags(self._sentence_starts, 0, self.num_tokens))
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that occur, sorted."""
+        return tuple(self._source.dictionary.to_pylist())
+
+    @property
+    def source_N(self) -> Ints:
+        """Index in `sources` of each document's source, int32."""
+        return self._source.indices.to_numpy()
+
+    def source(self, i: int) -> str:
+        """Source of document i."""
+        return self.sources[self.source_N[i]]
+
+    def key(self, i: int) -> bytes:
+        """Key of document i, 16 bytes."""
+        return self._key[i].as_py()
+
+    def document(self, i: int) -> dict[str, Any]:
+        """Document i with the columns of schema.py."""
+        start, stop = self.offset_N1[i : i + 2].tolist()
+        return {
+            "ids": self.ids_T[start:stop],
+            "word_starts": self.word_starts(start, stop),
+            "sentence_starts": _flags(self._sentence_starts, start, stop),
+            "source": self.source(i),
+            "key": self.key(i),
+        }
+
+
+@dataclass(frozen=True)
+class Store:
+    """One split of a finished corpus, open for reading."""
+
+    folder: Path
+    split: str
+    manifest: Manifest
+    shards: tuple[Shard, ...]
+
+    @classmethod
+    def open(cls, folder: Path | str, split: str, verify: bool = True) -> "Store":
+        """Open a split of the corpus in `folder`; BadInput names the shard that is missing, cut or damaged.
+
+        Sizes are always compared with the manifest, hashes at the first open of a process unless `verify` is False.
+        """
+        folder = Path(folder)
+        manifest = Manifest.load(folder)
+        infos = [info for info in manifest.shards if info.split == split]
+        if not infos:
+            raise BadInput(f"{folder}: has no {split} split, only {', '.join(manifest.splits)}; {AGAIN} from more text")
+        for info in infos:
+            _check(folder / info.name, info, verify)
+        return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos))
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(shard.num_tokens for shard in self.shards)
+
+    @property
+    def vocab_dir(self) -> Path:
+        """The folder of the vocabulary, within the corpus so that both move together."""
+        return self.folder / "vocab"
+
+
+def _check(path: Path, info: ShardInfo, verify: bool) -> None:
+    """BadInput unless the file is the one that the manifest lists."""
+    mend = f"delete {path.with_name(FILE_NAME)}, then {AGAIN}: whole shards are kept"
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}, but the manifest lists it; {mend}") from None
+    if stat.st_size != info.bytes:
+        raise BadInput(f"{path}: is damaged, has {stat.st_size} bytes instead of {info.bytes}; {mend}")
+    if verify and (found := _hash_once(path, stat.st_size, stat.st_mtime_ns)) != info.xxh3:
+        raise BadInput(f"{path}: is damaged, has xxh3 {found} instead of {info.xxh3}; {mend}")
+
+
+@cache
+def _hash_once(path: Path, size: int, mtime_ns: int) -> str:
+    """xxh3 of a file, taken again only where its size or time has changed."""
+    return xxh3_file(path)
+
+
+def _flags(column: pa.ListArray, start: int, stop: int) -> Bools:
+    """Flags [start, stop) of a column that is bits, the lowest first, as bool."""
+    packed = np.frombuffer(column.values.buffers()[1], np.uint8)[start // 8 : (stop + 7) // 8]
+    return np.unpackbits(packed, bitorder="little")[start % 8 :][: stop - start].view(np.bool_)
+
+
+def _lists(offset_N1: Ints, values_T: np.ndarray) -> pa.ListArray:
+    return pa.ListArray.from_arrays(offset_N1.astype(np.int32), pa.array(values_T))
+
+
+def _require(holds: bool, path: Path, rule: str) -> None:
+    """ValueError unless a rule of shards holds: whoever writes one that breaks it has a bug."""
+    if not holds:
+        raise ValueError(f"{path}: {rule}")

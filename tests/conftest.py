@@ -1,0 +1,35 @@
+"""What every test may use: a quiet, offline environment and the public data beside the checkout, where there is some."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Nothing in a test looks anything up, and two cores are not four: set before any engine is imported.
+os.environ.update(
+    {
+        "HF_HUB_OFFLINE": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "OMP_NUM_THREADS": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+)
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `shared` read the public data beside the checkout; where it is absent they are skipped, by name."""
+    if SHARED.is_dir():
+        return
+    absent = pytest.mark.skip(reason="reads ../shared/data, which is not beside this checkout")
+    for item in items:
+        if item.get_closest_marker("shared"):
+            item.add_marker(absent)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of public data beside the checkout: text/, downstream/, tokenizers/."""
+    return SHARED

@@ -1,0 +1,38 @@
+"""A refactoring that moves a digit is not a refactoring."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestration.job import Job
+from preprocessing.manifest import Manifest
+from tests.golden import record
+
+
+@pytest.fixture(scope="module", params=record.RECIPES)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Job, Manifest]:
+    return request.param, *record.made(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def test_the_corpus_has_the_golden_manifest(made: tuple[str, Job, Manifest]) -> None:
+    recipe, _, manifest = made
+    assert json.loads(manifest.to_json()) == record.read(f"manifest_{recipe}")
+
+
+def test_the_first_batch_is_the_golden_one_to_the_byte(made: tuple[str, Job, Manifest]) -> None:
+    recipe, job, _ = made
+    assert record.first_batch(job) == record.read(recipe)["first_batch"]
+
+
+def test_twenty_losses_are_the_golden_ones(made: tuple[str, Job, Manifest]) -> None:
+    """To 1e-4: another processor may add in another order."""
+    recipe, job, _ = made
+    assert record.losses(job) == pytest.approx(record.read(recipe)["losses"], rel=1e-4)
+
+
+def test_every_recipe_has_golden_files() -> None:
+    from orchestration.recipe import names
+
+    assert list(record.RECIPES) == names("recipes")
+    assert {path.stem for path in Path(__file__).parent.glob("*.json")} >= set(record.RECIPES)

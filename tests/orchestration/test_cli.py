@@ -1,0 +1,276 @@
+"""The command: exit codes, one line per error, JSON on stdout, and light imports where an answer must be quick."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration import job
+from orchestration.cli import main
+from orchestration.job import Flags, open_job
+from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
+from tests.training.corpora import mini_corpus
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("A document about nothing. It has two sentences.\n")
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def flags(tmp_path: Path, text: Path) -> list[str]:
+    return ["bert_base", "--scale", "tiny", "--data", str(text), "--out", str(tmp_path / "out")]
+
+
+@pytest.fixture
+def made(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
+    """Flags of a job whose corpus is made (of another text, which the tests need not build)."""
+    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=tmp_path / "out")).plan.corpus
+    mini_corpus(stage.folder)
+    stage.finish()
+    return flags
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Exit code and the last line of stderr; nothing is on stdout, and no traceback anywhere."""
+    code = main(words)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert said.err.splitlines()[-1].startswith("sesame: ")
+    return code, said.err.splitlines()[-1].removeprefix("sesame: ")
+
+
+NO_RECIPE = "is not one of the recipes (bert_base, gpt2, roberta_base) and not a .yaml file"
+CORPORA = "(books_wiki_news, demo, webtext, wikipedia_books)"
+BAD = {
+    "chek": "No such command 'chek'. Did you mean 'check'?",
+    "check": "Missing argument 'RECIPE'.",
+    "check bert_base --scal tiny": "No such option: --scal (Possible options: --scale)",
+    "check bert": f"bert {NO_RECIPE}; did you mean bert_base?",
+    "eval no_such_run": f"no_such_run {NO_RECIPE}",
+    "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
+    "check gpt2 optim.peek=1": "override optim.peek=1: optim.peek is not a key of optim; did you mean optim.peak?",
+    "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
+    "check gpt2 --on gpu": "gpu is not one of the clusters (local, one_gpu) and not a .yaml file; did you mean "
+    "one_gpu?",
+    "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
+    "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
+    "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
+    "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
+    "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks two segments, trunk encoder tells 1 "
+    "apart; use an encoder with segments 2",
+    "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
+    "--data PATH, or take --data demo",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_was_typed_wrong_is_said_in_one_line_with_exit_code_2(capsys, words):
+    assert refused(capsys, *words.split()) == (2, BAD[words])
+
+
+def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):
+    code, line = refused(capsys, "train", *flags)
+    assert code == 2
+    assert line.endswith("this corpus is not made yet; make it with `sesame corpus`, or do all with `sesame run`")
+
+
+def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
+    code, line = refused(capsys, "eval", *flags)
+    assert code == 2
+    assert "not trained with these flags under" in line
+    assert line.endswith(f"do it with `sesame train {' '.join(flags)}`")
+
+
+def test_a_step_after_the_last_is_refused(capsys, made):
+    assert refused(capsys, "inspect", *made, "--step", "600") == (2, "--step is 600, this run has the steps 0 to 599")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataError("too little text"), 3, "too little text"),
+        (ResourceError("no port"), 4, "no port"),
+        (Diverged("step 7: not finite"), 5, "step 7: not finite"),
+        (Preempted("stopped after step 7"), 75, "stopped after step 7"),
+        (KeyboardInterrupt("stopped after step 7"), 130, "stopped after step 7"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "Full", "/x/y"), 2, "/x/y: Full; free some space, or give another --out"),
+        (PermissionError(13, "No", "/x"), 2, "/x: No; check the path and its permissions, or give another --out"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, said):
+    def fail(flags: Flags) -> None:
+        raise error
+
+    monkeypatch.setattr(job, "open_job", fail)
+    assert refused(capsys, "check", "bert_base") == (code, said)
+
+
+def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
+    def fail(flags: Flags) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(job, "open_job", fail)
+    with pytest.raises(AssertionError, match="ours"):
+        main(["check", "bert_base"])
+
+
+def test_check_says_what_it_found_and_what_is_next(capsys):
+    assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "ok  bert_base  110,106,428 parameters, 1,000,000 steps, 4.3e10 tokens, 1 worker of cluster"
+    )
+    assert second == "next  sesame run bert_base --on one_gpu"
+
+
+def answer(capsys, *words):
+    """The one JSON document on stdout."""
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_check_answers_a_program(capsys):
+    told = answer(capsys, "check", "gpt2", "cluster.workers=2")
+    assert (told["parameters"], told["workers"], told["next"]) == (
+        124_439_808,
+        2,
+        ["sesame run gpt2 cluster.workers=2"],
+    )
+    assert len(told["hash"]) == 64
+
+
+def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
+    assert set(answer(capsys, "recipes")) == {"bert_base", "gpt2", "roberta_base", "next"}
+    assert answer(capsys, "recipes", "roberta_base")["parameters"] == 124_697_433
+    assert (
+        "removes next sentence prediction"
+        in answer(capsys, "recipes", "bert_base", "--diff", "roberta_base")["differences"]
+    )
+    assert main(["recipes"]) == main(["recipes", "gpt2"]) == main(["recipes", "bert_base", "--diff", "gpt2"]) == 0
+    shown = capsys.readouterr().out
+    assert all(words in shown for words in ("110,106,428", "124,439,808", "124,697,433", "adds next token"))
+
+
+def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
+    told = answer(capsys, "run", *flags, "--dry-run")
+    assert {name: stage["state"] for name, stage in told["stages"].items()} == dict.fromkeys(
+        ("text", "vocab", "corpus", "run"), "due"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_format_of_the_text_is_said_and_can_be_forced(capsys, flags, text: Path):
+    main(["corpus", *flags, "--dry-run"])
+    assert f"{text / 'a.txt'}: read as text, one document per" not in capsys.readouterr().err
+    main(["corpus", "bert_base", "--scale", "tiny", "--data", f"line:{text}", "--dry-run"])
+    assert f"{text}: read as text, one document per line" in capsys.readouterr().err
+
+
+def test_several_texts_are_one_corpus(capsys, text: Path):
+    told = answer(capsys, "corpus", "bert_base", "--data", str(text), "--data", f"jsonl:{text}/a.txt", "--dry-run")
+    assert "/text_and_1_more-" in told["stages"]["text"]["folder"]
+
+
+def test_a_text_is_the_same_from_whatever_folder_it_is_named(capsys, text: Path, monkeypatch):
+    far = answer(capsys, "corpus", "bert_base", "--data", str(text), "--dry-run")
+    monkeypatch.chdir(text.parent)
+    assert answer(capsys, "corpus", "bert_base", "--data", "text", "--dry-run")["stages"] == far["stages"]
+
+
+def test_changed_text_is_another_stage(capsys, flags, text: Path):
+    before = answer(capsys, "corpus", *flags, "--dry-run")
+    (text / "a.txt").write_text("Another document altogether. It is longer than the first one.\n")
+    assert answer(capsys, "corpus", *flags, "--dry-run")["stages"]["text"] != before["stages"]["text"]
+
+
+def test_inspect_shows_the_rows_of_a_step_with_their_answers(capsys, made):
+    told = answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+    first, second = told["samples"]
+    assert (first["step"], first["row"], second["row"]) == (3, 0, 1)
+    assert first["tokens"][0] == "[CLS]"
+    asked = [(token, meant) for token, meant in zip(first["tokens"], first["answers"], strict=True) if meant]
+    assert len(asked) == max(1, round(0.15 * len(first["tokens"])))
+    assert ("[MASK]", asked[0][1]) in asked or any(token == meant for token, meant in asked)
+    assert told == answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+    assert told["next"][0].endswith("--step 4")
+
+
+def test_inspect_marks_what_is_hidden(capsys, made):
+    assert main(["inspect", *made, "--rows", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "step 0, row 0:" in shown
+    assert "[MASK](w" in shown
+
+
+def test_doctor_answers_and_ends_with_4_where_something_is_fatal(capsys, monkeypatch, tmp_path: Path):
+    from orchestration import doctor
+
+    assert {"what", "found", "remedy", "fatal"} == set(answer(capsys, "doctor", "--out", str(tmp_path))["findings"][0])
+    monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
+    assert main(["doctor", "--out", str(tmp_path)]) == 4
+
+
+def test_quick_answers_import_nothing_heavy(tmp_path: Path, text: Path):
+    program = f"""
+import sys
+from orchestration.cli import main
+assert main(["--help"]) == 0
+assert not {{"pydantic", "pyarrow", "numpy"}} & set(sys.modules), "help"
+dry_run = ["run", "bert_base", "--data", {str(text)!r}, "--out", {str(tmp_path)!r}, "--dry-run"]
+codes = [main(words) for words in (["recipes"], ["check", "bert_base"], dry_run)]
+assert codes == [0, 0, 0], codes
+main(["doctor"])
+heavy = {{"torch", "apache_beam", "ray", "mlflow", "deepspeed", "matplotlib", "transformers"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("how", ["", "--json"])
+def test_nothing_is_said_when_nobody_reads_the_answer(how):
+    command = f"{sys.executable} -m orchestration.cli recipes bert_base {how} | true"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).stderr == b""
+
+
+@pytest.mark.slow
+def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(capsys, tmp_path: Path):
+    text = "the cat dog house tree sees likes near old new red green is was not"
+    words = text.split()
+    for source in ("north", "south"):
+        lines = []
+        for number in range(300):
+            order = [words[(number * 7 + place * (3 if source == "north" else 5)) % 15] for place in range(40)]
+            lines.append(" ".join(order[:20]).capitalize() + f" {number}. " + " ".join(order[20:]).capitalize() + ".")
+        (tmp_path / f"{source}.txt").write_text("\n".join(lines))
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ntest: 0.3\nvalidation: 0.1\n"
+        "sources: [{kind: text, path: north.txt, unit: line}, {kind: text, path: south.txt, unit: line}]\n"
+    )
+    job_flags = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]
+    job_flags += ["data.vocab.size=200", "phases.0.steps=6", "phases.0.batch=8", "optim.warmup=2", "cluster.workers=1"]
+    small = ["--seeds", "1", "--labels", "8", "--progress", "none"]
+
+    assert main(["run", *job_flags, *small, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["result"]["step"] == 6
+    assert {score["task"] for score in first["scores"]} == {"source", "follows"}
+
+    assert main(["run", *job_flags, *small, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == first
+    assert said.err.count("done, skipped") == 4
+
+    run = Path(first["folder"]).name
+    assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "hf" / "model.safetensors").is_file()
+    assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
+    assert main(["inspect", run, "--out", str(tmp_path / "out"), "--rows", "1"]) == 0
+    assert main(["eval", run, "--out", str(tmp_path / "out"), *small, "--json"]) == 0

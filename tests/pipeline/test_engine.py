@@ -1,0 +1,98 @@
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.engine import beam, pipeline, watched
+from pipeline.stage import seal
+from preprocessing.errors import BadInput, DataError, ResourceError
+from preprocessing.manifest import Count, Ledger
+
+TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+def fail(kind: str) -> None:
+    """What a worker may do wrong."""
+    if kind == "ours":
+        raise DataError("text/part: holds nothing; give more")
+    if kind == "system":
+        raise OSError(28, os.strerror(28))
+    if kind == "bug":
+        raise ZeroDivisionError("a bug")
+    os._exit(9)
+
+
+def _run(folder: Path, kind: str, *args: str) -> None:
+    with pipeline(folder, 0, args) as graph:
+        graph | beam.Create([kind]) | beam.Map(fail)
+
+
+@pytest.mark.parametrize("args", [(), pytest.param(TWO, marks=pytest.mark.slow)], ids=["one process", "two processes"])
+def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple[str, ...]) -> None:
+    with pytest.raises(DataError, match=r"^text/part: holds nothing; give more$"):
+        _run(tmp_path, "ours", *args)
+    with pytest.raises(OSError, match="No space left") as raised:
+        _run(tmp_path, "system", *args)
+    assert raised.value.errno == 28
+    with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
+        _run(tmp_path, "bug", *args)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"^a Beam worker died[^\n]+$"):
+        _run(tmp_path, "death", *TWO)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--direct_num_wokers=2",), ("--direct_running_mode=fast",), ("stray",), ("--direct_num_workers=many",)],
+)
+def test_a_beam_option_that_beam_does_not_have_is_told_in_one_line(
+    tmp_path: Path, args: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BadInput, match=r"^Beam options: [^\n]+$"):
+        _run(tmp_path, "ours", *args)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_option_and_its_value_may_be_two_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        _run(tmp_path, "ours", "--direct_num_workers", "1")
+
+
+def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = logging.getLogger("apache_beam").level
+    with pytest.raises(ZeroDivisionError):
+        _run(tmp_path, "bug")
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("apache_beam").level == before
+
+
+def test_importing_beam_says_nothing_and_adds_no_log_handler() -> None:
+    code = "import logging, pipeline.engine; print(len(logging.root.handlers))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"0\n", b"")
+
+
+def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    for number in range(2):
+        part = tmp_path / f"part{number}.arrow"
+        part.touch()
+        seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
+    with watched("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
+        pass
+    assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
+
+
+def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:
+    with watched("corpus", tmp_path / "missing", ["part"], None):
+        pass

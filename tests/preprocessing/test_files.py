@@ -1,0 +1,52 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from preprocessing.files import TEMPORARY, remove_unfinished, write_atomic, xxh3_file
+
+
+def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "new" / "file", b"content")
+    assert (tmp_path / "new" / "file").read_bytes() == b"content"
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def fill_the_disk(file: object) -> None:
+        file.write(b"half of the n")  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(path, fill_the_disk)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_no_reader_sees_a_half_written_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+    seen = []
+
+    def write(file: object) -> None:
+        file.write(b"new")  # type: ignore[attr-defined]
+        seen.append(path.read_bytes())
+
+    write_atomic(path, write)
+    assert [*seen, path.read_bytes()] == [b"old", b"new"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_the_rest_stays(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / f"{TEMPORARY}a-0").write_bytes(b"half")
+    (tmp_path / "deep" / f"{TEMPORARY}b-1").write_bytes(b"half")
+    (tmp_path / "whole").write_bytes(b"whole")
+    assert remove_unfinished(tmp_path) == 2
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["whole"]
+
+
+def test_a_hash_is_xxh3_of_128_bits(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    assert xxh3_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"  # the specification's value

@@ -1,0 +1,102 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preprocessing.errors import BadInput
+from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest, ShardInfo
+
+SHARDS = (
+    ShardInfo("train-00000-of-00002.arrow", "train", rows=2, tokens=20, bytes=900, xxh3="aa"),
+    ShardInfo("train-00001-of-00002.arrow", "train", rows=3, tokens=30, bytes=950, xxh3="bb"),
+    ShardInfo("test-00000-of-00001.arrow", "test", rows=1, tokens=5, bytes=500, xxh3="cc"),
+)
+MANIFEST = Manifest(
+    name="toy",
+    spec_hash="spec",
+    text_hash="text",
+    vocab={"kind": "wordpiece", "size": 9, "hash": "vocab", "specials": {"pad": 0}},
+    versions={"pyarrow": "25.0.1"},
+    shards=SHARDS,
+    ledger=Ledger(Count(7, 700, 55), Count(6, 600, 55), {"empty": Count(1, 100)}),
+)
+
+
+def test_a_saved_manifest_loads_as_it_was(tmp_path: Path) -> None:
+    MANIFEST.save(tmp_path)
+    assert Manifest.load(tmp_path) == MANIFEST
+
+
+def test_splits_add_up_their_shards() -> None:
+    assert MANIFEST.splits == {
+        "train": {"shards": 2, "rows": 5, "tokens": 50},
+        "test": {"shards": 1, "rows": 1, "tokens": 5},
+    }
+
+
+def test_the_digest_does_not_depend_on_where_or_when(tmp_path: Path) -> None:
+    MANIFEST.save(tmp_path / "a")
+    MANIFEST.save(tmp_path / "b")
+    assert Manifest.load(tmp_path / "a").digest == Manifest.load(tmp_path / "b").digest == MANIFEST.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"shards": SHARDS[:2]},
+        {"shards": (*SHARDS[:2], replace(SHARDS[2], xxh3="cd"))},
+        {"ledger": Ledger(Count(7, 700, 55), Count(6, 600, 55), {"too_long": Count(1, 100)})},
+        {"versions": {"pyarrow": "25.0.2"}},
+    ],
+)
+def test_the_digest_tells_manifests_apart(change: dict[str, object]) -> None:
+    assert replace(MANIFEST, **change).digest != MANIFEST.digest  # type: ignore[arg-type]
+
+
+def test_a_folder_without_a_manifest_is_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"manifest\.json: No such file .*`sesame corpus`"):
+        Manifest.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 1}', b'{"schema_version": 1, "splits": {}}']
+)
+def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(BadInput, match="cannot be read as a manifest") as error:
+        Manifest.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_another_schema_version_is_refused(tmp_path: Path) -> None:
+    value = json.loads(MANIFEST.to_json()) | {"schema_version": 99}
+    (tmp_path / FILE_NAME).write_text(json.dumps(value))
+    with pytest.raises(BadInput, match="schema version 99, this Sesame reads 1"):
+        Manifest.load(tmp_path)
+
+
+def test_a_ledger_balances_when_every_drop_has_a_reason() -> None:
+    ledger = Ledger()
+    ledger.see(2, bytes=20)
+    ledger.keep(bytes=12)
+    assert not ledger.balanced()
+    ledger.drop("empty", bytes=8)
+    assert ledger.balanced()
+
+
+def test_a_ledger_says_what_it_cannot_explain() -> None:
+    assert Ledger(Count(3, 30, 300), Count(1, 10, 100), {"empty": Count(1, 15)}).unexplained == Count(1, 5, 200)
+
+
+def test_merging_ledgers_adds_them_in_any_order_and_changes_neither() -> None:
+    left = Ledger(Count(2, 20), Count(1, 10), {"empty": Count(1, 10)})
+    right = Ledger(Count(3, 30), Count(1, 10), {"too_long": Count(1, 15), "empty": Count(1, 5)})
+    merged = Ledger(Count(5, 50), Count(2, 20), {"empty": Count(2, 15), "too_long": Count(1, 15)})
+    assert left.merge(right) == right.merge(left) == merged
+    assert left.dropped == {"empty": Count(1, 10)}
+
+
+def test_a_ledger_survives_json() -> None:
+    assert Ledger.from_dict(json.loads(json.dumps(MANIFEST.ledger.to_dict()))) == MANIFEST.ledger

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from preprocessing.choose import Spans, Tokens, Words
+from preprocessing.rewrite import Cloze, Shift
+from preprocessing.rng import key
+from preprocessing.schema import IGNORE
+from tests.preprocessing.toy import ToyVocab, row
+
+MASKING = key(0, "masking")
+VOCAB = ToyVocab(size=30_522, special_ids=(0, 100, 101, 102, 103), mask=103, cls=101, sep=102, unk=100)
+
+
+def with_hits(choose, num_tokens=512, sample=0):
+    one = row(num_tokens, specials=[0, num_tokens - 1], word_starts=list(range(1, num_tokens, 3)))
+    one["ids"] = one["ids"] + 20_000  # no id that a mask or a rare swap gives back
+    return one | {"hits": choose(one, MASKING.at(0, sample))}
+
+
+def outcomes(cloze, choose, num_rows=1954):
+    """0 masked, 1 swapped, 2 kept: of each chosen token, and of each chosen unit the set of its outcomes."""
+    tokens, units = [], []
+    for sample in range(num_rows):
+        before = with_hits(choose, sample=sample)
+        after = cloze(before, VOCAB, MASKING.at(1, sample))
+        kind_S = np.where(after["ids"] == VOCAB.mask, 0, np.where(after["ids"] != before["ids"], 1, 2))
+        tokens.append(kind_S[before["hits"] > 0])
+        units += [set(kind_S[before["hits"] == unit].tolist()) for unit in range(1, before["hits"].max() + 1)]
+    return np.concatenate(tokens), units
+
+
+@pytest.mark.parametrize("choose", [Tokens(), Words()], ids=["tokens", "words"])
+def test_over_a_million_tokens_eighty_are_masked_ten_swapped_ten_kept(choose):
+    kind_M, _ = outcomes(Cloze(), choose)
+    count_3 = np.bincount(kind_M, minlength=3)
+    np.testing.assert_allclose(count_3 / len(kind_M), [0.8, 0.1, 0.1], atol=0.005)
+    expected_3 = len(kind_M) * np.array([0.8, 0.1, 0.1])
+    assert ((count_3 - expected_3) ** 2 / expected_3).sum() < 13.8  # chi-square, 2 degrees of freedom, p = .001
+
+
+def test_dice_per_span_treat_a_span_as_one():
+    _, units = outcomes(Cloze(unit="span"), Spans(), num_rows=1000)
+    mixed = [unit for unit in units if len(unit) > 1]
+    assert len(mixed) < 0.001 * len(units)  # only where a swap drew the very token that was there
+    kind_U = np.array([min(unit) for unit in units])
+    np.testing.assert_allclose(np.bincount(kind_U) / len(kind_U), [0.8, 0.1, 0.1], atol=0.015)
+
+
+def test_dice_per_token_mix_outcomes_inside_a_span():
+    _, units = outcomes(Cloze(), Spans(), num_rows=20)
+    assert any(len(unit) > 1 for unit in units)
+
+
+def test_labels_are_the_tokens_that_were_there_and_nothing_else_changes():
+    before = with_hits(Tokens())
+    after = Cloze()(before, VOCAB, MASKING.at(0, 0))
+    asked_S = before["hits"] > 0
+    np.testing.assert_array_equal(after["labels"], np.where(asked_S, before["ids"], IGNORE))
+    np.testing.assert_array_equal(after["ids"][~asked_S], before["ids"][~asked_S])
+    assert (after["ids"].dtype, after["labels"].dtype) == (np.int32, np.int32)
+
+
+def test_the_row_that_comes_in_is_not_written_to():
+    before = with_hits(Tokens())
+    ids_S = before["ids"].copy()
+    Cloze()(before, VOCAB, MASKING.at(0, 0))
+    np.testing.assert_array_equal(before["ids"], ids_S)
+
+
+def swapped_ids(swap_from):
+    vocab = ToyVocab(size=12, special_ids=(9, 0, 2, 11, 3), mask=9)
+    before = row(100_000, specials=[])
+    before["ids"][:] = 1
+    before["hits"] = np.ones(100_000, np.int32)
+    return Cloze(mask=0.0, swap=1.0, swap_from=swap_from)(before, vocab, MASKING.at(0, 0))["ids"]
+
+
+def test_a_random_token_is_never_special_and_every_ordinary_one_comes_equally_often():
+    count_V = np.bincount(swapped_ids("ordinary"), minlength=12)
+    assert np.flatnonzero(count_V).tolist() == [1, 4, 5, 6, 7, 8, 10]
+    assert ((count_V[count_V > 0] - 100_000 / 7) ** 2 / (100_000 / 7)).sum() < 22.5  # 6 degrees of freedom, p = .001
+
+
+def test_from_the_vocabulary_means_special_tokens_too_as_in_the_reference():
+    assert len(np.unique(swapped_ids("vocabulary"))) == 12
+
+
+def test_no_hits_no_labels():
+    before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
+    for unit in ("token", "span"):
+        after = Cloze(unit=unit)(before, VOCAB, MASKING.at(0, 0))
+        assert (after["labels"] == IGNORE).all()
+
+
+def test_shift_asks_each_token_for_the_next():
+    before = row(5, specials=[2])
+    after = Shift()(before, VOCAB, MASKING.at(0, 0))
+    assert after["ids"].tolist() == [10, 11, 3, 13]
+    assert after["labels"].tolist() == [11, 3, 13, 14]
+    assert {len(column) for column in after.values()} == {4}
+
+
+def test_shift_leaves_the_label_of_a_pair_alone():
+    before = row(5, specials=[]) | {"pair_label": np.int8(1)}
+    assert Shift()(before, VOCAB, MASKING.at(0, 0))["pair_label"] == 1
+
+
+def test_shares_are_checked():
+    with pytest.raises(ValueError, match=r"rewrite.mask is -0.1, allowed is a share from 0 to 1"):
+        Cloze(mask=-0.1)
+    with pytest.raises(ValueError, match=r"rewrite.mask \+ swap is 1.1, allowed is at most 1"):
+        Cloze(mask=0.8, swap=0.3)
+    assert Cloze(mask=0.9, swap=0.1).swap == 0.1

@@ -1,0 +1,224 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from preprocessing.choose import Nothing, Spans, Tokens, Words
+from preprocessing.collate import padded
+from preprocessing.errors import BadInput
+from preprocessing.order import rank_slice
+from preprocessing.rewrite import Cloze, Shift
+from preprocessing.rows import Rows, impossible
+from preprocessing.schema import IGNORE
+from preprocessing.segment import Packed, Pair
+from preprocessing.shards import Shard, write_shard
+from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard, shard
+
+STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
+BERT = {"segment": Pair(negative="random"), "choose": Words(), "rewrite": Cloze()}
+ROBERTA = {"segment": Packed(fill="sentences"), "choose": Tokens(rounding="stochastic"), "rewrite": Cloze()}
+SPANBERT = {"segment": Packed(fill="sentences"), "choose": Spans(), "rewrite": Cloze(unit="span")}
+GPT = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift()}
+ALL = pytest.mark.parametrize("parts", [BERT, ROBERTA, SPANBERT, GPT], ids=["bert", "roberta", "spanbert", "gpt"])
+
+
+def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
+    return Rows(store, ToyVocab(), **parts, length=length, seed=seed, duplicates=duplicates)
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+@ALL
+def test_a_row_is_the_same_whoever_asks_and_in_whatever_order(parts):
+    rows, again = rows_of(parts), rows_of(parts)
+    samples = [(epoch, sample) for epoch in (0, 5, 1) for sample in range(0, 60, 7)]
+    forwards = [rows.row(*address) for address in samples]
+    backwards = [again.row(*address) for address in reversed(samples)][::-1]
+    for one, other in zip(forwards, backwards, strict=True):
+        assert_same(one, other)
+
+
+@ALL
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+def test_any_number_of_workers_makes_the_same_batch_together(parts, world):
+    batch = [rows_of(parts).row(*address) for address in rows_of(parts).addresses(0, 16)]
+    shared = []
+    for rank in range(world):
+        own, mine = rows_of(parts), range(16)[rank_slice(16, rank, world)]
+        shared += [own.row(*own.at(position)) for position in mine]
+    for one, other in zip(batch, shared, strict=True):
+        assert_same(one, other)
+
+
+@ALL
+def test_rows_fit_the_length_and_make_a_batch(parts):
+    rows = rows_of(parts)
+    found = [rows.row(0, sample) for sample in range(rows.count(0))]
+    assert max(len(row["ids"]) for row in found) == 64
+    batch = padded(found, 64, pad=0)
+    assert batch["targets"].min() >= 5 or parts is GPT  # GPT is asked for the end of a document too
+    assert batch["ids"].shape == (rows.count(0), 64)
+
+
+@ALL
+def test_every_sample_of_an_epoch_comes_once_before_the_next_epoch_begins(parts):
+    rows = rows_of(parts)
+    size, following = rows.count(0), rows.count(1)
+    addresses = rows.addresses(0, size + following)
+    assert sorted(addresses[:size]) == [(0, sample) for sample in range(size)]
+    assert sorted(addresses[size:]) == [(1, sample) for sample in range(following)]
+    assert [sample for _, sample in addresses[:20]] != [sample for _, sample in addresses[size : size + 20]]
+
+
+def test_one_position_and_a_stretch_of_positions_agree_across_epochs():
+    rows = rows_of(BERT)
+    end = rows.count(0) + rows.count(1)
+    assert rows.addresses(end - 3, end + 3) == [rows_of(BERT).at(position) for position in range(end - 3, end + 3)]
+    assert rows.at(end) == rows.addresses(end, end + 1)[0]
+    assert rows.at(end)[0] == 2
+
+
+@ALL
+def test_without_duplicates_each_epoch_draws_anew(parts):
+    rows = rows_of(parts, length=512)
+    same = [np.array_equal(rows.row(0, i)["ids"], rows.row(1, i)["ids"]) for i in range(50)]
+    assert all(same) if parts is GPT else not any(same)
+
+
+@ALL
+def test_duplicates_repeat_pairs_and_masks_but_not_the_order(parts):
+    rows = rows_of(parts, duplicates=2)
+    for sample in range(20):
+        assert_same(rows.row(0, sample), rows.row(2, sample))
+        assert_same(rows.row(1, sample), rows.row(3, sample))
+    first, third = (
+        rows.addresses(0, 20),
+        rows.addresses(rows.count(0) + rows.count(1), rows.count(0) + rows.count(1) + 20),
+    )
+    assert [sample for _, sample in first] != [sample for _, sample in third]
+
+
+def test_duplicates_are_different_copies():
+    rows = rows_of(BERT, duplicates=2)
+    assert not any(np.array_equal(rows.row(0, i)["ids"], rows.row(1, i)["ids"]) for i in range(50))
+
+
+def test_another_seed_makes_other_pairs_masks_and_order():
+    one, other = rows_of(BERT, seed=0), rows_of(BERT, seed=1)
+    assert not any(np.array_equal(one.row(0, i)["ids"], other.row(0, i)["ids"]) for i in range(50))
+    assert one.addresses(0, 20) != other.addresses(0, 20)
+
+
+def test_a_row_is_reached_again_after_its_epochs_plan_was_let_go():
+    rows = rows_of(BERT)
+    before = rows.row(0, 3)
+    for epoch in range(1, 5):
+        rows.row(epoch, 0)
+    assert len(rows._copies) == 2
+    assert_same(rows.row(0, 3), before)
+
+
+def test_rows_run_over_all_shards_in_order():
+    text = (shard([[19]]), shard([[9]]), shard([[29]]))
+    for k, one in enumerate(text):
+        one.ids_T[:] += 100 * k
+    rows = rows_of(GPT, ToyStore(text), length=10)
+    firsts = [int(rows.row(0, sample)["ids"][0]) for sample in range(rows.count(0))]
+    assert firsts == [10, 20, 110, 210, 220, 230]
+
+
+def test_an_empty_shard_among_others_is_passed_over():
+    rows = rows_of(BERT, ToyStore((shard([]), STORE.shards[0], shard([]), STORE.shards[1])))
+    assert len(rows.row(0, 0)["ids"])
+    assert len(rows.row(0, rows.count(0) - 1)["ids"])
+
+
+def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten():
+    rows = rows_of(BERT | {"choose": Tokens()}, ToyStore((random_shard(2400),)), length=512)
+    kinds, num_tokens = np.zeros(3, int), 0
+    for sample in range(rows.count(0)):
+        row = rows.row(0, sample)
+        asked_S = row["labels"] != IGNORE
+        assert np.count_nonzero(asked_S) == max(1, round(0.15 * len(row["ids"])))
+        assert not (asked_S & row["special"]).any()
+        kinds += [
+            np.count_nonzero(row["ids"][asked_S] == 4),
+            np.count_nonzero((row["ids"] != row["labels"])[asked_S] & (row["ids"][asked_S] != 4)),
+            np.count_nonzero(row["ids"][asked_S] == row["labels"][asked_S]),
+        ]
+        num_tokens += len(row["ids"])
+    assert num_tokens > 1e6
+    np.testing.assert_allclose(kinds / kinds.sum(), [0.8, 0.1, 0.1], atol=0.005)
+
+
+def test_rows_read_shards_as_they_are_written(tmp_path):
+    text = random_shard(20)
+    rows = rows_of(BERT, ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow"),)))
+    expected = rows_of(BERT, ToyStore((text,)))
+    assert rows.count(0) == expected.count(0)
+    for sample in range(rows.count(0)):
+        assert_same(rows.row(0, sample), expected.row(0, sample))
+
+
+def test_rows_travel_to_another_process(tmp_path):
+    rows = rows_of(BERT, ToyStore((written(random_shard(20), tmp_path / "train-00000-of-00001.arrow"),)))
+    assert_same(pickle.loads(pickle.dumps(rows)).row(1, 2), rows.row(1, 2))
+
+
+def written(text: ToyShard, path) -> Shard:
+    pieces = [slice(*bounds) for bounds in zip(text.offset_N1[:-1], text.offset_N1[1:], strict=True)]
+    is_start_T = np.isin(np.arange(len(text.ids_T)), text.sentence_at_M)
+    columns = [[column[piece] for piece in pieces] for column in (text.ids_T, text.starts_T, is_start_T)]
+    keys = [i.to_bytes(16, "big") for i in range(len(pieces))]
+    write_shard(path, *columns, ["toy"] * len(pieces), keys, vocab_size=1000)
+    return Shard(path)
+
+
+def test_stats_add_up_over_shards():
+    rows = rows_of(BERT, ToyStore((shard([[5], [5, 5]]), shard([[5, 5], [5], [5]]))))
+    assert rows.stats() | {"negatives": 0} == {"documents": 5, "unpaired_documents": 3, "rows": 2, "negatives": 0}
+
+
+def test_text_without_a_single_row_is_bad_input():
+    with pytest.raises(BadInput, match="toy: not one pair row in train: give more text"):
+        rows_of(BERT, ToyStore((shard([[5], [5]]),))).count(0)
+
+
+def test_a_vocabulary_without_the_special_tokens_is_bad_input():
+    gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
+    assert Rows(STORE, gpt2, **GPT, length=64, seed=0).count(0)
+    with pytest.raises(BadInput, match="'packed' needs a special token 'cls' and the vocabulary has none"):
+        Rows(STORE, gpt2, **ROBERTA, length=64, seed=0)
+    with pytest.raises(BadInput, match="'cloze' needs a special token 'mask' and the vocabulary has none"):
+        Rows(STORE, ToyVocab(mask=None), **BERT, length=64, seed=0)
+
+
+LABELS, PAIR_LABEL = frozenset({"labels"}), frozenset({"pair_label"})
+
+
+@ALL
+def test_the_published_compositions_are_possible(parts):
+    assert impossible(*parts.values(), {"any": LABELS}) is None
+
+
+def test_pair_label_needs_pairs():
+    problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "pair_label": PAIR_LABEL})
+    assert problem == (
+        "loss 'pair_label' needs column 'pair_label', which segment 'packed' does not emit: "
+        "use segment kind 'pair', or drop that loss"
+    )
+
+
+def test_cloze_needs_hits():
+    problem = impossible(Packed(fill="sentences"), Nothing(), Cloze(), {"masked_tokens": LABELS})
+    assert "rewrite 'cloze' needs column 'hits'" in problem
+    assert "use choose kind 'tokens', 'words' or 'spans'" in problem
+
+
+def test_a_choice_that_nobody_reads_is_refused():
+    problem = impossible(Packed(fill="tokens"), Tokens(), Shift(), {"next_token": LABELS})
+    assert problem == ("choose 'tokens' has no effect, rewrite 'shift' does not read 'hits': use choose kind 'nothing'")

@@ -1,0 +1,157 @@
+import itertools
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from preprocessing.text import decode, normalise, sentences, text_key
+
+REPEATABLE = settings(deadline=None, derandomize=True)  # the same examples each time, however busy the machine
+
+# Text in which things happen: marks, quotes, blanks, capitals, several scripts, and what normalise must remove.
+EVENTFUL = st.text(
+    st.sampled_from(
+        "aA.!?\u2026'\"()\u201c\u201d \n\n\t\r\x00\u00a0\u3000\u3002\uff01\u4e0b\u00e9e\u03010#\u2028\ufeff\u0391\u0416"
+    )
+)
+
+
+def split_by_gpt2(text: str) -> list[str]:
+    """The words within which byte-level BPE merges."""
+    return [word for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
+
+
+def test_decode_repairs_and_counts_invalid_bytes() -> None:
+    assert decode(b"ab\xffcd\xfe\xfe") == ("ab\ufffdcd\ufffd\ufffd", 3)
+
+
+def test_decode_does_not_count_replacement_characters_that_the_text_has() -> None:
+    assert decode("\ufffd".encode() + b"\xff") == ("\ufffd\ufffd", 1)
+
+
+def test_decode_repairs_surrogates_and_cut_sequences() -> None:
+    text, repaired = decode(b"a\xed\xa0\x80b\xe2\x82")
+    assert (text.strip("\ufffd"), repaired) == ("a\ufffd\ufffd\ufffdb", 4)
+
+
+def test_decode_drops_a_byte_order_mark() -> None:
+    assert decode(b"\xef\xbb\xbftext") == ("text", 0)
+    assert decode(b"\xef\xbb\xbftext\xff") == ("text\ufffd", 1)
+
+
+@REPEATABLE
+@given(st.binary())
+def test_decode_takes_any_bytes(data: bytes) -> None:
+    text, repaired = decode(data)
+    assert (repaired == 0) == (text.encode() == data.removeprefix(b"\xef\xbb\xbf"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "tidy"),
+    [
+        ("a\x00b\x07c\x9fd", "abcd"),
+        ("a\r\nb\rc\x0bd\x0ce\u0085f\u2028g\u2029h", "a\nb\nc\nd\ne\nf\ng\nh"),
+        ("a \t b\u00a0\u3000c", "a b c"),
+        ("  a  \n  b  ", "a\nb"),
+        ("a\n\n\n \n\t\nb", "a\n\nb"),
+        ("a\n\nb", "a\n\nb"),
+        ("co\u00adop\u200b \ufeffx", "coop x"),
+        ("e\u0301 e\x00\u0301", "\u00e9 \u00e9"),
+        ("a\ud800b", "ab"),
+        ("\U0001f468\u200d\U0001f469 \u0915\u094d\u200d\u0937", "\U0001f468\u200d\U0001f469 \u0915\u094d\u200d\u0937"),
+        (" \n\t\x00", ""),
+    ],
+)
+def test_normalise_tidies(raw: str, tidy: str) -> None:
+    assert normalise(raw) == tidy
+
+
+@REPEATABLE
+@given(st.one_of(EVENTFUL, st.text(st.characters())))
+def test_normalise_twice_is_normalise_once(text: str) -> None:
+    tidy = normalise(text)
+    assert normalise(tidy) == tidy
+
+
+@REPEATABLE
+@given(st.text(st.characters()))
+def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
+    tidy = normalise(text)
+    assert unicodedata.is_normalized("NFC", tidy)
+    tidy.encode()
+    assert not re.search(r"\n{3}|  | \n|\n |^\s|\s$|[^\S \n]|\x00", tidy)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["One two.", " Three four!", " Five?", " Six"],
+        ["Dr. Smith met Mrs. J. R. Jones, e.g. Tuesday.", " Then left."],
+        ["See Fig. 3 and No. 5 on Jan. 7.", " Done."],
+        ["I said no.", " It was so."],
+        ["It was I.", " Then it rained."],
+        ["He is in the U.S. Army."],
+        ['"Why?" he asked.', ' "Because."', " (Really.)", " So."],
+        ["What?!", " Yes...", " No\u2026", " Well... maybe."],
+        ["It costs 3.50 at www.example.com today.", " 12 more came."],
+        ["1. Boil water.", "\n12. Drink."],
+        ["A heading", "\n\nA paragraph\nover lines.", "\nNext.", "\n\nlower"],
+        ["\u041e\u043d \u0442. \u0435. \u044f.", " \u0414\u0430."],
+        ["\u4ed6\u8d70\u4e86\u3002", "\u6211\u4e5f\u662f\uff01\u201c\u771f\u7684\uff1f\u201d", "\u5bf9\u3002"],
+        ["\u300c\u4f55\uff1f\u300d", "\u5f7c\u306f\u8a00\u3063\u305f\u3002", " \u300c\u306f\u3044\u3002\u300d"],
+    ],
+)
+def test_a_text_is_cut_where_its_sentences_end(pieces: list[str]) -> None:
+    assert sentences("".join(pieces)) == pieces
+
+
+def test_an_empty_text_has_no_sentences() -> None:
+    assert sentences("") == []
+
+
+@REPEATABLE
+@given(st.one_of(EVENTFUL, st.text()))
+@example("\n\n\n.\n\nA")
+def test_joined_sentences_are_the_text(text: str) -> None:
+    pieces = sentences(text)
+    assert "".join(pieces) == text
+    assert "" not in pieces
+
+
+@REPEATABLE
+@given(EVENTFUL.map(normalise))
+@example("\u3002\u201c\u4e0b. A.\n\nA\u3002a\uff01 \u201cA")
+def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
+    assert list(itertools.chain.from_iterable(map(split_by_gpt2, sentences(text)))) == split_by_gpt2(text)
+
+
+@REPEATABLE
+@given(EVENTFUL.map(normalise))
+def test_no_sentence_is_white_space(text: str) -> None:
+    assert all(piece.strip() for piece in sentences(text))
+
+
+@pytest.mark.timeout(20)  # a backtracking pattern takes hours
+@pytest.mark.parametrize("run", [".", '."', ". (", ". A", "?)", "\n", '"', "\u3002", "\u3002\u201d", " \t\x00", "Dr. "])
+def test_long_runs_take_linear_time(run: str) -> None:
+    text = run * 300_000
+    assert "".join(sentences(text)) == text
+    normalise(text)
+
+
+def test_the_key_is_xxh3_of_the_text_in_128_bits() -> None:
+    assert text_key("") == bytes.fromhex("99aa06d3014798d86001c324468d497f")  # the specification's value
+    assert text_key("caf\u00e9") == xxhash.xxh3_128("caf\u00e9".encode()).digest()
+
+
+@pytest.mark.shared
+def test_gpt2_splits_real_sentences_as_it_splits_the_text(shared: Path) -> None:
+    text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:200_000]
+    pieces = sentences(text)
+    assert len(pieces) > 1_000
+    assert list(itertools.chain.from_iterable(map(split_by_gpt2, pieces))) == split_by_gpt2(text)

@@ -1,0 +1,38 @@
+"""Batches of random rows, for tests that are about the net and not about the text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preprocessing import collate
+from preprocessing.schema import IGNORE, Batch, Row
+
+
+def random_rows(lengths: Sequence[int], vocab_size: int, seed: int = 0, rate: float = 0.4) -> list[Row]:
+    """Rows of these lengths with random ids, two segments, a pair label, and labels at a share `rate` of the tokens."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "ids": rng.integers(vocab_size, size=length),
+            "segments": np.arange(length) * 2 // length,
+            "labels": np.where(rng.random(length) < rate, rng.integers(vocab_size, size=length), IGNORE),
+            "pair_label": rng.integers(2),
+        }
+        for length in lengths
+    ]
+
+
+def unpadded(rows: Sequence[Row]) -> dict[str, Tensor]:
+    """The rows end to end, as tensors."""
+    return tensors(collate.unpadded(rows))
+
+
+def padded(rows: Sequence[Row], length: int, pad: int = 0) -> dict[str, Tensor]:
+    """The rows as a rectangle, as tensors."""
+    return tensors(collate.padded(rows, length, pad))
+
+
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in batch.items()}

@@ -1,0 +1,116 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Batch
+from tests.training.corpora import mini_run
+from training.data import ahead, num_micro, open_loader, open_validation
+from training.run import Run
+from training.spec import Machine, Phase
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path)
+
+
+def rows(batches: list[Batch]) -> list[list[int]]:
+    """The tokens of each row of unpadded micro-batches."""
+    cut = [np.split(batch["ids"], batch["first_at"][1:]) for batch in batches]
+    return [row.tolist() for batch in cut for row in batch]
+
+
+def same(one: list[Batch], other: list[Batch]) -> bool:
+    return len(one) == len(other) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_a_step_can_be_made_again_in_any_order(run: Run) -> None:
+    forward, backward = open_loader(run, 0, 1), open_loader(run, 0, 1)
+    first = [forward.at(step) for step in range(6)]
+    again = [backward.at(step) for step in reversed(range(6))][::-1]
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 9])
+def test_the_workers_together_have_the_rows_of_one(run: Run, world: int) -> None:
+    shares = [open_loader(run, rank, world).at(4) for rank in range(world)]
+    assert [row for share in shares for row in rows(share)] == rows(open_loader(run, 0, 1).at(4))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than the machine has cores
+def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> None:
+    alone = open_loader(run, 0, 1)
+    helped = replace(alone, machine=Machine(loader_workers=workers))
+    made = list(ahead(helped, 3, 9))
+    assert [step for step, _ in made] == [3, 4, 5, 6, 7, 8]
+    assert all(same(batches, alone.at(step)) for step, batches in made)
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 48, 100, 200, 10_000])
+def test_micro_batches_together_are_the_batch(run: Run, micro_tokens: int) -> None:
+    split = replace(open_loader(run, 0, 1), machine=Machine(micro_tokens=micro_tokens))
+    assert rows(split.at(7)) == rows(open_loader(run, 0, 1).at(7))
+
+
+def test_a_micro_batch_has_no_more_tokens_than_asked_for(run: Run) -> None:
+    batches = replace(open_loader(run, 0, 1), machine=Machine(micro_tokens=100)).at(0)
+    assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]
+
+
+def test_every_worker_has_as_many_micro_batches_and_none_is_empty() -> None:
+    for num_rows in range(1, 40):
+        for world in range(1, num_rows + 1):
+            for micro_rows in (1, 2, 3, 100):
+                count = num_micro(num_rows, micro_rows, world)
+                fewest, most = num_rows // world, -(-num_rows // world)
+                assert 1 <= count <= fewest
+                assert -(-most // count) <= max(micro_rows, 2)
+
+
+def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
+    flat = open_loader(run, 0, 1)
+    (padded,) = replace(flat, machine=Machine(layout="padded")).at(2)
+    (unpadded,) = flat.at(2)
+    assert padded["ids"].shape == (9, 48)
+    assert np.array_equal(padded["targets"], unpadded["targets"])
+
+
+def test_a_phase_of_the_same_length_goes_on_and_one_of_another_starts_its_own_order(run: Run) -> None:
+    whole = open_loader(replace(run, phases=(Phase(length=48, batch=3, steps=6),)), 0, 1)
+    phases = (
+        Phase(length=48, batch=3, steps=2),
+        Phase(length=24, batch=5, steps=2),
+        Phase(length=48, batch=6, steps=2),
+    )
+    loader = open_loader(replace(run, phases=phases), 0, 1)
+    assert rows(loader.at(0)) + rows(loader.at(1)) == rows(whole.at(0)) + rows(whole.at(1))
+    assert rows(loader.at(4)) + rows(loader.at(5)) == [row for step in range(2, 6) for row in rows(whole.at(step))]
+    assert [loader.phase_of(step).batch for step in range(6)] == [3, 3, 5, 5, 6, 6]
+    assert max(len(row) for row in rows(loader.at(2))) <= 24
+
+
+def test_there_is_no_step_after_the_last(run: Run) -> None:
+    with pytest.raises(IndexError):
+        open_loader(run, 0, 1).at(20)
+
+
+def test_a_table_that_is_too_small_for_the_vocabulary_is_refused_in_one_line(run: Run) -> None:
+    with pytest.raises(BadInput, match=r"has 467 pieces, the model's table 400; set data\.vocab\.size to 467 or more"):
+        open_loader(replace(run, vocab_size=400), 0, 1)
+
+
+def test_more_workers_than_rows_are_refused_in_one_line(run: Run) -> None:
+    with pytest.raises(BadInput, match="a batch of 9 rows cannot be shared by 10 workers; use at most 9"):
+        open_loader(run, 0, 10)
+
+
+def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
+    assert open_validation(run, 0, 1) is None
+    assert open_validation(replace(run, eval_every=5), 0, 1) is not None

@@ -1,0 +1,380 @@
+"""Weights on disk: transformers computes what we compute, in both directions, and damage is noticed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE
+from tests.training.batches import padded, random_rows, unpadded
+from training.export import from_transformers, load_weights, save_weights, to_transformers
+from training.model import Model, ModelSpec
+from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
+
+ENCODER = Encoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+DECODER = Decoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+ROBERTA = replace(ENCODER, max_positions=18, position_offset=2, segments=1, norm_eps=1e-5)
+BERT_LOSSES = (MaskedTokens(), PairLabel())
+TABLE = 320  # rows, more than any of the tokenizers here has pieces
+RAGGED = [5, 12, 1, 7]
+TEXT = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"]
+VOCABS = {
+    "bert": vocab.WordPiece(size=100),
+    "roberta": vocab.ByteBPE(size=300, specials="roberta"),
+    "gpt2": vocab.ByteBPE(size=300),
+}
+SPECS = {
+    "bert": ModelSpec(trunk=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
+    "roberta": ModelSpec(trunk=ROBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
+    "gpt2": ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=TABLE),
+}
+CLASSES = {
+    "bert": transformers.BertForPreTraining,
+    "roberta": transformers.RobertaForMaskedLM,
+    "gpt2": transformers.GPT2LMHeadModel,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with a small vocabulary for each family."""
+    folders = {}
+    for family, spec in VOCABS.items():
+        folders[family] = tmp_path_factory.mktemp(family)
+        vocab.train(spec, TEXT).save(folders[family])
+    return folders
+
+
+def built(spec: ModelSpec, seed: int = 0) -> Model:
+    """A net that evaluates, with every tensor random: zero biases and unit gains would hide a mistake."""
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(torch.empty_like(tensor).normal_(0, 0.1, generator=generator))
+    return model
+
+
+def loaded(folder: Path, family: str) -> Any:
+    """What plain from_pretrained makes of the folder; not one tensor may be missing or left over."""
+    oracle, info = CLASSES[family].from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
+    assert not any(info.values()), info
+    return oracle.eval()
+
+
+def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The same random rows unpadded and padded with token 1; no id is 1, from which RoBERTa counts its positions."""
+    rows = [
+        row | {"ids": row["ids"] + 2, "segments": row["segments"] * (spec.trunk.segments > 1)}
+        for row in random_rows(lengths, spec.vocab_size - 2)
+    ]
+    return unpadded(rows), padded(rows, length, pad=1)
+
+
+def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
+    """Logits over the vocabulary at each token, and of the labels of each row, of an unpadded batch."""
+    hidden_TD, heads, logits = model.trunk(batch), model.heads, []
+    if "masked_tokens" in heads:
+        features_TD = heads["masked_tokens"].features(hidden_TD)
+        logits.append(F.linear(features_TD, model.trunk.tokens.weight, heads["masked_tokens"].bias))
+    if "next_token" in heads:
+        logits.append(F.linear(hidden_TD, model.trunk.tokens.weight))
+    if "pair_label" in heads:
+        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
+    return logits
+
+
+def ask(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
+    """What transformers answers to a padded batch."""
+    inside_BS = torch.arange(batch["ids"].shape[1]) < batch["lengths"][:, None]
+    if oracle.config.model_type != "gpt2":
+        labels["token_type_ids"] = batch["segments"]
+    return oracle(input_ids=batch["ids"], attention_mask=inside_BS.long(), **labels)
+
+
+def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
+    """Its logits at the tokens that exist, and of the rows where it has a pair head."""
+    inside_BS = torch.arange(batch["ids"].shape[1]) < batch["lengths"][:, None]
+    output = ask(oracle, batch)
+    if isinstance(oracle, transformers.BertForPreTraining):
+        return [output.prediction_logits[inside_BS], output.seq_relationship_logits]
+    return [output.logits[inside_BS]]
+
+
+def assert_same_logits(model: Model, oracle: Any, lengths: list[int], length: int) -> None:
+    ours, theirs = batches(model.spec, lengths, length)
+    with torch.no_grad():
+        torch.testing.assert_close(our_logits(model, ours), their_logits(oracle, theirs), rtol=0, atol=1e-5)
+
+
+# transformers computes what we compute.
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_exported_net_has_our_logits_in_transformers(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    assert_same_logits(model, loaded(tmp_path, family), RAGGED, 14)
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_net_of_transformers_has_its_logits_here(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path / "config")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
+    transformers.set_seed(3)
+    oracle = CLASSES[family](config).eval()
+    with torch.no_grad():
+        for tensor in oracle.parameters():
+            tensor.normal_(0, 0.2)
+    oracle.save_pretrained(tmp_path / "theirs")
+    spec, state = from_transformers(tmp_path / "theirs")
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model.load_state_dict(state)
+    assert_same_logits(model, oracle, RAGGED, 14)
+
+
+def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS["bert"])
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    oracle = loaded(tmp_path, "bert")
+    ours, theirs = batches(model.spec, RAGGED, 14)
+    labels_BS = torch.full_like(theirs["ids"], IGNORE)
+    labels_BS.view(-1)[theirs["targets_at"]] = theirs["targets"]
+    wanted = ask(oracle, theirs, labels=labels_BS, next_sentence_label=theirs["pair_label"]).loss
+    found = sum(score.loss / score.count for score in model(ours).values())
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+    wanted.backward()
+    found.backward()
+    theirs_by_name = dict(oracle.named_parameters())
+    table = theirs_by_name["bert.embeddings.word_embeddings.weight"].grad
+    torch.testing.assert_close(model.trunk.tokens.weight.grad, table, rtol=0, atol=1e-5)
+    query = theirs_by_name["bert.encoder.layer.0.attention.self.query.weight"].grad
+    torch.testing.assert_close(model.trunk.blocks[0].attention.qkv.weight.grad[:32], query, rtol=0, atol=1e-5)
+    pooler = theirs_by_name["bert.pooler.dense.weight"].grad
+    torch.testing.assert_close(model.heads["pair_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SPECS)
+def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    size: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "init_std": 0.02}
+    base = {
+        "bert": ModelSpec(trunk=replace(ENCODER, max_positions=512, **size), losses=BERT_LOSSES, vocab_size=30_522),
+        "roberta": ModelSpec(
+            trunk=replace(ROBERTA, max_positions=514, **size), losses=(MaskedTokens(),), vocab_size=50_265
+        ),
+        "gpt2": ModelSpec(trunk=replace(DECODER, max_positions=1024, **size), losses=(NextToken(),), vocab_size=50_257),
+    }[family]
+    model = Model(base.trunk, base.losses, base.vocab_size, seed=0).eval()
+    to_transformers(model.state_dict(), base, vocabs[family], tmp_path)
+    oracle = loaded(tmp_path, family)
+    assert_same_logits(model, oracle, [128, 60], 128)
+    oracle.save_pretrained(tmp_path / "again")
+    spec, state = from_transformers(tmp_path / "again")
+    assert spec.trunk == replace(base.trunk, inner=3072)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+# What is in the folder.
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_what_is_exported_comes_back_to_the_bit(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    spec, state = from_transformers(tmp_path)
+    assert spec == replace(model.spec, trunk=replace(model.spec.trunk, inner=128))
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == model.num_parameters
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), vocab.Vocab.load(vocabs[family])
+    text = "The lazy fox; five jugs!"
+    assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
+    assert [theirs.mask_token_id, theirs.pad_token_id, theirs.eos_token_id] == [ours.mask, ours.pad, ours.sep]
+
+
+def test_roberta_tokenizer_gives_no_segments_that_the_net_has_no_row_for(
+    vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    to_transformers(built(SPECS["roberta"]).state_dict(), SPECS["roberta"], vocabs["roberta"], tmp_path)
+    pair = transformers.AutoTokenizer.from_pretrained(tmp_path)("The fox", "a dog", return_tensors="pt")
+    assert loaded(tmp_path, "roberta")(**pair).logits.isfinite().all()
+
+
+def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], losses=(MaskedTokens(),)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    oracle = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert isinstance(oracle, transformers.BertForMaskedLM)
+    assert_same_logits(model, oracle.eval(), RAGGED, 14)
+
+
+def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, max_positions=18, position_offset=2)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    assert_same_logits(model, loaded(tmp_path, "bert"), RAGGED, 14)
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
+def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, activation=activation)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    assert_same_logits(model, loaded(tmp_path, "bert"), RAGGED, 14)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(SPECS["bert"], trunk=replace(ENCODER, norm="pre")),
+        replace(SPECS["bert"], losses=(PairLabel(),)),
+        replace(SPECS["gpt2"], trunk=replace(DECODER, norm="post")),
+        replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
+    ],
+)
+def test_net_that_transformers_does_not_have_is_refused(
+    spec: ModelSpec, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="transformers has no"):
+        to_transformers(built(spec).state_dict(), spec, vocabs["bert"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    size = vocab.Vocab.load(vocabs["roberta"]).size
+    spec = replace(SPECS["roberta"], vocab_size=size - 1)
+    with pytest.raises(BadInput, match=f"{size} pieces, the net's table {size - 1} rows"):
+        to_transformers(built(spec).state_dict(), spec, vocabs["roberta"], tmp_path)
+
+
+# Folders that others made.
+
+
+def rewritten(folder: Path, rename: Any = lambda name: name, **config: Any) -> None:
+    """Change the names of the tensors, and keys of config.json."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    safetensors.torch.save_file(
+        {rename(name): tensor for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+    content = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("family", "rename"),
+    [
+        (
+            "bert",
+            lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ),
+        ),
+        ("gpt2", lambda name: name.removeprefix("transformer.")),
+    ],
+)
+def test_names_of_the_first_published_weights_are_understood(
+    family: str, rename: Any, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    rewritten(tmp_path, rename)
+    _, state = from_transformers(tmp_path)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "t5"}, "model_type is 't5', allowed is one of"),
+        ({"is_decoder": True}, "is_decoder is True, allowed is False"),
+        ({"hidden_act": "swish"}, "describes no net that we build"),
+        ({"num_attention_heads": 5}, "trunk.heads is 5, allowed is a divisor of width 32"),
+        ({"num_hidden_layers": 3}, "has no tensor bert.encoder.layer.2"),
+        ({"vocab_size": 319}, r"gives \[320, 32\], config.json asks for \[319, 32\]"),
+    ],
+)
+def test_folder_that_does_not_fit_is_refused_in_one_line(
+    config: dict[str, Any], message: str, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
+    rewritten(tmp_path, **config)
+    with pytest.raises(BadInput, match=message) as refused:
+        from_transformers(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_missing_or_garbled_file_is_refused(name: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-100])
+    with pytest.raises(BadInput, match=name):
+        from_transformers(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(BadInput, match=f"{name}: No such file"):
+        from_transformers(tmp_path)
+
+
+# Our own folders.
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_our_weights_and_spec_come_back_to_the_bit(family: str, tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    spec, state = load_weights(tmp_path)
+    assert spec == model.spec
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("at", [0, 8, 5000, -1])
+def test_one_flipped_bit_in_our_weights_is_noticed(at: int, tmp_path: Path) -> None:
+    model = built(SPECS["bert"])
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    content = bytearray((tmp_path / "weights.safetensors").read_bytes())
+    content[at] ^= 1
+    (tmp_path / "weights.safetensors").write_bytes(content)
+    with pytest.raises(BadInput, match="damaged or exchanged"):
+        load_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "holds no JSON object"),
+        (b"{}", "not a spec of this version"),
+        (b'{"spec": {"trunk": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
+    ],
+)
+def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    model = built(SPECS["bert"])
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    (tmp_path / "spec.json").write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        load_weights(tmp_path)
+
+
+def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"spec\.json: No such file"):
+        load_weights(tmp_path)

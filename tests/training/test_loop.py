@@ -1,0 +1,215 @@
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from preprocessing.choose import Nothing
+from preprocessing.errors import BadInput, Diverged
+from preprocessing.rewrite import Shift
+from preprocessing.segment import Packed
+from tests.training.corpora import mini_run
+from training.engine import Applied, LocalEngine, build_model
+from training.loop import Result, Run, pretrain
+from training.spec import AdamW, Decoder, Encoder, Machine, NextToken, Phase
+
+Metrics = dict[int, dict[str, float]]
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path / "run")
+
+
+def gpt(run: Run) -> Run:
+    return replace(
+        run,
+        trunk=Decoder(layers=2, width=32, heads=2, max_positions=48, dropout=0, attention_dropout=0, init_std=0.1),
+        losses=(NextToken(),),
+        segment=Packed(fill="tokens"),
+        choose=Nothing(),
+        rewrite=Shift(),
+    )
+
+
+class Spy(LocalEngine):
+    """A local engine with faults: gradients that are not finite before some updates, a death before one."""
+
+    def __init__(self, run: Run, poison: Sequence[int] = (), die_at: int = -1) -> None:
+        super().__init__(build_model(run), run.optim, run.machine)
+        self.poison, self.die_at, self.done = poison, die_at, 0
+
+    def backward(self, loss: Tensor) -> None:
+        super().backward(loss * math.nan if self.done in self.poison else loss)
+
+    def step(self, rate: float) -> Applied:
+        if self.done == self.die_at:
+            raise KeyboardInterrupt
+        self.done += 1
+        return super().step(rate)
+
+
+def train(run: Run, poison: Sequence[int] = (), die_at: int = -1, stop_at: int = -1) -> tuple[Result, Metrics]:
+    told: Metrics = {}
+    engine = Spy(run, poison, die_at)
+    result = pretrain(
+        run,
+        engine,
+        lambda step, metrics: told.setdefault(step, {}).update(metrics),
+        lambda: engine.done == stop_at,
+    )
+    return result, told
+
+
+def losses(told: Metrics) -> list[float]:
+    return [metrics["train/loss"] for metrics in told.values() if "train/loss" in metrics]
+
+
+def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
+    result, told = train(
+        replace(run, phases=(Phase(length=48, batch=16, steps=60), Phase(length=24, batch=8, steps=20)))
+    )
+    assert (result.finished, result.state.step) == (True, 80)
+    assert list(told) == list(range(1, 81))
+    assert sum(losses(told)[-10:]) / 10 < losses(told)[0] - 0.5
+
+
+@pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
+@pytest.mark.parametrize(
+    "machine",
+    [
+        Machine(micro_tokens=48),
+        Machine(micro_tokens=150),
+        Machine(layout="padded"),
+        Machine(layout="padded", micro_tokens=200),
+        Machine(loader_workers=1),
+    ],
+    ids=lambda machine: f"{machine.layout}-{machine.micro_tokens}-{machine.loader_workers}",
+)
+def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machine) -> None:
+    run = replace(make(run), resume="never")
+    plain, other = train(run)[1], train(replace(run, machine=machine))[1]
+    assert losses(other) == pytest.approx(losses(plain), rel=1e-5)
+    assert [m["train/grad_norm"] for m in other.values()] == pytest.approx(
+        [m["train/grad_norm"] for m in plain.values()], rel=1e-4
+    )
+
+
+def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
+    """By hand, with plain torch, from the rows of the first step."""
+    from training.data import open_loader
+    from training.engine import to_tensors
+
+    (batch,) = open_loader(run, 0, 1).at(0)
+    model = build_model(run)
+    scores = model(to_tensors(batch, torch.device("cpu")))
+    by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["pair_label"].loss / len(batch["lengths"])
+    _, told = train(replace(run, machine=Machine(micro_tokens=100)))
+    assert losses(told)[0] == pytest.approx(by_hand.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
+def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
+    trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
+    run = replace(run, trunk=trunk, save_every=4, eval_every=6)
+    whole, all_told = train(replace(run, folder=str(tmp_path / "whole")))
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=die_at)
+    resumed, told = train(run)
+    assert resumed == whole
+    assert min(told) == die_at // 4 * 4 + 1
+    assert losses(told) == losses(all_told)[-len(losses(told)) :]
+    assert told[20]["eval/loss"] == all_told[20]["eval/loss"]
+
+
+def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
+    run = replace(run, resume="never")
+    dropping = replace(run, trunk=replace(run.trunk, dropout=0.3))
+    first, again, without = (losses(train(each)[1]) for each in (dropping, dropping, run))
+    assert first == again
+    assert first != without
+
+
+def test_a_run_that_is_stopped_saves_and_goes_on_later(run: Run, tmp_path: Path) -> None:
+    whole, _ = train(replace(run, folder=str(tmp_path / "whole")))
+    stopped, told = train(run, stop_at=7)
+    assert (stopped.finished, stopped.state.step, max(told)) == (False, 7, 7)
+    assert train(run)[0] == whole
+
+
+def test_a_finished_run_is_not_trained_again(run: Run) -> None:
+    run = replace(run, eval_every=20)
+    result, _ = train(run)
+    assert train(run, die_at=0) == (result, {})
+
+
+def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
+    _, told = train(replace(run, log_every=8, eval_every=10, save_every=15))
+    assert list(told) == [8, 10, 15, 16, 20]
+    assert set(told[8]) == {
+        "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity", "train/pair_label/loss",
+        "train/pair_accuracy", "train/lr", "train/grad_norm", "train/skipped_steps", "train/tokens",
+        "perf/tokens_per_s", "perf/step_s",
+    }  # fmt: skip
+    assert set(told[10]) == {
+        "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/pair_label/loss",
+        "eval/pair_accuracy",
+    }  # fmt: skip
+    assert set(told[15]) == {"ckpt/save_s"}
+    assert set(told[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
+
+
+def test_perplexity_is_the_exponential_of_the_token_loss(run: Run) -> None:
+    metrics = train(replace(gpt(run), eval_every=20))[1][20]
+    assert metrics["eval/perplexity"] == pytest.approx(math.exp(metrics["eval/next_token/loss"]))
+    assert metrics["eval/loss"] == metrics["eval/next_token/loss"]
+
+
+def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run) -> None:
+    run = replace(run, trunk=replace(run.trunk, dropout=0.3))
+    often = train(replace(run, eval_every=1, folder=run.folder + "-a"))[1]
+    seldom = train(replace(run, eval_every=20, folder=run.folder + "-b"))[1]
+    assert losses(often) == losses(seldom)
+    assert often[20]["eval/loss"] == seldom[20]["eval/loss"]
+
+
+def test_weights_of_losses_weigh_the_total(run: Run) -> None:
+    masked, pair = run.losses
+    _, told = train(replace(run, losses=(masked, replace(pair, weight=0.25))))
+    first = told[1]
+    assert first["train/loss"] == pytest.approx(
+        first["train/masked_tokens/loss"] + 0.25 * first["train/pair_label/loss"]
+    )
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted(run: Run) -> None:
+    result, told = train(run, poison=[5, 6])
+    assert (result.finished, result.state.skipped) == (True, 2)
+    assert [told[step]["train/skipped_steps"] for step in (5, 6, 7, 8)] == [0, 1, 2, 2]
+    assert all(math.isfinite(loss) for loss in losses(told))
+
+
+def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run: Run) -> None:
+    with pytest.raises(Diverged, match=r"the last 10 of 14 updates had no finite gradient; lower optim.peak"):
+        train(replace(run, save_every=2), poison=range(4, 20))
+    resumed, _ = train(replace(run, save_every=2))
+    assert resumed.finished
+    assert math.isfinite(resumed.state.loss)
+
+
+def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
+    with pytest.raises(BadInput, match="not a finished corpus"):
+        train(replace(run, corpus="/nowhere"))
+
+
+@pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
+def test_a_run_travels_as_json(run: Run, make) -> None:
+    run = replace(make(run), optim=AdamW(peak=1e-4, schedule="cosine", bias_correction=False))
+    assert Run.from_json(run.to_json()) == run
+
+
+def test_a_trunk_travels_as_what_it_is(run: Run) -> None:
+    assert isinstance(Run.from_json(run.to_json()).trunk, Encoder)

@@ -1,0 +1,252 @@
+"""No ZeRO stage, number of workers or split of ragged rows changes what is learned, and no death at any step does.
+
+Each group of workers starts once and trains all its runs one after the other: to start costs more than to train.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from deepspeed.runtime.config import DeepSpeedConfig
+
+from preprocessing.errors import ResourceError
+from tests.training.corpora import mini_run
+from tests.training.worker import job
+from training.engine import LocalEngine, build_model
+from training.loop import pretrain
+from training.run import Run
+from training.spec import AdamW, Machine, Phase
+from training.zero import connect, deepspeed_config
+
+ROOT = Path(__file__).parents[2]
+STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
+SHORT = (Phase(length=48, batch=9, steps=6),)
+
+pytestmark = pytest.mark.timeout(900)  # seconds: a busy machine takes minutes for what an idle one does in one
+
+
+def spawn(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Start a group of workers; what they saw is going to be in folder/out.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    port = _free_port()
+    command = [sys.executable, "-m", "tests.training.worker"]
+    files = [str(folder / "jobs.json"), str(folder / "out.json")]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [*command, str(rank), str(world), str(port), *files],
+            cwd=ROOT,
+            env=environment,
+            stdout=open(folder / f"{rank}.log", "wb"),
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(world)
+    ]
+
+
+def _free_port() -> int:
+    """Below the range from which the kernel gives ports away, so that it is still free when the worker takes it."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise OSError("a hundred ports are taken")
+
+
+def outcome(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """What the first worker saw, one entry for each job."""
+    codes = [worker.wait(timeout=400) for worker in spawn(world, jobs, folder)]
+    assert codes == [0] * world, (folder / "0.log").read_text()[-2000:]
+    return json.loads((folder / "out.json").read_text())
+
+
+def losses(seen: dict[str, Any]) -> list[float]:
+    assert "error" not in seen, seen
+    return [metrics["train/loss"] for metrics in seen["steps"].values()]
+
+
+def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
+    return Machine(zero=zero, micro_tokens=micro_tokens, precision=precision, persistence_threshold=0)
+
+
+def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
+    return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all groups of workers saw, by the name of the run; a run's folder has the same name."""
+
+    folder: Path
+    runs: dict[str, Any]
+
+    def losses(self, name: str) -> list[float]:
+        return losses(self.runs[name])
+
+
+def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
+    """A run with dropout that saves after 8, 16 and 20 steps."""
+    trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
+    return replace(
+        run, trunk=trunk, folder=str(folder), machine=machine(zero, precision=precision), save_every=8, keep=3
+    )
+
+
+DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
+
+
+@pytest.fixture(scope="module")
+def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Two groups of workers, of one and of two, and every run that ends by itself."""
+    folder = tmp_path_factory.mktemp("zero")
+    runs: dict[str, Any] = {}
+    for world in (1, 2):
+        jobs: dict[str, dict[str, Any]] = {}
+        for zero, micro_tokens in product(STAGES, SPLITS):
+            name = cell(world, zero, micro_tokens)
+            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens)))
+        if world == 1:
+            for zero in (1, 2, 3):
+                run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
+                jobs[f"crumbs {zero}"] = job(run) | {"crumbs": True}
+        else:
+            for zero in (1, 2, 3):
+                name = cell(world, zero, 96, "bf16")
+                jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, precision="bf16")))
+                run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
+                jobs[f"poisoned {zero}"] = job(run, poison_at=3)
+            for name, (zero, precision) in DURABLE.items():
+                jobs[name] = job(durable(mini_run(corpus, folder), folder / name, zero, precision))
+        runs |= dict(zip(jobs, outcome(world, list(jobs.values()), folder / f"group-{world}"), strict=True))
+    return Seen(folder, runs)
+
+
+@pytest.fixture(scope="module")
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses and final weights of the same run in one plain process, without DeepSpeed and in one micro-batch."""
+    run = mini_run(corpus, tmp_path_factory.mktemp("plain"))
+    engine, seen = LocalEngine(build_model(run), run.optim, run.machine), []
+    pretrain(run, engine, lambda step, metrics: seen.append(metrics["train/loss"]))
+    return seen, engine.full_state()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("micro_tokens", SPLITS)
+def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
+    seen, plain, world, zero, micro_tokens
+) -> None:
+    assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+def test_the_gathered_weights_are_those_of_one_plain_process(seen, plain, world, zero) -> None:
+    weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
+    assert weights.keys() == plain[1].keys()
+    for name, wanted in plain[1].items():
+        torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_stage_three_leaves_no_tensor_whole(seen, plain) -> None:
+    assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain[1])
+    assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_bf16_follows_float32(seen, plain, zero) -> None:
+    found = seen.losses(cell(2, zero, 96, "bf16"))
+    assert found == pytest.approx(plain[0], rel=5e-3)
+    assert found != pytest.approx(plain[0], rel=1e-5)  # it was bf16
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_bf16_adds_gradients_in_float32(seen, zero) -> None:
+    once, with_crumbs = seen.runs[f"crumbs {zero}"]
+    assert with_crumbs == pytest.approx(2 * once, rel=1e-4)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zero) -> None:
+    found = seen.runs[f"poisoned {zero}"]
+    assert found["skipped"] == 1
+    assert all(math.isfinite(loss) for loss in losses(found))
+
+
+def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
+    """A run whose second worker gets SIGKILL at a random step, and durable runs whose newest files are cut short."""
+    kill_at = random.randrange(20)
+    killed = durable(mini_run(corpus, seen.folder), seen.folder / "killed", 2)
+    first, second = spawn(2, [job(killed, kill_at=kill_at)], seen.folder / "group-killed")
+    assert second.wait(timeout=400) == -signal.SIGKILL, (seen.folder / "group-killed" / "1.log").read_text()[-2000:]
+    first.kill()
+    first.wait()
+    for name in DURABLE:
+        newest = max((seen.folder / name / "checkpoints").glob("step-*"))
+        for file in newest.rglob("*.pt"):
+            os.truncate(file, file.stat().st_size // 2)
+
+    again = {name: durable(mini_run(corpus, seen.folder), seen.folder / name, *DURABLE[name]) for name in DURABLE}
+    other_stage = replace(again["fp32-2"], machine=machine(3))
+    jobs = [job(run) for run in (killed, *again.values(), other_stage)]
+    *resumed, refused = outcome(2, jobs, seen.folder / "group-again")
+    for name, run in zip(("fp32-2", *DURABLE), resumed, strict=True):
+        assert run["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
+        assert losses(run) == seen.losses(name)[-len(losses(run)) :], f"{name}, killed after {kill_at} steps"
+    assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 8 * 8 + 1, *[17] * len(DURABLE)]
+    assert "was written with zero 2, this run has zero 3; resume with zero 2" in refused["error"]
+
+
+class Recorder(dict[str, Any]):
+    """A dictionary that knows which of its keys were asked for."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __contains__(self, key: object) -> bool:
+        self.read.add(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
+def test_deepspeed_reads_every_key_of_the_configuration() -> None:
+    config = Recorder(deepspeed_config(Machine(), AdamW(peak=1e-3)) | {"zero_optimisation": {}})
+    DeepSpeedConfig(config)
+    assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> None:
+    config = DeepSpeedConfig(deepspeed_config(machine(zero, precision=precision), AdamW(peak=1e-3, clip=0.5)))
+    assert config.gradient_clipping == 0.5
+    assert config.zero_config.stage == zero
+    assert config.zero_config.param_persistence_threshold == 0
+    assert config.bfloat16_config.enabled == (precision == "bf16")
+    assert (config.grad_accum_dtype, config.managed_gradient_accumulation) == ("fp32", False)
+
+
+def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
+    with pytest.raises(ResourceError, match="DeepSpeed found cpu: set DS_ACCELERATOR=cuda"):
+        connect(Machine(device="cuda"))

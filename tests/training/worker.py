@@ -1,0 +1,107 @@
+"""One DeepSpeed worker, as a program: trains one run after the other and writes what it saw.
+
+python -m tests.training.worker RANK WORLD PORT JOBS.json OUT.json
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from preprocessing.errors import SesameError
+from training import zero
+from training.data import open_loader
+from training.engine import Applied, build_model
+from training.loop import pretrain
+from training.run import Run
+from training.spec import Machine
+
+
+@dataclass
+class Fault:
+    """What goes wrong in the last worker, and before the update that follows how many."""
+
+    kill_at: int = -1  # SIGKILL
+    poison_at: int = -1  # a loss that is no number
+
+
+def job(run: Run, **fault: int) -> dict[str, Any]:
+    """A line of JOBS.json: a run to train."""
+    return {"run": run.to_json(), "fault": fault}
+
+
+def train(run: Run, fault: Fault) -> dict[str, Any]:
+    """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
+    engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
+    steps: dict[int, dict[str, float]] = {}
+    _break(engine, fault)
+    try:
+        result = pretrain(run, engine, lambda step, metrics: steps.setdefault(step, {}).update(metrics))
+    except SesameError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    weights = engine.full_state()
+    if engine.rank == 0:
+        Path(run.folder).mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(weights, Path(run.folder) / "final.safetensors")
+    partitioned = sum(weight.numel() == 0 for weight in engine.model.parameters())
+    return {"steps": steps, "loss": result.state.loss, "skipped": result.state.skipped, "partitioned": partitioned}
+
+
+def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
+    """Put the fault between the loop and the engine."""
+    update, backward, done = engine.step, engine.backward, 0
+
+    def step(rate: float) -> Applied:
+        nonlocal done
+        if done == fault.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done += 1
+        return update(rate)
+
+    def poison(loss: Tensor) -> None:
+        backward(loss * float("nan") if done == fault.poison_at else loss)
+
+    if engine.rank == engine.world - 1:
+        engine.step, engine.backward = step, poison  # type: ignore[method-assign]
+
+
+def crumbs(run: Run, count: int = 256) -> list[float]:
+    """Norms of a gradient g, and of g plus `count` gradients g / count, of which bf16 sums would lose every one."""
+    engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
+    (batch,) = open_loader(run, engine.rank, engine.world).at(0)
+
+    def norm(parts: list[float]) -> float:
+        for part in parts:
+            engine.backward(part * engine.forward(batch)["masked_tokens"].loss)
+        return engine.step(0.0).grad_norm
+
+    return [norm([1.0]), norm([1.0] + [1 / count] * count)]
+
+
+def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
+    os.environ |= {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": world,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    zero.connect(Machine())
+    seen = []
+    for job in json.loads(Path(jobs_file).read_text()):
+        run = Run.from_json(job["run"])
+        seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
+    if rank == "0":
+        Path(out_file).write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself

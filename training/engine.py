@@ -1,0 +1,130 @@
+"""What the loop asks of an engine, and the plain one: one process, float32, no DeepSpeed. zero.py has the other."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Batch
+from training import export, optim
+from training.model import Model, parameter_groups
+from training.objectives import Score
+from training.run import Run
+from training.spec import Machine, Optim
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of one optimiser step."""
+
+    grad_norm: float  # global, of the raw gradient, before clipping
+    skipped: bool  # True: the gradient was not finite and the weights are as they were
+
+
+class Engine(Protocol):
+    """Weights, their optimiser, and the other workers; every worker makes the same calls in the same order."""
+
+    model: Model
+    rank: int
+    world: int
+    zero: int | str  # what its checkpoints depend on: the ZeRO stage, or "none"
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        """Score of each loss on one micro-batch of this worker."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of `loss`; the workers' gradients are averaged, at `step` at the latest."""
+
+    def step(self, rate: float) -> Applied:
+        """Clip, update with learning rate `rate`, forget the gradient; a gradient that is not finite is skipped."""
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        """Sums over all workers, in float64."""
+
+    def save(self, folder: Path) -> None:
+        """Write this worker's part of weights and optimiser state into an empty folder."""
+
+    def load(self, folder: Path) -> None:
+        """Take over what `save` wrote."""
+
+    def full_state(self) -> dict[str, Tensor]:
+        """All weights by name in float32 on the CPU, tied ones once; empty on every worker but the first."""
+
+
+class LocalEngine:
+    """One plain process in float32: the oracle of the parity tests, and what to debug with."""
+
+    def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+        self.device = torch.device(machine.device)
+        self.model, self.clip = model.to(self.device), spec.clip
+        self.rank, self.world, self.zero = 0, 1, "none"
+        self.optimizer = optim.build(spec, parameter_groups(model, spec.decay))
+        self.call = torch.compile(model) if machine.compile else model
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        return self.call(to_tensors(batch, self.device))
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, rate: float) -> Applied:
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
+        if math.isfinite(norm):
+            set_rate(self.optimizer, rate)
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return Applied(norm, skipped=not math.isfinite(norm))
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        return [float(value) for value in values]
+
+    def save(self, folder: Path) -> None:
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "local.pt")
+
+    def load(self, folder: Path) -> None:
+        state = torch.load(folder / "local.pt", map_location="cpu", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def full_state(self) -> dict[str, Tensor]:
+        return {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}
+
+
+def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The arrays of a batch as tensors on `device`; on a CPU they share their memory."""
+    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in batch.items()}
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate of the next step, the same in every group."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def build_model(run: Run) -> Model:
+    """The net of a run: random weights from its seed, or those in its folder `start`, ours or transformers'.
+
+    Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
+    """
+    model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+    if not run.start:
+        return model
+    folder = Path(run.start)
+    _, given = export.load_weights(folder) if (folder / "spec.json").exists() else export.from_transformers(folder)
+    for name, weight in model.state_dict().items():
+        if name in given and given[name].shape != weight.shape:
+            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
+            raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
+        if name not in given and name.startswith("trunk."):
+            raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
+    missing, _ = model.load_state_dict(given, strict=False)
+    log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
+    return model

@@ -1,0 +1,233 @@
+"""Pretraining, in the order in which the papers tell it: rows, scores, one global mean, one update."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import Diverged
+from preprocessing.rng import key
+from preprocessing.schema import Batch
+from training import checkpoint, objectives
+from training.data import Loader, ahead, open_loader, open_validation
+from training.engine import Applied, Engine
+from training.meter import Meter, Work, peak
+from training.objectives import Score
+from training.run import Run
+from training.schedule import rate
+from training.spec import Loss
+
+__all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
+
+Sink = Callable[[int, dict[str, float]], None]
+"""Takes the number of updates done and metrics by name; it is called on the first worker only."""
+
+MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
+ACCURACY = {"masked_tokens": "masked_accuracy", "next_token": "next_accuracy", "pair_label": "pair_accuracy"}
+
+
+@dataclass(frozen=True)
+class State:
+    """What survives a crash beside weights and optimiser; the data's own state is the step."""
+
+    step: int = 0  # updates done, skipped ones included
+    tokens: int = 0  # seen by all workers, without padding
+    skipped: int = 0  # updates without a finite gradient
+    skipped_in_row: int = 0
+    loss: float = math.nan  # when it was last logged
+    evaluation: dict[str, float] = field(default_factory=dict)  # when it was last done
+
+
+@dataclass(frozen=True)
+class Result:
+    """How `pretrain` ended."""
+
+    finished: bool  # False: stopped on request, after a checkpoint
+    state: State
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a step asks for, over all workers; known before its forward pass."""
+
+    stop: bool
+    work: Work
+    targets: dict[str, int]  # by kind of loss
+
+
+def never() -> bool:
+    return False
+
+
+def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], bool] = never) -> Result:
+    """Train to the end of the last phase, or until `should_stop` is true on any worker.
+
+    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run by itself.
+    Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
+    gradient.
+    """
+    loader = open_loader(run, engine.rank, engine.world)
+    validation = open_validation(run, engine.rank, engine.world)
+    tell = sink if engine.rank == 0 else _ignore
+    state = saved = _resume(run, engine)
+    meter = Meter(run.trunk, run.vocab_size, _peak(run, engine))
+
+    for step, batches in ahead(loader, state.step, run.steps):
+        demand = _demand(run.losses, batches, should_stop(), engine)
+        if demand.stop:
+            break
+        torch.manual_seed(_dropout_seed(run.seed, step, engine.rank))
+        sums = []
+        for batch in batches:
+            scores = engine.forward(batch)
+            engine.backward(_objective(run.losses, scores, demand.targets, engine.world))
+            sums.append(_sums(run.losses, scores))
+        learning_rate = rate(run.optim, step, run.steps)
+        applied = engine.step(learning_rate)
+        state = _advance(state, demand.work, applied)
+        meter.add(demand.work)
+
+        if _due(state.step, run.log_every, run.steps):
+            metrics = _metrics("train", run.losses, _totals(engine, sums), demand.targets)
+            state = replace(state, loss=metrics["train/loss"])
+            tell(state.step, metrics | _vitals(state, learning_rate, applied) | meter.report())
+        if state.skipped_in_row == MOST_SKIPPED:
+            raise Diverged(
+                f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
+                f"lower optim.peak (it is {run.optim.peak:g}) or raise optim.warmup (it is {run.optim.warmup})"
+            )
+        if validation and _due(state.step, run.eval_every, run.steps):
+            state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).length))
+            tell(state.step, state.evaluation)
+            meter.skip()
+        if _due(state.step, run.save_every, run.steps):
+            tell(state.step, _save(run, engine, state))
+            saved = state
+            meter.skip()
+
+    if saved.step < state.step:  # stopped on request
+        _save(run, engine, state)
+    return Result(finished=state.step == run.steps, state=state)
+
+
+@torch.no_grad()
+def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[str, float]:
+    """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
+    num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
+    batches = validation.batches(length, range(num_rows))
+    demand = _demand(run.losses, batches, False, engine)
+    engine.model.eval()
+    sums = [_sums(run.losses, engine.forward(batch)) for batch in batches]
+    engine.model.train()
+    return _metrics("eval", run.losses, _totals(engine, sums), demand.targets)
+
+
+def _demand(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> Demand:
+    """Count targets, tokens and votes to stop over all workers: the one meeting before the forward pass."""
+    lengths = [float(length) for batch in batches for length in batch["lengths"]]
+    targets = [sum(objectives.count(loss, batch) for batch in batches) for loss in losses]
+    votes, tokens, squares, *targets = map(
+        int, engine.reduce_sums([stop, sum(lengths), sum(length**2 for length in lengths), *targets])
+    )
+    by_kind: dict[str, int] = {loss.kind: count for loss, count in zip(losses, targets, strict=True)}
+    projected = sum(count for kind, count in by_kind.items() if kind != "pair_label")
+    return Demand(votes > 0, Work(tokens, squares, projected), by_kind)
+
+
+def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Mapping[str, int], world: int) -> Tensor:
+    """A micro-batch's share of the global mean: sums divided once, by the count over all micro-batches and workers.
+
+    Times `world`, since the engine averages the workers' gradients.
+    """
+    parts = [loss.weight * world / max(1, targets[loss.kind]) * scores[loss.kind].loss for loss in losses]
+    return torch.stack(parts).sum()
+
+
+def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> Tensor:
+    """Summed loss and number of right answers of each kind, float64 [2 x kinds], still on the device."""
+    sums = [value for loss in losses for value in (scores[loss.kind].loss, scores[loss.kind].correct)]
+    return torch.stack([value.detach().double() for value in sums])
+
+
+def _totals(engine: Engine, sums: Sequence[Tensor]) -> list[float]:
+    """`_sums` added up over micro-batches and workers."""
+    return engine.reduce_sums(torch.stack(list(sums)).sum(0).tolist())
+
+
+def _metrics(
+    prefix: str, losses: Sequence[Loss], sums: Sequence[float], targets: Mapping[str, int]
+) -> dict[str, float]:
+    """Means over all workers from what `_sums` added up: the weighted loss, and loss and accuracy of each kind."""
+    metrics = {f"{prefix}/loss": 0.0}
+    for loss, loss_sum, correct in zip(losses, sums[::2], sums[1::2], strict=True):
+        mean = loss_sum / max(1, targets[loss.kind])
+        metrics[f"{prefix}/loss"] += loss.weight * mean
+        metrics[f"{prefix}/{loss.kind}/loss"] = mean
+        metrics[f"{prefix}/{ACCURACY[loss.kind]}"] = correct / max(1, targets[loss.kind])
+        if loss.kind != "pair_label":
+            metrics[f"{prefix}/perplexity"] = math.exp(min(mean, 700.0))  # exp(710) is too large for a float
+    return metrics
+
+
+def _vitals(state: State, learning_rate: float, applied: Applied) -> dict[str, float]:
+    return {
+        "train/lr": learning_rate,
+        "train/grad_norm": applied.grad_norm,
+        "train/skipped_steps": state.skipped,
+        "train/tokens": state.tokens,
+    }
+
+
+def _advance(state: State, work: Work, applied: Applied) -> State:
+    return replace(
+        state,
+        step=state.step + 1,
+        tokens=state.tokens + work.tokens,
+        skipped=state.skipped + applied.skipped,
+        skipped_in_row=state.skipped_in_row + 1 if applied.skipped else 0,
+    )
+
+
+def _due(step: int, every: int, last: int) -> bool:
+    """Whether something that happens every so many steps (0: never) and at the end happens after this one."""
+    return every > 0 and (step % every == 0 or step == last)
+
+
+def _dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout can draw from torch's global generator only, so that one gets an address: (seed, step, worker)."""
+    return int(key(seed, "dropout").at(step, rank).integers(2**63))
+
+
+def _resume(run: Run, engine: Engine) -> State:
+    stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume)
+    return State(**stored) if stored else State()
+
+
+def _save(run: Run, engine: Engine, state: State) -> dict[str, float]:
+    started = perf_counter()
+    checkpoint.save(engine, _checkpoints(run), state.step, asdict(state), _topology(run, engine), keep=run.keep)
+    return {"ckpt/save_s": perf_counter() - started}
+
+
+def _checkpoints(run: Run) -> Path:
+    return Path(run.folder) / "checkpoints"
+
+
+def _topology(run: Run, engine: Engine) -> checkpoint.Topology:
+    return {"recipe": run.recipe_hash, "workers": engine.world, "zero": engine.zero, "precision": run.machine.precision}
+
+
+def _peak(run: Run, engine: Engine) -> float | None:
+    """FLOP/s of all workers' devices together, where that is known and means something."""
+    if run.machine.device == "cpu" or run.machine.precision != "bf16":
+        return None
+    flops = peak(torch.cuda.get_device_name())
+    return flops and flops * engine.world
+
+
+def _ignore(step: int, metrics: dict[str, float]) -> None:
+    pass

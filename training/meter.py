@@ -1,0 +1,74 @@
+"""How fast a run is: real tokens per second, seconds per step, share of the device's peak that the model uses."""
+
+from dataclasses import dataclass
+from time import perf_counter
+
+from training.spec import Decoder, Trunk
+
+PEAK_BF16 = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}  # dense FLOP/s, NVIDIA data sheets
+
+
+def peak(device_name: str) -> float | None:
+    """Dense bf16 FLOP/s of a device by the name torch gives it; None where it is not known.
+
+    >>> peak("NVIDIA H100 80GB HBM3")
+    989000000000000.0
+    """
+    return next((flops for name, flops in PEAK_BF16.items() if name in device_name), None)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a batch asks of a model, over all workers."""
+
+    tokens: int  # without padding
+    squares: int  # sum over the rows of tokens squared: what attention looks at
+    targets: int  # rows that are projected to the vocabulary
+
+
+def flops(trunk: Trunk, vocab_size: int, work: Work) -> float:
+    """FLOPs of a forward and a backward pass, as arXiv:2104.04473 counts: 6 per weight and token, 12 per attended pair.
+
+    GPT-2 small at 1,024 tokens costs 0.8 GFLOP a token, and a bidirectional attention twice the pairs of a causal one:
+
+    >>> gpt2 = Decoder(layers=12, width=768, heads=12)
+    >>> round(flops(gpt2, 50257, Work(tokens=1024, squares=1024**2, targets=1023)) / 1024 / 1e9, 3)
+    0.798
+    """
+    matrices = trunk.layers * trunk.width * (4 * trunk.width + 2 * trunk.inner_width)
+    pairs = work.squares / 2 if isinstance(trunk, Decoder) else work.squares
+    return (
+        6 * (matrices * work.tokens + vocab_size * trunk.width * work.targets) + 12 * trunk.layers * trunk.width * pairs
+    )
+
+
+class Meter:
+    """Adds up steps between two reports. The clock runs on while a step waits for its batch, not across `skip`."""
+
+    def __init__(self, trunk: Trunk, vocab_size: int, peak: float | None) -> None:
+        """`peak` is the FLOP/s of all devices together, None where it is not known."""
+        self.trunk, self.vocab_size, self.peak = trunk, vocab_size, peak
+        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        self.since = perf_counter()
+
+    def skip(self) -> None:
+        """Do not count the time since the last step: it went to an evaluation or a checkpoint."""
+        self.since = perf_counter()
+
+    def add(self, work: Work) -> None:
+        """A step is finished."""
+        now = perf_counter()
+        self.seconds += now - self.since
+        self.since = now
+        self.steps += 1
+        self.tokens += work.tokens
+        self.flops += flops(self.trunk, self.vocab_size, work)
+
+    def report(self) -> dict[str, float]:
+        """Means over the steps since the last report: tokens/s, s/step, and MFU where the peak is known."""
+        seconds = max(self.seconds, 1e-9)
+        values = {"perf/tokens_per_s": self.tokens / seconds, "perf/step_s": seconds / max(self.steps, 1)}
+        if self.peak:
+            values["perf/mfu"] = self.flops / seconds / self.peak
+        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        return values

@@ -1,0 +1,68 @@
+"""A run: everything a worker must know, as one frozen value that travels as JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite import Rewrite
+from preprocessing.segment import Segment
+from training.spec import Loss, Machine, Optim, Phase, Trunk
+
+Resume = Literal["allow", "never", "must"]
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Pretraining of one recipe on one corpus by one kind of worker."""
+
+    # science: the recipe
+    trunk: Trunk
+    losses: tuple[Loss, ...]
+    optim: Optim
+    phases: tuple[Phase, ...]
+    segment: Segment
+    choose: Choose
+    rewrite: Rewrite
+    duplicates: int = 0  # 0: fresh masks in every epoch; k: the masks of epoch e are those of e % k
+    seed: int = 0
+    recipe_hash: str = ""
+    # matter
+    corpus: str  # folder of a finished corpus
+    vocab_size: int  # rows of the token table, at least the pieces of the corpus' vocabulary
+    start: str = ""  # folder of weights to start from, ours or transformers'; empty: from random weights
+    # circumstance: the cluster and the command
+    folder: str  # of the run: checkpoints/ is in it
+    machine: Machine
+    resume: Resume = "allow"
+    log_every: int = 10  # steps
+    save_every: int = 1_000  # steps; also at the end and when stopped
+    keep: int = 2  # checkpoints
+    eval_every: int = 1_000  # steps; also at the end; 0: never
+    eval_rows: int = 1_024  # rows of the validation split, at most
+
+    @property
+    def steps(self) -> int:
+        """Updates of all phases together."""
+        return sum(phase.steps for phase in self.phases)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Run":
+        """The run that `to_json` wrote."""
+        value = json.loads(text)
+        parts = {"trunk": Trunk, "optim": Optim, "segment": Segment, "choose": Choose, "rewrite": Rewrite}
+        made = {key: _part(union, value[key]) for key, union in parts.items()}
+        made["losses"] = tuple(_part(Loss, loss) for loss in value["losses"])
+        made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
+        made["machine"] = Machine(**value["machine"])
+        return cls(**value | made)
+
+
+def _part(union: Any, value: dict[str, Any]) -> Any:
+    """The member of a union of parts that `kind` names (a union of one is that class itself)."""
+    members = get_args(union) or (union,)
+    return next(member for member in members if member.__dataclass_fields__["kind"].default == value["kind"])(**value)
