@@ -220,15 +220,18 @@ def everything(
     with shown(progress) as report:
         manifest = build.corpus(job, context.obj, report)
         result = learn.train(job, resume, report)
-        stage = stages.scores(job.plan.run.folder, job.recipe.evals, seeds, labels)
-        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
+        tasks, impossible = score.possible(job.recipe.evals, job.plan.corpus.folder, labels)
+        stage = stages.scores(job.plan.run.folder, tasks, seeds, labels)
+        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if tasks else []
     told = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
         "result": result,
         "scores": [dataclasses.asdict(each) for each in compared],
+        "not_scored": impossible,
     }
-    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), show.scores(score.rows(compared)))
+    scores = show.scores(score.rows(compared)) if compared else show.lines(())
+    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), scores, show.lines(impossible))
     next_ = (f"sesame ui --out {out}", flags.command("inspect"), flags.command("export"))
     return say(Answer(shown_, told, next_), as_json)
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -92,8 +93,6 @@ def disk(out: Path) -> Finding:
 
 
 def open_files() -> Finding:
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Finding("open files", f"at most {soft:,}", "" if soft >= 1024 else "raise the limit: `ulimit -n 4096`")
 

@@ -9,6 +9,7 @@ one machine or many, and noticing that one is gone.
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -150,9 +151,7 @@ def _until_done(
             in_vain = 0 if death.step > furthest else in_vain + 1
             furthest = max(furthest, death.step)
             if asked.signal:
-                raise asked.stopped(
-                    f"{run.folder}: {death} while it was to stop; the last checkpoint stands"
-                ) from death
+                raise asked.stopped(f"{run.folder}: {death} while it was to stop") from death
             if in_vain >= max_restarts:
                 raise ResourceError(
                     f"{run.folder}: {death} after step {death.step}, {in_vain + 1} times without progress; "
@@ -160,7 +159,8 @@ def _until_done(
                 ) from death
             restarts += 1
             log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
-            track.tag(tracked, restarts=restarts)
+            with track.forgiven("the number of restarts"):
+                track.tag(tracked, restarts=restarts)
             run = replace(run, resume="allow") if run.resume == "never" else run  # that was said of the first start
 
 
@@ -183,13 +183,15 @@ def _attempt(group: Group, run: Run, tracked: track.Tracked, asked: Asked, on_pr
                 ray.get([worker.stop.remote() for worker in workers])
         return ray.get(futures[0])
     except RayActorError as error:
-        log.debug("%s", error)
-        raise WorkerDied(f"worker {_dead(futures) or '?'} died", step) from error
+        cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
+        raise WorkerDied(
+            f"{_dead(futures) or 'a worker'} died ({cause[1] if cause else 'no cause known'})", step
+        ) from error
     except RayTaskError as error:
         if isinstance(error.cause, SesameError):
             raise error.cause from None
         if dead := _dead(futures, GRACE_S):
-            raise WorkerDied(f"worker {dead} died", step) from error
+            raise WorkerDied(f"{dead} died", step) from error
         raise
     finally:
         for worker in workers:
@@ -199,8 +201,12 @@ def _attempt(group: Group, run: Run, tracked: track.Tracked, asked: Asked, on_pr
 def _relay(worker: Any, steps: int, on_progress: Report) -> int:
     """Pass on what the first worker has to say; its last logged step."""
     import ray
+    from ray.exceptions import ActorUnavailableError
 
-    step, values, said = ray.get(worker.poll.remote())
+    try:
+        step, values, said = ray.get(worker.poll.remote())
+    except ActorUnavailableError:  # not reached for once; were it dead, its `train` would say so
+        return 0
     for name, level, message in said:
         logging.getLogger(name).log(level, message)
     shown = {key.split("/")[-1]: values[key] for key in ("train/loss", "perf/tokens_per_s") if key in values}
@@ -210,9 +216,9 @@ def _relay(worker: Any, steps: int, on_progress: Report) -> int:
 
 
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> str:
-    """The ranks of workers that are gone, waiting for one to be, or for all to have ended otherwise."""
+    """Which workers are gone, waiting for one to be, or for all to have ended otherwise."""
     import ray
-    from ray.exceptions import RayActorError, RayError
+    from ray.exceptions import RayActorError
 
     until = time.monotonic() + patience_s
     while True:
@@ -222,11 +228,11 @@ def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> str:
             try:
                 ray.get(future)
             except RayActorError:
-                dead.append(str(futures.index(future)))
-            except (RayError, Exception):  # an error of another kind is not a death
-                pass
+                dead.append(f"worker {futures.index(future)}")
+            except Exception:  # an error of another kind is not a death
+                continue
         if dead or not waiting or time.monotonic() > until:
-            return ", ".join(sorted(dead))
+            return " and ".join(dead)
 
 
 # Evaluation
@@ -269,7 +275,10 @@ def evaluate(
             scores = {"pretrained": each.pretrained, "random": each.random}
             figure = figures.comparison(f"{each.task}, {budget.labels} labels", scores, each.chance)
             accuracies = {f"{start}_accuracy": values for start, values in scores.items()}
-            track.log_eval(tracked, f"eval/{each.task}", asdict(budget) | {"chance": each.chance}, accuracies, figure)
+            with track.forgiven(f"the scores of {each.task}"):
+                track.log_eval(
+                    tracked, f"eval/{each.task}", asdict(budget) | {"chance": each.chance}, accuracies, figure
+                )
     return comparisons
 
 
@@ -281,24 +290,26 @@ def _grid(
     asked: Asked,
     on_progress: Report,
 ) -> list["Outcome"]:
-    """All cells, as Ray has room for them; the first error ends it."""
+    """All cells in order, done as Ray has room for them; the first error ends it."""
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
 
     cell = ray.remote(finetune_one).options(num_cpus=1, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
-    waiting = [cell.remote(folder, corpus, task, start, seed, budget) for task, start, seed in grid]
-    outcomes: list[Outcome] = []
+    futures = [cell.remote(folder, corpus, task, start, seed, budget) for task, start, seed in grid]
+    waiting = futures
     while waiting:
         done, waiting = ray.wait(waiting, timeout=POLL_S)
         if asked.signal:
-            raise asked.stopped(f"{folder}: evaluation stopped after {len(outcomes)} of {len(grid)} fine-tunings")
+            raise asked.stopped(
+                f"{folder}: evaluation stopped after {len(grid) - len(waiting)} of {len(grid)} fine-tunings"
+            )
         try:
-            outcomes += ray.get(done)
+            ray.get(done)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, SesameError) else error from None
         except WorkerCrashedError as error:
             raise ResourceError(
                 f"{folder}: a fine-tuning died each time it was tried; is memory short (dmesg)?"
             ) from error
-        on_progress({"stage": "finetune", "done": len(outcomes), "total": len(grid)})
-    return outcomes
+        on_progress({"stage": "finetune", "done": len(grid) - len(waiting), "total": len(grid)})
+    return ray.get(futures)

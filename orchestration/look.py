@@ -16,6 +16,7 @@ from training.data import open_loader
 from training.run import Run
 
 ASKED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
+PAIRS = {None: "", 0: ", pair label 0: the second goes on", 1: ", pair label 1: the second does not go on"}
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class Sample:
     step: int
     number: int  # of the row in its batch
     tokens: list[str]  # pieces
-    answers: list[str]
+    answers: list[str]  # pieces
     texts: list[str]  # the tokens for people: joined, they are the text
+    answer_texts: list[str]
     special: list[bool]
     is_causal: bool
     pair_label: int | None = None  # 1: the second segment is not the next one
@@ -67,6 +69,7 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         tokens=[vocab.piece(token) for token in ids],
         answers=["" if target < 0 else vocab.piece(target) for target in targets],
         texts=[_text(vocab, token) for token in ids],
+        answer_texts=["" if target < 0 else _text(vocab, target).strip() for target in targets],
         special=[token in vocab.special_ids for token in ids],
         is_causal=is_causal,
         pair_label=row["pair_label"],
@@ -88,14 +91,12 @@ def shown(found: list[Sample]) -> Group:
 
 
 def _shown(sample: Sample) -> Text:
-    label = {None: "", 0: "  pair label 0: the second goes on", 1: "  pair label 1: the second does not go on"}[
-        sample.pair_label
-    ]
     asked = sum(answer != "" for answer in sample.answers)
-    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {asked} asked{label}\n"
+    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {asked} asked"
+    head += PAIRS[sample.pair_label] + "\n"
     text = Text(head, QUIET)
-    for token, answer, special in zip(sample.texts, sample.answers, sample.special, strict=True):
-        is_hidden = answer and not sample.is_causal
+    for token, answer, special in zip(sample.texts, sample.answer_texts, sample.special, strict=True):
+        is_hidden = answer != "" and not sample.is_causal
         text.append(" " * token.startswith(" "))
         text.append(token.removeprefix(" "), ASKED if is_hidden else SPECIAL if special else "")
         if is_hidden:

@@ -9,23 +9,23 @@ import json
 import logging
 import os
 import platform
-import subprocess
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 from matplotlib.figure import Figure
 
+from orchestration.story import Story, flattened, tell
 from preprocessing.errors import Preempted, ResourceError
 from preprocessing.files import write_atomic
-from preprocessing.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +56,6 @@ class Tracked:
     run_id: str
 
 
-@dataclass(frozen=True)
-class Story:
-    """What a run says about itself: parameters (nested; also its artifact recipe.json) and tags."""
-
-    name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    tags: Mapping[str, object] = field(default_factory=dict)
-
-
 def place(out: Path) -> Place:
     """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path."""
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
@@ -77,7 +68,12 @@ def client_of(uri: str) -> Any:
     """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    for name, value in {
+        "LOGGING_LEVEL": "WARNING",
+        "HTTP_REQUEST_TIMEOUT": "30",
+        "HTTP_REQUEST_MAX_RETRIES": "3",
+    }.items():
+        os.environ.setdefault(f"MLFLOW_{name}", value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     from mlflow import MlflowClient
 
@@ -148,24 +144,25 @@ def reap(place: Place) -> list[str]:
 def run(place: Place, folder: Path, corpus: Path, story: Story) -> Iterator[Tracked]:
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
-    It tells the story, git and host, and has the corpus as its dataset. What leaves the block decides whether it ends
-    FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when another living process holds the run.
+    What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
+    another living process holds the run, or when the store does not answer.
     """
-    client = client_of(place.uri)
-    reap(place)
-    tracked = _resumed(client, place, folder)
-    if tracked is None:
-        created = client.create_run(
-            _experiment(client, place), tags={OWNER: json.dumps(asdict(Owner.me()))}, run_name=story.name
-        )
-        tracked = Tracked(place.uri, created.info.run_id)
-        write_atomic(folder / FILE, json.dumps(asdict(tracked)).encode())
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = client_of(place.uri)
+        reap(place)
+        tracked = _resumed(client, place, folder) or _created(client, place, story.name)
+    except (MlflowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ResourceError(f"MLflow at {place.uri} does not answer ({reason}); see MLFLOW_TRACKING_URI") from error
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
-    beat.start()
     status, detail = "FAILED", ""
     try:
-        _describe(client, tracked.run_id, story, corpus)
+        beat.start()
+        write_atomic(folder / FILE, json.dumps(asdict(tracked)).encode())
+        tell(client, tracked.run_id, story, corpus)
         yield tracked
         status = "FINISHED"
     except BaseException as error:
@@ -175,8 +172,23 @@ def run(place: Place, folder: Path, corpus: Path, story: Story) -> Iterator[Trac
     finally:
         stop.set()
         beat.join()
-        client.set_tag(tracked.run_id, "sesame.ended", detail)
-        client.set_terminated(tracked.run_id, status)
+        with forgiven(f"that the run is {status}"):
+            client.set_tag(tracked.run_id, "sesame.ended", detail)
+            client.set_terminated(tracked.run_id, status)
+
+
+@contextmanager
+def forgiven(what: str) -> Iterator[None]:
+    """A store that fails here costs a warning, never the run: all that matters is in the run's folder too."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("MLflow does not take %s: %s", what, error)
+
+
+def _created(client: Any, place: Place, name: str) -> Tracked:
+    created = client.create_run(_experiment(client, place), tags={OWNER: json.dumps(asdict(Owner.me()))}, run_name=name)
+    return Tracked(place.uri, created.info.run_id)
 
 
 def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
@@ -209,75 +221,10 @@ def _beat(client: Any, run_id: str, stop: threading.Event) -> None:
             log.debug("no heartbeat: %s", error)
 
 
-# What it says about itself
-
-
-def _describe(client: Any, run_id: str, story: Story, corpus: Path) -> None:
-    from mlflow.entities import Param, RunTag
-
-    told = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **story.tags}
-    client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in told.items()])
-    if client.get_run(
-        run_id
-    ).data.params:  # a resumed run: parameters cannot change, the recipe's hash names the folder
-        return
-    flat = [Param(key, value[:6000]) for key, value in flattened(story.params).items()]
-    for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
-        client.log_batch(run_id, params=flat[start : start + 100])
-    client.log_dict(run_id, dict(story.params), "recipe.json")
-    _log_corpus(client, run_id, corpus)
-
-
-def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values as dotted keys.
-
-    >>> flattened({"optim": {"peak": 0.1}, "phases": [{"steps": 2}]})
-    {'optim.peak': '0.1', 'phases.0.steps': '2'}
-    """
-    flat: dict[str, str] = {}
-    for key, value in params.items():
-        if isinstance(value, list | tuple):
-            value = {str(index): item for index, item in enumerate(value)}
-        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
-    return flat
-
-
-def git_tags() -> dict[str, str]:
-    """Commit of this checkout and whether it has changes; empty outside of one."""
-    here = Path(__file__).parent
-    try:
-        commit, changes = (
-            subprocess.run(
-                ["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10
-            ).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"mlflow.source.git.commit": commit, "git_dirty": str(bool(changes))}
-
-
-def _log_corpus(client: Any, run_id: str, corpus: Path) -> None:
-    """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    manifest = Manifest.load(corpus)
-    dataset = Dataset(
-        name=manifest.name,
-        digest=manifest.digest[:36],  # MLflow's limit; the tag corpus_digest has all of it
-        source_type="local",
-        source=json.dumps({"uri": corpus.resolve().as_uri()}),
-        profile=json.dumps({"shards": len(manifest.shards), "tokens": sum(shard.tokens for shard in manifest.shards)}),
-    )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "pretraining")])])
-    client.set_tag(run_id, "corpus_digest", manifest.digest)
-
-
 # Figures, artifacts, evaluations
 
 
 def tag(tracked: Tracked, **tags: object) -> None:
-    """Set tags of a run."""
     for key, value in tags.items():
         client_of(tracked.uri).set_tag(tracked.run_id, key, str(value))
 
@@ -321,10 +268,8 @@ def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Sco
 # The UI
 
 
-def ui(out: Path, port: int) -> int:
-    """Serve the MLflow UI for `out` on 127.0.0.1 until interrupted; its exit status. ResourceError: port in use."""
-    import socket
-
+def ui(out: Path, port: int) -> NoReturn:
+    """Become the server of the MLflow UI for `out`, on 127.0.0.1. Raises ResourceError where the port is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -341,9 +286,5 @@ def ui(out: Path, port: int) -> int:
     command += ["--port", str(port), "--workers", "1"]
     if where.artifacts:
         command += ["--default-artifact-root", where.artifacts]
-    server = subprocess.Popen(command, env=environment)
-    try:
-        return server.wait()
-    except KeyboardInterrupt:
-        server.terminate()
-        return server.wait()
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals

@@ -124,16 +124,18 @@ def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: in
 
     from training.export import load_weights
     from training.finetune import finetune
+    from training.tasks import LENGTH
 
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
-    return finetune(spec, weights if start == "pretrained" else None, made(task, corpus), budget, seed=seed)
+    given = weights if start == "pretrained" else None
+    return finetune(spec, given, made(task, corpus, min(LENGTH, spec.trunk.longest)), budget, seed=seed)
 
 
 @lru_cache
-def made(task: str, corpus: Path) -> "Task":
-    """A task from the corpus' test split, made once per process."""
+def made(task: str, corpus: Path, length: int) -> "Task":
+    """A task from the corpus' test split, with rows of at most `length` tokens; made once per process."""
     from training.tasks import TASKS
 
     store = Store.open(corpus, "test")
-    return TASKS[task](store, Vocab.load(store.vocab_dir))
+    return TASKS[task](store, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]), length)

@@ -17,13 +17,14 @@ from preprocessing.shards import write_shard
 from preprocessing.text import sentences
 from preprocessing.vocab import Encoded, Vocab
 
+ENCODER_VERSION: Final = 1  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 2 << 20  # bytes of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
 
 
 def encode_shard(shard: Shard, text_folder: str, out: str, **identity: str) -> None:
-    """Write a shard, unless it is there, whole and of this identity (hashes of text and vocabulary)."""
+    """Write a shard, unless it is there, whole and of this identity (hashes of text and vocabulary, version)."""
     part = Path(out) / shard.name
     if sealed(part, **identity) is not None:
         return

@@ -1,13 +1,12 @@
 """Apache Beam, run quietly: which runner, how many processes, errors in one line, and progress while it works."""
 
+import argparse
 import contextlib
 import io
 import json
 import logging
 import os
 import re
-import shlex
-import sys
 import threading
 import traceback
 import warnings
@@ -15,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline import workers
 from preprocessing import errors
-from preprocessing.errors import BadInput, ResourceError
+from preprocessing.errors import BadInput
 from preprocessing.files import TEMPORARY
 
 
@@ -42,9 +42,9 @@ with _quiet_import():
 
 __all__ = ["beam", "pipeline", "watched"]
 
+_RUNNER: Final = "FnApiRunner"
 Report = Callable[[dict[str, Any]], None]
 ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
-_ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
 _OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _TAIL: Final = 4000  # characters of a worker's log that an unforeseen error shows
@@ -58,15 +58,18 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, removed at the end.
     """
     options = _options(beam_args)
-    log = folder / f"{TEMPORARY}beam-{os.getpid()}.log"
-    runner = _runner(options, work_bytes, log)
+    log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
+    processes = _processes(beam_args, work_bytes)
     logger = logging.getLogger("apache_beam")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        graph = beam.Pipeline(runner=runner, options=options)
+        graph = beam.Pipeline(runner=_runner(options, processes, workers.command(log, pids)), options=options)
         yield graph
-        graph.run().wait_until_finish()
+        if processes:
+            workers.run(graph.run, pids)
+        else:
+            graph.run().wait_until_finish()
     except Exception as error:
         if told := _told(error):
             raise told from None
@@ -76,6 +79,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     finally:
         logger.setLevel(level)
         log.unlink(missing_ok=True)
+        pids.unlink(missing_ok=True)
 
 
 def _options(beam_args: Sequence[str]) -> PipelineOptions:
@@ -90,9 +94,7 @@ def _options(beam_args: Sequence[str]) -> PipelineOptions:
         raise BadInput(f"Beam options: {said.getvalue().strip().splitlines()[-1]}") from None
     stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
     if unknown := sorted(given - known) + stray:
-        raise BadInput(
-            f"Beam options: Beam has no option {unknown[0]!r}; see `python -m apache_beam.runners.direct --help`"
-        )
+        raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
     return options
 
 
@@ -101,42 +103,45 @@ def _is_value(arg: str, args: Sequence[str]) -> bool:
     return at > 0 and args[at - 1].startswith("--") and "=" not in args[at - 1]
 
 
-def _runner(options: PipelineOptions, work_bytes: int, log: Path) -> FnApiRunner | None:
-    """FnApiRunner unless the options name another; `DirectRunner` would look for a binary on the network."""
-    if options.view_as(StandardOptions).runner not in (None, "FnApiRunner"):
+def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
+    """How many worker processes are ours to start; 0: the work is done in this process, or by another runner."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # Beam does not tell a default from a choice
+    parser.add_argument("--runner", default=_RUNNER)
+    parser.add_argument("--direct_running_mode")
+    parser.add_argument("--direct_num_workers", type=int)
+    given, _ = parser.parse_known_args(beam_args)
+    cores = len(os.sched_getaffinity(0))
+    worth = cores if work_bytes >= ONE_PROCESS else 1
+    wanted = worth if given.direct_num_workers is None else given.direct_num_workers or cores  # Beam's 0 is all cores
+    mode = given.direct_running_mode or ("multi_processing" if wanted > 1 else "in_memory")
+    if given.runner != _RUNNER or mode != "multi_processing":
+        return 0
+    return (given.direct_num_workers or cores) if given.direct_running_mode else wanted
+
+
+def _runner(options: PipelineOptions, processes: int, command: str) -> FnApiRunner | None:
+    """FnApiRunner unless the options name another: Beam's default looks for a binary on the network first."""
+    if options.view_as(StandardOptions).runner not in (None, _RUNNER):
         return None
-    direct = options.view_as(DirectOptions)
-    given = options.get_all_options(drop_default=True)
-    mode = given.get("direct_running_mode") or ("in_memory" if work_bytes < ONE_PROCESS else "multi_processing")
-    if "direct_num_workers" in given and "direct_running_mode" not in given and given["direct_num_workers"] != 1:
-        mode = "multi_processing"
-    if mode != "multi_processing":
+    if not processes:
         return FnApiRunner()
-    # Beam's own command for a worker breaks at a blank in the path and talks on the terminal: ours does neither.
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    command = ["exec", "env", f"PYTHONPATH={path}", sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"]
-    direct.direct_num_workers = given.get("direct_num_workers") or len(os.sched_getaffinity(0))
-    direct.direct_running_mode = None
-    return FnApiRunner(
-        SubprocessSDKEnvironment.from_command_string(f"{shlex.join(command)} >>{shlex.quote(str(log))} 2>&1")
-    )
+    direct = options.view_as(DirectOptions)
+    direct.direct_num_workers, direct.direct_running_mode = processes, None  # the mode would bring Beam's own command
+    return FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
 
 
-def _told(error: Exception) -> Exception | None:
-    """What a worker raised and its user can mend, from the text that Beam makes of it; None where it is a bug of ours."""
+def _told(error: Exception) -> BaseException | None:
+    """What a worker raised that is no bug, from the text that Beam makes of it; None where it is one."""
     text = "\n".join(traceback.format_exception_only(error))
+    if "KeyboardInterrupt" in text:
+        return KeyboardInterrupt()
     if ours := _OURS.findall(text):
         kind, message = ours[-1]
         return getattr(errors, kind)(message)
     if system := _SYSTEM.findall(text):
         number, message = system[-1]
         return OSError(int(number), message)
-    if "Channel closed" in text or "exited with return code" in text:
-        return ResourceError(
-            "a Beam worker died, often for lack of memory; repeat the command, which goes on from here, "
-            "with fewer workers: -- --direct_num_workers=1"
-        )
-    return None
+    return workers.died() if "Channel closed" in text else None
 
 
 @contextlib.contextmanager

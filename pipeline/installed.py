@@ -18,7 +18,7 @@ from pipeline.record import BETWEEN, Record
 from preprocessing.errors import BadInput
 
 STANDARD: Final = "python"
-_NOT_DOCUMENTATION: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "_vendor", "vendored"}
+_OTHER: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "_vendor"}
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _TOPICS: Final = "pydoc_data/topics.py"
 
@@ -30,9 +30,8 @@ _WORTH_PARSING: Final = 0.3  # share of a file that is long strings
 _FENCE: Final = re.compile(r"^ *(```|~~~).*?(^ *\1|\Z)", re.DOTALL | re.MULTILINE)
 _UNDERLINE: Final = re.compile(r"^[^\n]*\n *([-=~^\"'*#+.])\1{2,} *$", re.MULTILINE)  # a heading and its line
 _HEADING: Final = re.compile(r"\w+:")  # Args:, Returns:
-_FIELD: Final = re.compile(
-    r"\s*(:\w[^:\n]*:|@\w+|\.\. .*|[-*+]\s|\*{0,2}\w+( \([^)\n]*\))?:\s)\s*"
-)  # :param x:, - , x (int):
+# :param x: | @param | .. note:: | - item | x (int): or *args:
+_FIELD: Final = re.compile(r"\s*(:\w[^:\n]*:|@\w+|\.\. .*|[-*+]\s|\*{0,2}\w+( \([^)\n]*\))?:\s)\s*")
 _ROLE: Final = re.compile(r":[\w:+-]+:`~?([^`<]*?)\s*(?:<[^`>]*>)?`_*")
 _MARKUP: Final = re.compile(r"[`*]{1,2}([^`*\n]+)[`*]{1,2}_*")
 _WORD: Final = re.compile(r"\b[A-Za-z][a-z']*\b")
@@ -46,16 +45,14 @@ def find_modules(packages: tuple[str, ...] = ()) -> list[File]:
     found: dict[str, File] = {}
     for root, owner in roots.items():
         for folder, below, names in os.walk(root):
-            below[:] = sorted(
-                name for name in below if name not in _NOT_DOCUMENTATION and not name.startswith((".", "__"))
-            )
+            below[:] = sorted(name for name in below if name not in _OTHER and not name.startswith((".", "__")))
             inside = Path(folder).relative_to(root).parts
             for name in sorted(names):
                 label = owner or (inside[0] if inside else name.removesuffix(".py"))
-                if not name.endswith(".py") or name.startswith("test_") or (packages and label not in packages):
-                    continue
-                stat = os.stat(path := os.path.join(folder, name))
-                found[path] = File(label, path, stat.st_size, stat.st_mtime_ns)
+                wanted = name.endswith(".py") and not name.startswith("test_") and (not packages or label in packages)
+                if wanted and os.access(path := os.path.join(folder, name), os.R_OK):
+                    stat = os.stat(path)
+                    found[path] = File(label, path, stat.st_size, stat.st_mtime_ns)
     missing = set(packages) - {file.label for file in found.values()}
     if missing or not found:
         given = ", ".join(sorted(missing)) or "nothing"
@@ -66,17 +63,19 @@ def find_modules(packages: tuple[str, ...] = ()) -> list[File]:
 def documentation(file: File) -> Iterator[Record]:
     """The docstrings of a Python file, or pydoc's topics, as prose; and one record for the code around them."""
     content = Path(file.path).read_bytes()
-    is_topics = file.path.endswith(_TOPICS)
     rest = len(content)
-    if (
-        is_topics
-        or sum(len(string) for string in _LONG_STRING.findall(content) if len(string) > _LONG) > _WORTH_PARSING * rest
-    ):
-        for docstring in _topics(content) if is_topics else _docstrings(_parsed(content)):
-            size = min(rest, len(docstring.encode(errors="replace")))
-            rest -= size
-            yield Record(file.label, size, prose(docstring))
+    for docstring in _texts(file, content):
+        size = min(rest, len(docstring.encode(errors="replace")))
+        rest -= size
+        yield Record(file.label, size, prose(docstring))
     yield Record(file.label, rest, fault=BETWEEN)
+
+
+def _texts(file: File, content: bytes) -> Iterator[str]:
+    if file.path.endswith(_TOPICS):
+        yield from _topics(_parsed(content))
+    elif sum(len(text) for text in _LONG_STRING.findall(content) if len(text) > _LONG) > _WORTH_PARSING * len(content):
+        yield from _docstrings(_parsed(content))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
@@ -88,12 +87,11 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
             yield from _docstrings(child)
 
 
-def _topics(content: bytes) -> Iterator[str]:
-    for node in ast.walk(_parsed(content)):
-        if isinstance(node, ast.Dict):
-            yield from (
-                value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str)
-            )
+def _topics(tree: ast.AST) -> Iterator[str]:
+    values = (value for node in ast.walk(tree) if isinstance(node, ast.Dict) for value in node.values)
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.value
 
 
 def _parsed(content: bytes) -> ast.AST:

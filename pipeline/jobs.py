@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.clean import clean_split
-from pipeline.encode import chained, check_fit, encode_shard
+from pipeline.encode import ENCODER_VERSION, chained, check_fit, encode_shard
 from pipeline.engine import Report, beam, pipeline, watched
-from pipeline.plan import PLAN, Kept, Texts, addresses, first_of_each, planned_shards, text_hash, write_plan
+from pipeline.plan import PLAN, TEXT, Kept, Texts, addresses, first_of_each, planned_shards, text_hash, write_plan
 from pipeline.sources import Split, plan_splits
 from pipeline.spec import Clean, Corpus
 from pipeline.stage import owned, sealed, sweep
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
-from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
+from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest, ShardInfo
+from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.vocab import Vocab, VocabSpec, train
 
 SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
@@ -46,6 +47,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
         identity = _digest([sorted(names), corpus.validation, corpus.test, corpus.shard_mb, corpus.dedup])
         if (texts := _finished(out, identity)) is not None:
             return texts
+        (out / TEXT).unlink(missing_ok=True)  # what it says is true no more
         sweep(out, names)
         with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
             (
@@ -115,10 +117,11 @@ def train_vocab(text_dir: Path | str, spec: VocabSpec, out: Path | str, sample_m
     made_from = {"text": texts.hash, "spec": asdict(spec), "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):
         try:
-            if json.loads((out / _MADE_FROM).read_bytes()) == made_from:
+            if not spec.file and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
                 return Vocab.load(out)
         except (OSError, ValueError):
             pass
+        (out / _MADE_FROM).unlink(missing_ok=True)
         vocab = train(spec, () if spec.file else _sample(texts, sample_mb << 20))
         vocab.save(out)
         write_atomic(out / _MADE_FROM, json.dumps(made_from, indent=1, sort_keys=True).encode() + b"\n")
@@ -150,12 +153,13 @@ def encode(
     """
     texts, vocab, out = Texts.load(text_dir), Vocab.load(vocab_dir), Path(out)
     names = [shard.name for shard in texts.shards]
-    identity = {"text": texts.hash, "vocab": vocab.hash}
+    identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
     with owned(out, need=int(_SHARD_SHARE * left)):
         sweep(out, names)
         if any(sealed(out / name, **identity) is None for name in names):
             check_fit(vocab, texts)
+            (out / FILE_NAME).unlink(missing_ok=True)
             vocab.save(out / "vocab")
             with watched("corpus", out, names, report), pipeline(out, left, beam_args) as graph:
                 (

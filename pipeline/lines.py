@@ -23,7 +23,7 @@ _TEAR: Final = (
 )  # bytes decompressed at a time: at most so many are lost before the place where a file breaks off
 _SKIPPED: Final = 1 << 20  # bytes held at a time while the rest of a line that nobody keeps goes by
 _CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]  # all but NUL, white space and escape
-_NOT_TEXT: Final = (
+_MARKS: Final = (
     b"\xff\xfe",
     b"\xfe\xff",
     b"\x1f\x8b",
@@ -65,7 +65,7 @@ def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
     if top.is_dir():
         found = [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
         inside = [file for file in found if not any(part.startswith(".") for part in file.relative_to(top).parts)]
-        files = [(str(file.relative_to(top)), file) for file in inside if not endings or _plain_suffix(file) in endings]
+        files = [(str(file.relative_to(top)), file) for file in inside if not endings or plain_suffix(file) in endings]
         if not files:
             raise BadInput(f"{path}: a folder without {' or '.join(endings) or 'any'} files; name one that holds text")
     elif top.exists():
@@ -88,12 +88,13 @@ def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
     return sorted(File(label, str(file), stat.st_size, stat.st_mtime_ns) for label, file, stat in stats)
 
 
-def _plain_suffix(path: Path) -> str:
+def plain_suffix(name: Path | str) -> str:
     """The ending of a name, compression apart.
 
-    >>> _plain_suffix(Path("wiki.jsonl.zst"))
+    >>> plain_suffix("wiki.jsonl.zst")
     '.jsonl'
     """
+    path = Path(name)
     return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
@@ -121,14 +122,14 @@ def head(path: str, size: int = 8192) -> bytes:
         return b""
 
 
-def is_text(head: bytes) -> bool:
-    r"""Whether bytes look like ASCII-compatible text: no other format's mark, hardly any control characters, some NULs.
+def is_text(start: bytes) -> bool:
+    r"""Whether a file that starts so is text: no other format's mark, hardly any control characters, some NULs at most.
 
     >>> is_text(b"plain\x00 text"), is_text("plain text".encode("utf-16-le")), is_text(b"\x7fELF\x01\x02")
     (True, False, False)
     """
-    controls = sum(head.count(byte) for byte in _CONTROLS)
-    return not head.startswith(_NOT_TEXT) and head.count(0) <= 0.25 * len(head) and controls <= 0.03 * len(head)
+    controls = sum(start.count(byte) for byte in _CONTROLS)
+    return not start.startswith(_MARKS) and start.count(0) <= 0.25 * len(start) and controls <= 0.03 * len(start)
 
 
 def lines(path: str, start: int, stop: int | None, limit: int) -> Iterator[Line]:

@@ -86,6 +86,7 @@ def materialise(
     with owned(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
         sweep(out, names)
         if any(sealed(out / name, identity=identity) is None for name in names):
+            (out / ROWS).unlink(missing_ok=True)
             with watched("rows", out, names, report), pipeline(out, work, beam_args) as graph:
                 graph | "Parts" >> beam.Create(parts) | "Rows" >> beam.Map(_write, static, str(out), identity)
         files = [

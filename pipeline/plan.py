@@ -27,6 +27,7 @@ from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.schema import SPLITS
 from preprocessing.shards import shard_name
+from preprocessing.text import text_key
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
@@ -123,15 +124,22 @@ def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
 def cut(bytes_N: np.ndarray, most: int) -> np.ndarray:
     """The shard of each document, in order, so that shards have about equal bytes, and about `most` at most.
 
+    No shard has a single document, which would have no partner for a pair.
+
     >>> cut(np.array([3, 3, 3, 3]) << 20, most=6 << 20).tolist()
     [0, 0, 1, 1]
+    >>> cut(np.array([2, 2, 9, 2, 2]) << 20, most=4 << 20).tolist()
+    [0, 0, 1, 1, 1]
     """
     total = int(bytes_N.sum())
-    num = max(-(-total // most), min(_SHARDS, total // _LEAST_BYTES), 1)
-    num = max(1, min(num, len(bytes_N) // 2))  # a shard of one document has no partners for pairs
+    num = max(-(-total // most), min(_SHARDS, total // _LEAST_BYTES))
+    num = max(1, min(num, len(bytes_N) // 2))
     middle_N = np.cumsum(bytes_N) - bytes_N / 2
-    shard_N = (middle_N * num / max(total, 1)).astype(np.int64)
-    return np.unique(shard_N, return_inverse=True)[1]  # a document larger than a shard leaves none empty
+    starts = [0]
+    for start in (np.flatnonzero(np.diff(middle_N * num // max(total, 1))) + 1).tolist():
+        if start - starts[-1] >= 2 and len(bytes_N) - start >= 2:
+            starts.append(start)
+    return np.searchsorted(starts, np.arange(len(bytes_N)), side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -183,15 +191,27 @@ class Texts:
         return np.load(self.folder / PLAN, mmap_mode="r", allow_pickle=False)
 
     def documents(self, start: int, stop: int) -> list[Document]:
-        """Documents [start, stop) of the plan, in order."""
+        """Documents [start, stop) of the plan, in order; BadInput where one is not what it was."""
         planned_N = self.plan_N[start:stop]
-        found: list[Document | None] = [None] * len(planned_N)
+        order_N = np.argsort(planned_N["split"], kind="stable")
+        found = list[Document]()
         for split in np.unique(planned_N["split"]).tolist():
-            at_K = np.flatnonzero(planned_N["split"] == split)
-            rows = open_texts(self.folder / self.splits[split]).take(pa.array(planned_N["row"][at_K]))
-            for at, *columns in zip(at_K.tolist(), *(column.to_pylist() for column in rows.columns), strict=True):
-                found[at] = Document(*columns)
-        return [document for document in found if document is not None]
+            part = self.folder / self.splits[split]
+            row_K = planned_N["row"][order_N][planned_N["split"][order_N] == split]
+            found += _read(part, row_K)
+        return [found[i] for i in np.argsort(order_N).tolist()]
+
+
+def _read(part: Path, row_K: np.ndarray) -> list[Document]:
+    """Rows of a file of cleaned text; the key of a document is the hash that shows whether it is whole."""
+    try:
+        columns = [column.to_pylist() for column in open_texts(part).take(pa.array(row_K)).columns]
+        documents = [Document(*values) for values in zip(*columns, strict=True)]
+        if all(text_key(document.text) == document.key for document in documents):
+            return documents
+    except (OSError, ValueError):  # pyarrow's errors, and text that is no UTF-8 any more
+        pass
+    raise BadInput(f"{part}: is missing or damaged; make the text again with `sesame corpus`")
 
 
 def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:

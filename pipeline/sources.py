@@ -9,15 +9,16 @@ from typing import Final, NamedTuple, assert_never
 import xxhash
 
 from pipeline import installed
-from pipeline.lines import File, Line, find, head, is_text, lines, owned
+from pipeline.lines import File, Line, find, head, is_text, lines, owned, plain_suffix
 from pipeline.record import BETWEEN, Record
 from pipeline.spec import Clean, Installed, Jsonl, Source, Text, WikiExtractor
 from preprocessing.errors import BadInput
 from preprocessing.text import decode
 
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work, and few enough splits for a terabyte
+MOST_PIECES: Final = 4096
 INFLATED: Final = 4  # text compresses to about a quarter
-READER_VERSION: Final = 1  # one more whenever the same input gives other documents: finished splits are made again
+READER_VERSION: Final = 1  # one more whenever the same input gives other documents, or another plan
 _JSON_ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 
 
@@ -78,12 +79,13 @@ def _pieces(source: Source) -> Iterator[Piece]:
 
 def _grouped(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, ...]]:
     """Consecutive pieces in groups of about `SPLIT_BYTES`."""
-    group: list[Piece] = []
+    group, weight = list[Piece](), 0
     for piece in pieces:
         group.append(piece)
-        if sum(piece.weight for piece in group) >= SPLIT_BYTES or len(group) >= 4096:
+        weight += piece.weight
+        if weight >= SPLIT_BYTES or len(group) >= MOST_PIECES:
             yield tuple(group)
-            group = []
+            group, weight = [], 0
     if group:
         yield tuple(group)
 
@@ -203,8 +205,22 @@ def sniff(path: str) -> Source:
     file, start = seen
     if start.lstrip().startswith(b"<doc "):
         return WikiExtractor(path=path)
-    if file.label.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS) or start.lstrip().startswith(b'{"'):
+    if plain_suffix(file.path) in _JSON_ENDINGS or start.lstrip().startswith(b'{"'):
+        _check_field(path, start)
         return Jsonl(path=path)
     if len(files) > 1:
         return Text(path=path)
     return Text(path=path, unit="paragraphs" if b"\n\n" in start.replace(b"\r", b"") else "line")
+
+
+def _check_field(path: str, start: bytes) -> None:
+    """BadInput where the first line of JSON lines has no "text"; a line that is not JSON is counted later."""
+    try:
+        value = json.loads(decode(start.lstrip().split(b"\n")[0])[0])
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, dict) and "text" not in value:
+        names = ", ".join(sorted(map(repr, value))[:8])
+        raise BadInput(
+            f"{path}: its JSON lines have no 'text', but {names}; name one as `field` of the source in a corpus file"
+        )

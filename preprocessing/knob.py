@@ -1,7 +1,8 @@
 """A part of a recipe: a frozen, keyword-only dataclass that forbids unknown keys."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, get_args
 
 T = TypeVar("T")
 
@@ -30,3 +31,18 @@ def require(holds: bool, where: str, given: object, allowed: str) -> None:
     """
     if not holds:
         raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
+
+
+def part(union: Any, values: Mapping[str, Any]) -> Any:
+    """The member of a union of parts that `values["kind"]` names, built from `values`; a union of one is that class.
+
+    >>> @knob
+    ... class Nothing:
+    ...     kind: str = "nothing"
+    >>> part(Nothing, {"kind": "nothing"})
+    Nothing(kind='nothing')
+    """
+    for member in get_args(union) or (union,):
+        if member.__dataclass_fields__["kind"].default == values["kind"]:
+            return member(**values)
+    raise ValueError(f"unknown kind {values['kind']!r}")

@@ -8,7 +8,7 @@ Document, one row of a shard (Arrow):
   word_starts       list<bool>              True where a word begins
   sentence_starts   list<bool>              True where a sentence begins; the first token always is True
   source            dictionary<string>      where the text is from (the name the source gives: file, package, ...)
-  key               fixed_size_binary(16)   xxh3-128 of the cleaned text, big-endian; documents of a shard are sorted by it
+  key               fixed_size_binary(16)   xxh3-128 of the cleaned text, big-endian; a shard is sorted by it
 
 Row, one training sample, a dict of arrays over S (special tokens are in):
   ids               int32 [S]

@@ -1,4 +1,4 @@
-"""What every test may use: a quiet, offline environment and the public data beside the checkout, where there is some."""
+"""What every test may use: a quiet, offline environment, and the public data beside the checkout, if there is any."""
 
 import os
 from pathlib import Path

@@ -29,20 +29,26 @@ log = logging.getLogger(__name__)
 
 
 def save(engine: Engine, folder: Path, step: int, state: dict[str, Any], topology: Topology, *, keep: int) -> None:
-    """Write `folder`/step-...: it appears at once or not at all. Then remove all but the newest `keep`."""
+    """Write `folder`/step-...: it appears at once or not at all. Then remove all but the newest `keep`.
+
+    Workers on several machines need a folder that they share. Raises OSError, among others when the disk is full.
+    """
     unfinished = folder / f"{UNFINISHED}{name(step)}"
-    if engine.rank == 0:
+    try:
+        if engine.rank == 0:
+            unfinished.mkdir(parents=True)
+        _wait_for_all(engine)
+        engine.save(unfinished)
+        _wait_for_all(engine)
+        if engine.rank == 0:
+            (unfinished / STATE).write_text(json.dumps(state, indent=1))
+            _publish(unfinished, folder / name(step), {"step": step, **topology})
+            for old in steps(folder)[keep:]:
+                shutil.rmtree(old)
+        _wait_for_all(engine)
+    except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-    _wait_for_all(engine)
-    engine.save(unfinished)
-    _wait_for_all(engine)
-    if engine.rank == 0:
-        (unfinished / STATE).write_text(json.dumps(state, indent=1))
-        _publish(unfinished, folder / name(step), {"step": step, **topology})
-        for old in steps(folder)[keep:]:
-            shutil.rmtree(old)
-    _wait_for_all(engine)
+        raise
 
 
 def restore(engine: Engine, folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:

@@ -118,25 +118,23 @@ def open_validation(run: Run, rank: int, world: int) -> Loader | None:
 
 def _open(run: Run, split: str, rank: int, world: int) -> Loader:
     store = Store.open(run.corpus, split)
-    vocab = Vocab.load(store.vocab_dir)
+    vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     if vocab.size > run.vocab_size:
         raise BadInput(
             f"{run.corpus}: its vocabulary has {vocab.size} pieces, the model's table {run.vocab_size}; "
             f"set data.vocab.size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
         )
-    rows_by_length = {phase.length: rows(run, store, vocab, phase.length) for phase in run.phases}
+    rows_by_length = {
+        length: Rows(
+            store,
+            vocab,
+            segment=run.segment,
+            choose=run.choose,
+            rewrite=run.rewrite,
+            length=length,
+            seed=run.seed,
+            duplicates=run.duplicates,
+        )
+        for length in {phase.length for phase in run.phases}
+    }
     return Loader(rows_by_length, run.phases, run.machine, vocab.pad or 0, rank, world)
-
-
-def rows(run: Run, store: Store, vocab: Vocab, length: int) -> Rows:
-    """The samples that the recipe makes of a corpus split, of at most `length` tokens."""
-    return Rows(
-        store,
-        vocab,
-        segment=run.segment,
-        choose=run.choose,
-        rewrite=run.rewrite,
-        length=length,
-        seed=run.seed,
-        duplicates=run.duplicates,
-    )

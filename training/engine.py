@@ -63,14 +63,14 @@ class LocalEngine:
     """One plain process in float32: the oracle of the parity tests, and what to debug with."""
 
     def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+        assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
         self.model, self.clip = model.to(self.device), spec.clip
         self.rank, self.world, self.zero = 0, 1, "none"
         self.optimizer = optim.build(spec, parameter_groups(model, spec.decay))
-        self.call = torch.compile(model) if machine.compile else model
 
     def forward(self, batch: Batch) -> dict[str, Score]:
-        return self.call(to_tensors(batch, self.device))
+        return self.model(to_tensors(batch, self.device))
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -115,9 +115,15 @@ def build_model(run: Run) -> Model:
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
     model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
-    if not run.start:
-        return model
-    folder = Path(run.start)
+    if run.start:
+        _take_over(model, Path(run.start))
+    if run.machine.compile:
+        model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
+    return model
+
+
+def _take_over(model: Model, folder: Path) -> None:
+    """Give `model` the weights in `folder`."""
     _, given = export.load_weights(folder) if (folder / "spec.json").exists() else export.from_transformers(folder)
     for name, weight in model.state_dict().items():
         if name in given and given[name].shape != weight.shape:
@@ -127,4 +133,3 @@ def build_model(run: Run) -> Model:
             raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
     missing, _ = model.load_state_dict(given, strict=False)
     log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
-    return model

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.knob import part
 from preprocessing.vocab import Vocab
 from training.model import Model, ModelSpec
 from training.spec import Decoder, Encoder, Loss, MaskedTokens, NextToken, PairLabel, Trunk
@@ -118,8 +119,8 @@ def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     content = _read(folder / "weights.safetensors")
     try:
         parts, wanted = dict(stored["spec"]), str(stored["sha256"])
-        trunk = _part(Trunk, parts.pop("trunk"))
-        losses = tuple(_part(Loss, loss) for loss in parts.pop("losses"))
+        trunk = part(Trunk, parts.pop("trunk"))
+        losses = tuple(part(Loss, loss) for loss in parts.pop("losses"))
         spec = ModelSpec(trunk=trunk, losses=losses, **parts)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None
@@ -140,39 +141,21 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
     """
     vocab = Vocab.load(vocab_dir)
     if vocab.size > spec.vocab_size:
-        raise BadInput(
-            f"{vocab_dir}: has {vocab.size} pieces, the net's table {spec.vocab_size} rows; name its own vocabulary"
-        )
+        sizes = f"{vocab.size} pieces, the net's table {spec.vocab_size} rows"
+        raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
     family, architecture = _family(spec, vocab.pad)
-    trunk, positions = spec.trunk, state["trunk.positions.weight"]
-    if family == "bert":  # it counts from 0: leave out the rows that nothing reads
-        positions = positions[trunk.position_offset :]
     tensors: dict[str, Tensor] = {}
-    for ours, tensor in {**state, "trunk.positions.weight": positions}.items():
+    for ours, tensor in state.items():
+        if family == "bert" and ours == "trunk.positions.weight":  # it counts from 0: drop the rows that nothing reads
+            tensor = tensor[spec.trunk.position_offset :]
         theirs = _their_names(ours, FAMILIES[family])
-        for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-            tensors[name] = (part.T if name.endswith(CONV1D) else part).contiguous()
-    keys = DECODER_KEYS if isinstance(trunk, Decoder) else ENCODER_KEYS
-    config = {theirs: getattr(trunk, ours) for ours, theirs in keys.items()} | {
-        keys["inner"]: trunk.inner_width,
-        keys["max_positions"]: len(positions),
-        keys["activation"]: next(theirs for theirs, ours in ACTIVATIONS.items() if ours == trunk.activation),
-        "model_type": family,
-        "architectures": [architecture],
-        "vocab_size": spec.vocab_size,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-        "pad_token_id": vocab.pad,
-        "bos_token_id": vocab.sep if vocab.cls is None else vocab.cls,
-        "eos_token_id": vocab.sep,
-    }
-    if isinstance(trunk, Decoder):
-        config["embd_pdrop"] = trunk.dropout
+        for name, piece in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+            tensors[name] = (piece.T if name.endswith(CONV1D) else piece).contiguous()
     (out / "config.json").unlink(missing_ok=True)
     write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
     vocab.save(out)
-    _write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk))
-    _write_json(out / "config.json", config)
+    _write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
+    _write_json(out / "config.json", _config(spec, family, vocab) | {"architectures": [architecture]})
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -206,7 +189,7 @@ def _family(spec: ModelSpec, pad: int | None) -> tuple[str, str]:
     trunk, kinds = spec.trunk, {loss.kind for loss in spec.losses}
     if isinstance(trunk, Decoder) and trunk.norm == "pre" and kinds == {"next_token"}:
         return "gpt2", "GPT2LMHeadModel"
-    if isinstance(trunk, Encoder) and trunk.norm == "post":
+    if isinstance(trunk, Encoder) and trunk.norm == "post" and trunk.segments > 0:
         # RoBERTa's positions begin after the padding id, and its head has gelu built in.
         from_pad = pad is not None and trunk.position_offset == pad + 1
         if from_pad and kinds == {"masked_tokens"} and trunk.activation == "gelu":
@@ -216,8 +199,9 @@ def _family(spec: ModelSpec, pad: int | None) -> tuple[str, str]:
         if kinds == {"masked_tokens"}:
             return "bert", "BertForMaskedLM"
     raise BadInput(
-        f"export: transformers has no {trunk.norm}-norm {trunk.kind} with the losses {sorted(kinds)}; it has post-norm "
-        "encoders with masked_tokens (and pair_label) and pre-norm decoders with next_token"
+        f"export: transformers has no {trunk.norm}-norm {trunk.kind} with {trunk.segments} segments and the losses "
+        f"{sorted(kinds)}; it has post-norm encoders with segments and masked_tokens (and pair_label), and pre-norm "
+        "decoders with next_token"
     )
 
 
@@ -267,6 +251,25 @@ def _spec(config: Mapping[str, Any], tensors: Weights, where: Path) -> ModelSpec
         raise BadInput(f"{where}: describes no net that we build ({error})") from None
 
 
+def _config(spec: ModelSpec, family: str, vocab: Vocab) -> dict[str, Any]:
+    """config.json, but for the class."""
+    trunk = spec.trunk
+    keys = DECODER_KEYS if isinstance(trunk, Decoder) else ENCODER_KEYS
+    config = {theirs: getattr(trunk, ours) for ours, theirs in keys.items()} | {
+        keys["inner"]: trunk.inner_width,
+        keys["max_positions"]: trunk.longest if family == "bert" else trunk.max_positions,
+        keys["activation"]: next(theirs for theirs, ours in ACTIVATIONS.items() if ours == trunk.activation),
+        "model_type": family,
+        "vocab_size": spec.vocab_size,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+        "pad_token_id": vocab.pad,
+        "bos_token_id": vocab.sep if vocab.cls is None else vocab.cls,
+        "eos_token_id": vocab.sep,
+    }
+    return config | ({"embd_pdrop": trunk.dropout} if family == "gpt2" else {})
+
+
 def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
     """tokenizer_config.json: whatever tokenizer.json is, with its special tokens by name."""
     ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
@@ -277,14 +280,6 @@ def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
         "model_max_length": trunk.longest,
         "model_input_names": columns,
     }
-
-
-def _part(union: Any, values: Mapping[str, Any]) -> Any:
-    """The part of `union` whose kind is `values["kind"]`, built from `values`."""
-    for part in get_args(union):
-        if part.__dataclass_fields__["kind"].default == values["kind"]:
-            return part(**values)
-    raise ValueError(f"unknown kind {values['kind']!r}")
 
 
 def _read(path: Path) -> bytes:

@@ -68,12 +68,16 @@ class Classifier(nn.Module):
         self.pooler = nn.Linear(trunk.width, trunk.width)
         self.classify = nn.Linear(trunk.width, num_classes)
         self.reads_last = isinstance(trunk, Decoder)
+        self.num_segments = trunk.segments
         initialise(self, trunk, seed)
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Scores [B, classes] of an unpadded batch."""
         at_B = batch["first_at"] + (batch["lengths"] - 1 if self.reads_last else 0)
-        return self.classify(torch.tanh(self.pooler(self.trunk(batch)[at_B])))
+        segments = batch["segments"].clamp(
+            max=max(0, self.num_segments - 1)
+        )  # RoBERTa has one, and only [SEP] to go by
+        return self.classify(torch.tanh(self.pooler(self.trunk({**batch, "segments": segments})[at_B])))
 
 
 def finetune(
@@ -170,13 +174,12 @@ class Comparison:
 
 
 def compare(outcomes: Sequence[Outcome]) -> list[Comparison]:
-    """One comparison per task; scores are in order of the seeds."""
-    ordered = sorted(outcomes, key=lambda outcome: outcome.seed)
+    """One comparison per task, in the order of the outcomes."""
 
     def scores(task: str, start: Start) -> tuple[float, ...]:
-        return tuple(outcome.accuracy for outcome in ordered if (outcome.task, outcome.start) == (task, start))
+        return tuple(outcome.accuracy for outcome in outcomes if (outcome.task, outcome.start) == (task, start))
 
-    chances = {outcome.task: outcome.chance for outcome in sorted(outcomes, key=lambda outcome: outcome.task)}
+    chances = {outcome.task: outcome.chance for outcome in outcomes}
     return [
         Comparison(task, chance, scores(task, "pretrained"), scores(task, "random")) for task, chance in chances.items()
     ]

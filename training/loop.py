@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,6 +61,7 @@ class Demand:
 
 
 def never() -> bool:
+    """The `should_stop` of a run that nobody stops."""
     return False
 
 
@@ -119,7 +121,7 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
     num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
-    demand = _demand(run.losses, batches, False, engine)
+    demand = _demand(run.losses, batches, stop=False, engine=engine)
     engine.model.eval()
     sums = [_sums(run.losses, engine.forward(batch)) for batch in batches]
     engine.model.train()
@@ -128,14 +130,13 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
 
 def _demand(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> Demand:
     """Count targets, tokens and votes to stop over all workers: the one meeting before the forward pass."""
-    lengths = [float(length) for batch in batches for length in batch["lengths"]]
-    targets = [sum(objectives.count(loss, batch) for batch in batches) for loss in losses]
-    votes, tokens, squares, *targets = map(
-        int, engine.reduce_sums([stop, sum(lengths), sum(length**2 for length in lengths), *targets])
-    )
-    by_kind: dict[str, int] = {loss.kind: count for loss, count in zip(losses, targets, strict=True)}
-    projected = sum(count for kind, count in by_kind.items() if kind != "pair_label")
-    return Demand(votes > 0, Work(tokens, squares, projected), by_kind)
+    lengths_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.float64)
+    counts = [sum(objectives.count(loss, batch) for batch in batches) for loss in losses]
+    sums = engine.reduce_sums([stop, lengths_B.sum(), (lengths_B**2).sum(), *counts])
+    votes, tokens, squares, *counts = (int(value) for value in sums)
+    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, counts, strict=True)}
+    projected = sum(count for kind, count in targets.items() if kind != "pair_label")
+    return Demand(votes > 0, Work(tokens, squares, projected), targets)
 
 
 def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Mapping[str, int], world: int) -> Tensor:

@@ -48,7 +48,7 @@ class Model(nn.Module):
         """Score of each loss, by its kind."""
         hidden = self.trunk(batch)
         table_VD = self.trunk.tokens.weight  # looked up here: ZeRO-3 gathers a partitioned tensor on attribute access
-        return {kind: head(hidden, batch, table_VD) for kind, head in self.heads.items()}
+        return {kind: score(hidden, batch, table_VD) for kind, score in self.heads.items()}
 
     @property
     def num_parameters(self) -> int:
@@ -72,8 +72,8 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
             else:
                 residual = isinstance(trunk, Decoder) and name.endswith(("attention.out.weight", "down.weight"))
                 std = trunk.init_std / (math.sqrt(2 * trunk.layers) if residual else 1.0)
-                address = hashlib.sha256(f"{seed} {name}".encode()).digest()
-                tensor.normal_(0.0, std, generator=torch.Generator().manual_seed(int.from_bytes(address[:4])))
+                address = hashlib.sha256(f"{seed} {name}".encode()).digest()[:4]  # torch's generator reads 32 bits
+                tensor.normal_(0.0, std, generator=torch.Generator().manual_seed(int.from_bytes(address, "big")))
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:

@@ -3,11 +3,12 @@
 `deepspeed.init_distributed` on a CPU loads `deepspeed_shm_comm`; where it is missing, it compiles it with g++ (a minute
 or more), and where ninja is there but no compiler is, it fails. The operator serves `inference_all_reduce` alone, the
 sum in a tensor-parallel layer, which Sesame does not call: training works, and is as fast, without it. So it is loaded
-only where `build` made it ahead of time, and is switched off everywhere else.
+only where `python -m training.ops` (a part of `make setup`) made it ahead of time, and is off everywhere else.
 """
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,13 +29,17 @@ def ready() -> bool:
 
 
 def build() -> bool:
-    """Compile the operator; False where there is no compiler or nothing to compile. Called by `make setup`."""
+    """Compile the operator; False where that is not possible, which is no loss."""
     builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
         return False
     shutil.rmtree(folder() / NAME, ignore_errors=True)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
-    builder.load(verbose=False)
+    try:
+        builder.load(verbose=False)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # a compiler that is too old, a full disk
+        print(f"setup: {NAME} cannot be built ({str(error).splitlines()[0]})", file=sys.stderr)
+        shutil.rmtree(folder() / NAME, ignore_errors=True)
     return ready()
 
 
@@ -42,3 +47,7 @@ def switch() -> None:
     """Let `init_distributed` load the operator where it is ready, and only there."""
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
     deepspeed.ops.__compatible_ops__[NAME] = ready()
+
+
+if __name__ == "__main__":
+    print(f"setup: {NAME} is built" if ready() or build() else f"setup: no {NAME}; training runs without it")

@@ -2,15 +2,15 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal
 
 from preprocessing.choose import Choose
+from preprocessing.knob import part
 from preprocessing.rewrite import Rewrite
 from preprocessing.segment import Segment
 from training.spec import Loss, Machine, Optim, Phase, Trunk
 
 Resume = Literal["allow", "never", "must"]
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +55,8 @@ class Run:
         """The run that `to_json` wrote."""
         value = json.loads(text)
         parts = {"trunk": Trunk, "optim": Optim, "segment": Segment, "choose": Choose, "rewrite": Rewrite}
-        made = {key: _part(union, value[key]) for key, union in parts.items()}
-        made["losses"] = tuple(_part(Loss, loss) for loss in value["losses"])
+        made = {key: part(union, value[key]) for key, union in parts.items()}
+        made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
         made["machine"] = Machine(**value["machine"])
         return cls(**value | made)
-
-
-def _part(union: Any, value: dict[str, Any]) -> Any:
-    """The member of a union of parts that `kind` names (a union of one is that class itself)."""
-    members = get_args(union) or (union,)
-    return next(member for member in members if member.__dataclass_fields__["kind"].default == value["kind"])(**value)

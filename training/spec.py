@@ -59,7 +59,7 @@ class Encoder:
 
 @knob
 class Decoder:
-    """A causal transformer: GPT-2 (Radford et al. 2019): pre-norm, final norm, residual projections shrunk by sqrt(2 layers)."""
+    """A causal transformer, GPT-2 (Radford 2019): pre-norm, final norm, residual projections by 1 / sqrt(2 L)."""
 
     kind: Literal["decoder"] = "decoder"
     layers: int
@@ -163,7 +163,7 @@ Optim = AdamW
 
 @knob
 class Phase:
-    """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT appendix A.2: 128, then 512)."""
+    """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512)."""
 
     length: int  # tokens, special tokens included
     batch: int  # rows in a global batch, over all workers and micro-batches

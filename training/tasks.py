@@ -90,7 +90,13 @@ def follows(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
     for document in _documents(store):
         if pair := document.pair():
             halves[document.is_test].append((document.source, *pair))
-    return Task("follows", ("next", "other"), *(_balanced(_half_strange(half, vocab, store), 2) for half in halves))
+    if min(map(len, halves)) < 4:
+        raise DataError(
+            f"task follows: {min(map(len, halves))} held-out documents of {store.folder} have two sentences; "
+            "hold out more of the corpus (test: in its file), or leave this task out"
+        )
+    classes = ("next", "other")
+    return Task("follows", classes, *(_balanced(_half_strange(half, vocab, length), 2) for half in halves))
 
 
 TASKS: Final[dict[str, Callable[[Store, Vocab, int], Task]]] = {"source": source, "follows": follows}
@@ -132,26 +138,21 @@ def _document(shard: Shard, i: int) -> _Document:
     return _Document(shard.source(i), shard.key(i), shard.ids_T[start:stop].astype(np.int32), sentence_at_M)
 
 
-def _half_strange(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, store: Store) -> list[tuple[Row, int]]:
+def _half_strange(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:
     """Every other pair gets the second sentence of another pair, of another source where there are several.
 
     Second sentences are drawn from second sentences: one sentence alone tells nothing about the answer.
     """
-    sources = [name for name, _, _ in pairs]
-    if len(pairs) < 4:
-        raise DataError(
-            f"task follows: {len(pairs)} held-out documents of {store.folder} have two sentences; "
-            "hold out more of the corpus (test: in its file), or leave this task out"
-        )
+    sources = [source for source, _, _ in pairs]
     rng = key(0, "task").at(epoch=1, sample=0)
     examples = []
-    for i, (name, first, second) in enumerate(pairs):
+    for i, (source, first, second) in enumerate(pairs):
         if strange := i % 2:
             other = int(rng.integers(len(pairs)))
-            while other == i or (sources[other] == name and len(set(sources)) > 1):
+            while other == i or (sources[other] == source and len(set(sources)) > 1):
                 other = int(rng.integers(len(pairs)))
             second = pairs[other][2]
-        examples.append((_pair_row(vocab, first, second), strange))
+        examples.append((_pair_row(vocab, first, second, length), strange))
     return examples
 
 
@@ -183,9 +184,9 @@ def _row(vocab: Vocab, ids_S: Ints) -> Row:
     return _labelless([*_first(vocab), *ids_S, vocab.sep], num_first=0)
 
 
-def _pair_row(vocab: Vocab, first: Ints, second: Ints) -> Row:
+def _pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
     """The sentences as a pair; too long ones keep what is next to the seam."""
-    room = (LENGTH - 3) // 2
+    room = (length - 3) // 2
     head = [*_first(vocab), *first[-room:], vocab.sep]
     return _labelless([*head, *second[:room], vocab.sep], num_first=len(head))
 

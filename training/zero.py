@@ -69,6 +69,8 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "zero_optimization": {
             "stage": machine.zero,
             "overlap_comm": False,  # with our own accumulation DeepSpeed allows it for stage 2 alone
+            "reduce_bucket_size": 50_000_000,  # elements; the buffers are that large even for a tiny net
+            "allgather_bucket_size": 50_000_000,
             "stage3_param_persistence_threshold": machine.persistence_threshold,
         },
         "steps_per_print": 1_000_000_000,
@@ -83,7 +85,8 @@ class DeepSpeedEngine:
     """
 
     def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
-        self.model, self.zero = model, machine.zero
+        self.model = model
+        self.zero: int | str = machine.zero
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=model,
@@ -91,8 +94,6 @@ class DeepSpeedEngine:
                 config=deepspeed_config(machine, spec),
                 dist_init_required=False,
             )
-        if machine.compile:
-            self.engine.compile()
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def forward(self, batch: Batch) -> dict[str, Score]:
@@ -113,9 +114,8 @@ class DeepSpeedEngine:
         return sums.tolist()
 
     def save(self, folder: Path) -> None:
-        self.engine.save_checkpoint(
-            str(folder), tag=TAG, save_latest=False
-        )  # its `latest` can be torn; ours is a manifest
+        # Without its file `latest`, which is written before the other workers are done; ours is the manifest.
+        self.engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
 
     def load(self, folder: Path) -> None:
         loaded, _ = self.engine.load_checkpoint(str(folder), tag=TAG)

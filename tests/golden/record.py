@@ -1,4 +1,4 @@
-"""What is golden: the first twenty losses and the first batch of each tiny recipe, and the manifest of a small corpus."""
+"""What is golden: first losses and first batch of each tiny recipe, and the manifest of a small corpus."""
 
 import dataclasses
 import hashlib

@@ -1,6 +1,7 @@
 """A small text that is the same everywhere: the mini-world, its words spelled in syllables."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def write(path: Path, num_documents: int = 400) -> Path:
     sentence_starts = [*np.flatnonzero(text.sentence_starts_T).tolist(), len(words)]
     document_ends = set(np.cumsum(text.num_tokens_N).tolist())
     lines, sentences = [], []
-    for start, stop in zip(sentence_starts, sentence_starts[1:], strict=False):
+    for start, stop in pairwise(sentence_starts):
         sentences.append(" ".join(words[start:stop]).capitalize() + ".")
         if stop in document_ends:
             lines.append(json.dumps({"text": " ".join(sentences)}))

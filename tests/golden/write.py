@@ -1,4 +1,4 @@
-"""`make golden`: write the golden files anew. Read the difference before you commit it, and tell CHANGELOG, Numerics."""
+"""`make golden`: write the golden files anew. Read the difference, and tell CHANGELOG, Numerics, before committing."""
 
 import json
 import tempfile

@@ -125,6 +125,27 @@ def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, 
         assert look(tracked).info.status == "RUNNING"
 
 
+def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
+        track.run(track.Place("sqlite:////proc/no/such/folder.db"), tmp_path, corpus, STORY),
+    ):
+        pass
+
+
+def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
+    place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose_the_run() -> None:
+        with track.run(place, tmp_path, corpus, STORY) as tracked:
+            track.client_of(place.uri).delete_run(tracked.run_id)
+            raise Preempted("it was gone by then")
+
+    with pytest.raises(Preempted, match="by then"):
+        lose_the_run()
+    assert "MLflow does not take that the run is KILLED" in caplog.text
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path, tmp_path: Path) -> None:
     program = (
@@ -159,7 +180,7 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     (lineage,) = told.inputs.dataset_inputs
     digest = Manifest.load(corpus).digest
     assert (lineage.dataset.name, lineage.dataset.digest) == ("mini_world", digest[:36])
-    assert told.data.tags["corpus_digest"] == digest
+    assert json.loads(lineage.dataset.profile)["digest"] == digest
     assert json.loads(lineage.dataset.source)["uri"] == corpus.as_uri()
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "pretraining")]
     recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.json"))

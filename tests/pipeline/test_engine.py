@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engine import beam, pipeline, watched
+from pipeline.engine import _processes, beam, pipeline, watched
 from pipeline.stage import seal
 from preprocessing.errors import BadInput, DataError, ResourceError
 from preprocessing.manifest import Count, Ledger
@@ -20,6 +20,8 @@ def fail(kind: str) -> None:
         raise DataError("text/part: holds nothing; give more")
     if kind == "system":
         raise OSError(28, os.strerror(28))
+    if kind == "interrupt":
+        raise KeyboardInterrupt
     if kind == "bug":
         raise ZeroDivisionError("a bug")
     os._exit(9)
@@ -61,9 +63,35 @@ def test_a_beam_option_that_beam_does_not_have_is_told_in_one_line(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("args", "work", "expected"),
+    [
+        ((), 49e6, 0),
+        ((), 51e6, 4),
+        (("--direct_num_workers=1",), 51e6, 0),
+        (("--direct_num_workers=3",), 1e6, 3),
+        (("--direct_num_workers=0",), 1e6, 4),
+        (("--direct_running_mode=in_memory",), 51e6, 0),
+        (("--direct_running_mode=multi_processing",), 1e6, 4),
+        (("--direct_running_mode=multi_processing", "--direct_num_workers=1"), 1e6, 1),
+        (("--runner=FlinkRunner",), 51e6, 0),
+    ],
+)
+def test_more_processes_start_where_the_work_is_worth_it_or_options_say_so(
+    args: tuple[str, ...], work: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert _processes(args, work) == expected
+
+
 def test_an_option_and_its_value_may_be_two_words(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         _run(tmp_path, "ours", "--direct_num_workers", "1")
+
+
+def test_an_interrupt_stays_an_interrupt(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, "interrupt")
 
 
 def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(

@@ -98,6 +98,10 @@ def test_shards_are_about_equal_and_keep_the_order(most_mb: int) -> None:
     assert sizes.max() <= (most_mb << 20) + bytes_N.max()
 
 
-def test_a_document_larger_than_a_shard_leaves_no_shard_empty() -> None:
-    shard_N = cut(np.array([1, 50, 1, 1, 1, 1]) << 20, most=1 << 20)
-    assert sorted(set(shard_N.tolist())) == list(range(shard_N.max() + 1))
+@pytest.mark.parametrize("seed", range(20))
+def test_documents_of_any_size_leave_no_shard_empty_or_with_one_document(seed: int) -> None:
+    rng = np.random.default_rng([8, seed])
+    bytes_N = (1 << rng.integers(1, 25, size=int(rng.integers(2, 40)))).astype(np.int64)
+    sizes = np.bincount(cut(bytes_N, most=1 << 20))
+    assert sizes.min() >= 2
+    assert sizes.sum() == len(bytes_N)

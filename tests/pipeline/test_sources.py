@@ -158,8 +158,34 @@ def test_sniff_takes_a_said_format_for_granted() -> None:
     assert sniff("jsonl:no such file") == Jsonl(path="no such file")
 
 
+def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:
+    path = _file(tmp_path, b'{"title": "One", "body": "..."}\n', "file.jsonl")
+    with pytest.raises(BadInput, match=r"^[^\n]+ have no 'text', but 'body', 'title'; name one as `field`[^\n]+$"):
+        sniff(path)
+
+
 def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None:
     _file(tmp_path, b"\x89PNG\r\n\x1a\n", "picture.txt")
     _file(tmp_path, b"", "empty.txt")
     with pytest.raises(BadInput, match=r"^[^\n]+: holds no text[^\n]+$"):
         sniff(str(tmp_path))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("path", "expected", "documents"),
+    [
+        ("text/tinyshakespeare/input.txt", "paragraphs", 7222),
+        ("text/parallel/train.en.gz", "line", 29_000),
+        ("text/novels100.tar.bz2", "binary", 0),
+    ],
+)
+def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expected: str, documents: int) -> None:
+    if expected == "binary":
+        with pytest.raises(BadInput, match="holds no text"):
+            sniff(str(shared / path))
+        return
+    source = sniff(str(shared / path))
+    assert isinstance(source, Text)
+    assert source.unit == expected
+    assert len([record for record in _read(source) if not record.fault]) == documents

@@ -1,8 +1,11 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.training.corpora import mini_corpus
+
+os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed looks at its import
 
 
 @pytest.fixture(scope="session")

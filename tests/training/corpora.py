@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from preprocessing import vocab
-from preprocessing.choose import Tokens
+from preprocessing.choose import Nothing, Tokens
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
-from preprocessing.rewrite import Cloze
-from preprocessing.segment import Pair
+from preprocessing.rewrite import Cloze, Shift
+from preprocessing.segment import Packed, Pair
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
 from training.run import Run
-from training.spec import AdamW, Encoder, Machine, MaskedTokens, PairLabel, Phase
+from training.spec import AdamW, Decoder, Encoder, Machine, MaskedTokens, NextToken, PairLabel, Phase
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -59,3 +59,15 @@ def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
         eval_every=0,
     )
     return replace(run, **changes)
+
+
+def gpt(run: Run) -> Run:
+    """The same run with GPT instead of BERT."""
+    return replace(
+        run,
+        trunk=Decoder(layers=2, width=32, heads=2, max_positions=48, dropout=0, attention_dropout=0, init_std=0.1),
+        losses=(NextToken(),),
+        segment=Packed(fill="tokens"),
+        choose=Nothing(),
+        rewrite=Shift(),
+    )

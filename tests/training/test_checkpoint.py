@@ -167,25 +167,32 @@ def test_a_checkpoint_of_another_topology_is_refused(tmp_path: Path, key: str, v
         restore(tmp_path, **{key: value})
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
+class Failure(BaseException):
+    """Stands for a full disk, or Ctrl-C."""
 
 
 @pytest.mark.parametrize("function", ["engine", "json.dumps", "_sha256", "_sync", "os.replace"])
-def test_a_death_at_any_moment_of_a_save_leaves_the_checkpoint_before(
+def test_a_failure_at_any_moment_of_a_save_leaves_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     write(tmp_path, 1)
     engine = Disk(content(2))
 
-    def die(*given: object, **named: object) -> None:
-        raise Killed
+    def fail(*given: object, **named: object) -> None:
+        raise Failure
 
     with monkeypatch.context() as patch:
         target = {"json.dumps": (json, "dumps"), "os.replace": (checkpoint.os, "replace"), "engine": (engine, "save")}
-        patch.setattr(*target.get(function, (checkpoint, function)), die)
-        with pytest.raises(Killed):
+        patch.setattr(*target.get(function, (checkpoint, function)), fail)
+        with pytest.raises(Failure):
             checkpoint.save(engine, tmp_path, 2, {"step": 2}, TOPOLOGY, keep=1)
+    assert names(tmp_path) == ["step-000000001"]
+    assert restore(tmp_path) == ({"step": 1}, content(1))
+
+
+def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    shutil.copytree(tmp_path / "step-000000001", tmp_path / ".tmp-step-000000002")
     assert restore(tmp_path) == ({"step": 1}, content(1))
     assert names(tmp_path) == ["step-000000001"]
 

@@ -1,9 +1,11 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from preprocessing import vocab
 from preprocessing.errors import BadInput
 from preprocessing.schema import Batch
 from tests.training.corpora import mini_run
@@ -104,6 +106,25 @@ def test_there_is_no_step_after_the_last(run: Run) -> None:
 def test_a_table_that_is_too_small_for_the_vocabulary_is_refused_in_one_line(run: Run) -> None:
     with pytest.raises(BadInput, match=r"has 467 pieces, the model's table 400; set data\.vocab\.size to 467 or more"):
         open_loader(replace(run, vocab_size=400), 0, 1)
+
+
+def test_a_vocabulary_that_is_not_the_corpus_s_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.corpus, tmp_path / "corpus")
+    pieces = [f"[{role}]" for role in ("PAD", "UNK", "CLS", "SEP", "MASK")] + [chr(97 + i) for i in range(20)]
+    (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    vocab.train(vocab.WordPiece(size=25, file=str(tmp_path / "pieces.txt")), ()).save(tmp_path / "corpus" / "vocab")
+    with pytest.raises(BadInput, match="the corpus was made with"):
+        open_loader(replace(run, corpus=str(tmp_path / "corpus")), 0, 1)
+
+
+def test_a_damaged_shard_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.corpus, tmp_path / "corpus")
+    shard = tmp_path / "corpus" / "train-00000-of-00001.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(BadInput, match=r"train-00000-of-00001\.arrow: is damaged"):
+        open_loader(replace(run, corpus=str(tmp_path / "corpus")), 0, 1)
 
 
 def test_more_workers_than_rows_are_refused_in_one_line(run: Run) -> None:

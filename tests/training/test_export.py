@@ -1,4 +1,4 @@
-"""Weights on disk: transformers computes what we compute, in both directions, and damage is noticed."""
+"""Folders of transformers: it computes what we compute, in both directions, and what does not fit is refused."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from preprocessing import vocab
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, random_rows, unpadded
-from training.export import from_transformers, load_weights, save_weights, to_transformers
+from training.export import from_transformers, to_transformers
 from training.model import Model, ModelSpec
 from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
 
@@ -214,12 +214,23 @@ def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], 
     assert [theirs.mask_token_id, theirs.pad_token_id, theirs.eos_token_id] == [ours.mask, ours.pad, ours.sep]
 
 
-def test_roberta_tokenizer_gives_no_segments_that_the_net_has_no_row_for(
-    vocabs: dict[str, Path], tmp_path: Path
+@pytest.mark.parametrize("family", SPECS)
+def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
+    family: str, vocabs: dict[str, Path], tmp_path: Path
 ) -> None:
-    to_transformers(built(SPECS["roberta"]).state_dict(), SPECS["roberta"], vocabs["roberta"], tmp_path)
-    pair = transformers.AutoTokenizer.from_pretrained(tmp_path)("The fox", "a dog", return_tensors="pt")
-    assert loaded(tmp_path, "roberta")(**pair).logits.isfinite().all()
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path)("A fox", "my dog", return_tensors="pt")
+    output = loaded(tmp_path, family)(**given)
+    ids_S = given["input_ids"][0]
+    ours = {
+        "ids": ids_S,
+        "positions": torch.arange(len(ids_S)),
+        "segments": given["token_type_ids"][0] if family == "bert" else torch.zeros_like(ids_S),
+        "lengths": torch.tensor([len(ids_S)]),
+        "first_at": torch.tensor([0]),
+    }
+    torch.testing.assert_close(our_logits(model, ours)[0], output[0][0], rtol=0, atol=1e-5)
 
 
 def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, Path], tmp_path: Path) -> None:
@@ -247,6 +258,7 @@ def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path]
     "spec",
     [
         replace(SPECS["bert"], trunk=replace(ENCODER, norm="pre")),
+        replace(SPECS["bert"], trunk=replace(ENCODER, segments=0)),
         replace(SPECS["bert"], losses=(PairLabel(),)),
         replace(SPECS["gpt2"], trunk=replace(DECODER, norm="post")),
         replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
@@ -332,49 +344,3 @@ def test_missing_or_garbled_file_is_refused(name: str, vocabs: dict[str, Path], 
     (tmp_path / name).unlink()
     with pytest.raises(BadInput, match=f"{name}: No such file"):
         from_transformers(tmp_path)
-
-
-# Our own folders.
-
-
-@pytest.mark.parametrize("family", SPECS)
-def test_our_weights_and_spec_come_back_to_the_bit(family: str, tmp_path: Path) -> None:
-    model = built(SPECS[family])
-    save_weights(model.state_dict(), model.spec, tmp_path)
-    spec, state = load_weights(tmp_path)
-    assert spec == model.spec
-    assert state.keys() == model.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
-
-
-@pytest.mark.parametrize("at", [0, 8, 5000, -1])
-def test_one_flipped_bit_in_our_weights_is_noticed(at: int, tmp_path: Path) -> None:
-    model = built(SPECS["bert"])
-    save_weights(model.state_dict(), model.spec, tmp_path)
-    content = bytearray((tmp_path / "weights.safetensors").read_bytes())
-    content[at] ^= 1
-    (tmp_path / "weights.safetensors").write_bytes(content)
-    with pytest.raises(BadInput, match="damaged or exchanged"):
-        load_weights(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{", "not JSON"),
-        (b"[]", "holds no JSON object"),
-        (b"{}", "not a spec of this version"),
-        (b'{"spec": {"trunk": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
-    ],
-)
-def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    model = built(SPECS["bert"])
-    save_weights(model.state_dict(), model.spec, tmp_path)
-    (tmp_path / "spec.json").write_bytes(content)
-    with pytest.raises(BadInput, match=message):
-        load_weights(tmp_path)
-
-
-def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"spec\.json: No such file"):
-        load_weights(tmp_path)

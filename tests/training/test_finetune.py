@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -57,7 +59,7 @@ def test_fine_tuning_leaves_the_random_state_of_others_alone() -> None:
 
 
 def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() -> None:
-    """With the random weights given as pretrained ones, the scores are equal: rows, order, dropout and classifier are."""
+    """Given the random weights as pretrained ones, the score is the same: so is all else."""
     start = Classifier(ENCODER.trunk, ENCODER.vocab_size, 2, seed=4)
     weights = {name: weight.clone() for name, weight in start.state_dict().items() if name.startswith("trunk.")}
     budget = Budget(labels=20, steps=5)
@@ -93,12 +95,21 @@ def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
     assert not Comparison("t", 0.5, pretrained=(0.55, 0.72, 0.86), random=(0.60, 0.61, 0.62)).wins
 
 
-def test_outcomes_are_compared_seed_by_seed() -> None:
+def test_outcomes_become_one_comparison_per_task() -> None:
     outcomes = [
-        Outcome(task="t", chance=0.5, start=start, seed=seed, accuracy=seed / 10 + bonus, loss=0.0)
-        for seed in (2, 0, 1)
+        Outcome(task=task, chance=0.5, start=start, seed=seed, accuracy=seed / 10 + bonus, loss=0.0)
+        for task in ("b", "a")
+        for seed in (0, 1)
         for start, bonus in (("random", 0.0), ("pretrained", 0.5))
     ]
-    (comparison,) = compare(outcomes)
-    assert comparison.random == (0.0, 0.1, 0.2)
-    assert comparison.pretrained == pytest.approx((0.5, 0.6, 0.7))
+    assert compare(outcomes) == [Comparison(task, 0.5, (0.5, 0.6), (0.0, 0.1)) for task in ("b", "a")]
+
+
+def test_a_net_without_segments_takes_pairs() -> None:
+    """RoBERTa has one segment, GPT-2 none."""
+    pairs = examples(4, seed=0)
+    for row in pairs.rows:
+        row["segments"][3:] = 1
+    for spec in (replace(ENCODER, trunk=replace(ENCODER.trunk, segments=1)), DECODER):
+        model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0)
+        assert model(tensors(pairs)).shape == (4, 2)

@@ -6,6 +6,7 @@ examined on held-out text. A short run asks only that the net uses context; the 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,13 @@ from torch.nn import functional as F
 
 from preprocessing.choose import Tokens
 from preprocessing.rewrite import Cloze, Shift
-from preprocessing.schema import Bools, Ints, Row
+from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy, world
 from tests.training.batches import unpadded
 from training.model import Model, parameter_groups
 from training.spec import Decoder, Encoder, Loss, MaskedTokens, NextToken, Norm, PairLabel, Trunk
 
-TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "max_positions": 48, "init_std": 0.02 * (768 / 64) ** 0.5}
+TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "max_positions": 64, "init_std": 0.02 * (768 / 64) ** 0.5}
 ENCODER = Encoder(**TINY, dropout=0.0, attention_dropout=0.0)
 DECODER = Decoder(**TINY, dropout=0.0, attention_dropout=0.0)
 
@@ -78,18 +79,17 @@ def next_token_rows(text: World, count: int, rng: np.random.Generator, length: i
     return [Shift()(row, Specials(), rng) for row in rows]
 
 
-def pair_rows(text: World, count: int, rng: np.random.Generator, half: int = 22) -> list[Row]:
-    """Two windows that begin with a sentence; the second goes on from the first, or (label 1) is of another document."""
-    document_T = np.repeat(np.arange(len(text.num_tokens_N)), text.num_tokens_N)
-    start = np.flatnonzero(text.sentence_starts_T[: -2 * half])
-    start = start[document_T[start] == document_T[start + 2 * half - 1]]
-    first = rng.choice(start, count)
-    other = rng.choice(start, count)
-    is_random = (rng.random(count) < 0.5) & (document_T[first] != document_T[other])
-    second = np.where(is_random, other, first + half)
+def pair_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
+    """Two sentences, and the two that follow or (label 1) two of another document: no border is a clue."""
+    start_M = np.flatnonzero(text.sentence_starts_T)
+    document_M = np.repeat(np.arange(len(text.num_tokens_N)), text.num_tokens_N)[start_M]
+    inside = np.flatnonzero(document_M[:-4] == document_M[3:-1])  # three more sentences follow in the document
+    first, other = rng.choice(inside, count), rng.choice(inside, count)
+    is_random = (rng.random(count) < 0.5) & (document_M[first] != document_M[other])
+    second = np.where(is_random, other, first + 2)
     return [
-        masked([text.ids_T[a : a + half], text.ids_T[b : b + half]], rng) | {"pair_label": np.int8(label)}
-        for a, b, label in zip(first, second, is_random, strict=True)
+        masked([text.ids_T[start_M[i] : start_M[i + 2]] for i in pair], rng) | {"pair_label": np.int8(label)}
+        for *pair, label in zip(first, second, is_random, strict=True)
     ]
 
 
@@ -125,9 +125,70 @@ def agreement(model: Model, text: World) -> float:
         ids_S = np.concatenate([[CLS], text.ids_T[start : start + 46], [SEP]])
         ids_S[[1, 3]] = MASK
         rows.append(
-            {"ids": ids_S, "segments": np.zeros(48), "labels": np.where(np.arange(48) == 1, text.ids_T[start], -100)}
+            {"ids": ids_S, "segments": np.zeros(48), "labels": np.where(np.arange(48) == 1, text.ids_T[start], IGNORE)}
         )
     batch = unpadded(rows)
     feature = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     determiner_M2 = F.linear(feature, model.trunk.tokens.weight[AT["det"] : AT["end"]])
     return float((determiner_M2.argmax(-1) == batch["targets"] - AT["det"]).float().mean())
+
+
+# Short runs.
+
+
+def test_a_short_masked_run_uses_context(train: World, held_out: World) -> None:
+    course = Course(ENCODER, (MaskedTokens(),), partial(masked_rows, length=24), steps=200, batch=64, peak=5e-3)
+    model = learn(course, train)
+    loss, _ = examine(model, course.sample(held_out, 1000, np.random.default_rng(1)))["masked_tokens"]
+    assert loss < unigram_entropy(held_out.ids_T) - 0.2
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_short_left_to_right_run_uses_context(norm: Norm, train: World, held_out: World) -> None:
+    trunk = replace(DECODER, norm=norm)
+    model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=100, batch=32, peak=5e-3), train)
+    loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
+    assert loss < unigram_entropy(held_out.ids_T) - 1.0
+
+
+# Full length: reference/family.md D1.
+
+
+@pytest.fixture(scope="module")
+def encoder(train: World) -> Model:
+    """A masked-token net after 3,000 steps: minutes."""
+    return learn(Course(ENCODER, (MaskedTokens(),), masked_rows, steps=3000, batch=64, peak=1e-3), train)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_masked_tokens_are_learnt_better_than_by_any_bigram(encoder: Model, train: World, held_out: World) -> None:
+    loss, accuracy = examine(encoder, masked_rows(held_out, 2000, np.random.default_rng(1)))["masked_tokens"]
+    assert loss < bigram_cross_entropy(train.ids_T, held_out.ids_T)
+    assert loss < 0.5 * unigram_entropy(train.ids_T)
+    assert accuracy > 0.45
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_masked_tokens_are_read_from_the_right_context_too(encoder: Model, held_out: World) -> None:
+    assert agreement(encoder, held_out) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_next_tokens_are_learnt_better_than_by_any_bigram(norm: Norm, train: World, held_out: World) -> None:
+    trunk = replace(DECODER, norm=norm)
+    model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=900, batch=32, peak=2e-3), train)
+    loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
+    assert loss < 2.6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_pairs_are_learnt_beside_masked_tokens(train: World, held_out: World) -> None:
+    course = Course(ENCODER, (MaskedTokens(), PairLabel()), pair_rows, steps=3000, batch=64, peak=1e-3)
+    found = examine(learn(course, train), pair_rows(held_out, 2000, np.random.default_rng(1)))
+    assert found["pair_label"][1] > 0.85
+    assert found["masked_tokens"][0] < 0.5 * unigram_entropy(train.ids_T)

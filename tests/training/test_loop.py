@@ -1,4 +1,5 @@
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from preprocessing.choose import Nothing
 from preprocessing.errors import BadInput, Diverged
-from preprocessing.rewrite import Shift
-from preprocessing.segment import Packed
-from tests.training.corpora import mini_run
+from tests.training.corpora import gpt, mini_run
 from training.engine import Applied, LocalEngine, build_model
 from training.loop import Result, Run, pretrain
-from training.spec import AdamW, Decoder, Encoder, Machine, NextToken, Phase
+from training.spec import AdamW, Encoder, Machine, Phase
 
 Metrics = dict[int, dict[str, float]]
 
@@ -22,17 +20,6 @@ Metrics = dict[int, dict[str, float]]
 @pytest.fixture
 def run(corpus: Path, tmp_path: Path) -> Run:
     return mini_run(corpus, tmp_path / "run")
-
-
-def gpt(run: Run) -> Run:
-    return replace(
-        run,
-        trunk=Decoder(layers=2, width=32, heads=2, max_positions=48, dropout=0, attention_dropout=0, init_std=0.1),
-        losses=(NextToken(),),
-        segment=Packed(fill="tokens"),
-        choose=Nothing(),
-        rewrite=Shift(),
-    )
 
 
 class Spy(LocalEngine):
@@ -96,6 +83,14 @@ def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machin
     assert [m["train/grad_norm"] for m in other.values()] == pytest.approx(
         [m["train/grad_norm"] for m in plain.values()], rel=1e-4
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
+    run = replace(run, resume="never", machine=Machine(layout="padded"))
+    compiled = replace(run, machine=replace(run.machine, compile=True))
+    assert losses(train(compiled)[1]) == pytest.approx(losses(train(run)[1]), rel=1e-5)
 
 
 def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
@@ -201,7 +196,7 @@ def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run:
 
 
 def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
-    with pytest.raises(BadInput, match="not a finished corpus"):
+    with pytest.raises(BadInput, match=r"/nowhere/manifest\.json"):
         train(replace(run, corpus="/nowhere"))
 
 

@@ -191,6 +191,12 @@ def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
     assert torch.equal(net(batch), net(batch))
 
 
+def test_dropout_acts_on_the_embeddings_too() -> None:
+    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, dropout=0.5), BERT).trunk
+    net.blocks = torch.nn.ModuleList()
+    assert 0.3 < float((net(batch) == 0).float().mean()) < 0.7
+
+
 def test_attention_dropout_acts_in_training_and_not_in_evaluation() -> None:
     batch, net = (
         unpadded(random_rows(RAGGED, VOCAB)),

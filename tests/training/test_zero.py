@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import safetensors.torch
@@ -22,7 +22,7 @@ import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from preprocessing.errors import ResourceError
-from tests.training.corpora import mini_run
+from tests.training.corpora import gpt, mini_run
 from tests.training.worker import job
 from training.engine import LocalEngine, build_model
 from training.loop import pretrain
@@ -68,8 +68,13 @@ def _free_port() -> int:
 
 def outcome(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """What the first worker saw, one entry for each job."""
-    codes = [worker.wait(timeout=400) for worker in spawn(world, jobs, folder)]
-    assert codes == [0] * world, (folder / "0.log").read_text()[-2000:]
+    workers = spawn(world, jobs, folder)
+    try:
+        codes = [worker.wait(timeout=400) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert codes == [0] * world, [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
     return json.loads((folder / "out.json").read_text())
 
 
@@ -97,12 +102,19 @@ class Seen:
         return losses(self.runs[name])
 
 
+class Plain(NamedTuple):
+    """What the workers are compared with."""
+
+    losses: list[float]
+    weights: dict[str, torch.Tensor]
+    last: dict[str, float]  # metrics of the last step
+
+
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
-    """A run with dropout that saves after 8, 16 and 20 steps."""
+    """A run with dropout and a process that prepares its batches; it saves after 8, 16 and 20 steps."""
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
-    return replace(
-        run, trunk=trunk, folder=str(folder), machine=machine(zero, precision=precision), save_every=8, keep=3
-    )
+    loading = replace(machine(zero, precision=precision), loader_workers=1)
+    return replace(run, trunk=trunk, folder=str(folder), machine=loading, save_every=8, keep=3)
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
@@ -117,7 +129,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         jobs: dict[str, dict[str, Any]] = {}
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
-            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens)))
+            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens), eval_every=10))
         if world == 1:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
@@ -128,6 +140,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, precision="bf16")))
                 run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
                 jobs[f"poisoned {zero}"] = job(run, poison_at=3)
+            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3))))
             for name, (zero, precision) in DURABLE.items():
                 jobs[name] = job(durable(mini_run(corpus, folder), folder / name, zero, precision))
         runs |= dict(zip(jobs, outcome(world, list(jobs.values()), folder / f"group-{world}"), strict=True))
@@ -135,12 +148,16 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.fixture(scope="module")
-def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Losses and final weights of the same run in one plain process, without DeepSpeed and in one micro-batch."""
-    run = mini_run(corpus, tmp_path_factory.mktemp("plain"))
-    engine, seen = LocalEngine(build_model(run), run.optim, run.machine), []
-    pretrain(run, engine, lambda step, metrics: seen.append(metrics["train/loss"]))
-    return seen, engine.full_state()
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """The same run in one plain process, without DeepSpeed and in one micro-batch."""
+    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), eval_every=10))
+
+
+def in_one_process(run: Run) -> Plain:
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    told: dict[int, dict[str, float]] = {}
+    pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
+    return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[20])
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -149,28 +166,48 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[
 def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
     seen, plain, world, zero, micro_tokens
 ) -> None:
-    assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain[0], rel=1e-5)
+    assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain.losses, rel=1e-5)
+
+
+def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
+    assert seen.losses("gpt") == pytest.approx(in_one_process(gpt(mini_run(corpus, tmp_path))).losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+def test_the_workers_evaluate_as_one_plain_process_does(seen, plain, world, zero) -> None:
+    found = seen.runs[cell(world, zero, 96)]["steps"]["20"]
+    assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
+    assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
 
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
 def test_the_gathered_weights_are_those_of_one_plain_process(seen, plain, world, zero) -> None:
     weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
-    assert weights.keys() == plain[1].keys()
-    for name, wanted in plain[1].items():
+    assert weights.keys() == plain.weights.keys()
+    for name, wanted in plain.weights.items():
         torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_stage_three_leaves_no_tensor_whole(seen, plain) -> None:
-    assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain[1])
+    assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain.weights)
     assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_bf16_follows_float32(seen, plain, zero) -> None:
     found = seen.losses(cell(2, zero, 96, "bf16"))
-    assert found == pytest.approx(plain[0], rel=5e-3)
-    assert found != pytest.approx(plain[0], rel=1e-5)  # it was bf16
+    assert found == pytest.approx(plain.losses, rel=5e-3)
+    assert found != pytest.approx(plain.losses, rel=1e-5)  # it was bf16
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_bf16_training_hands_on_are_its_float32_weights(seen, zero) -> None:
+    weights = safetensors.torch.load_file(seen.folder / cell(2, zero, 96, "bf16") / "final.safetensors")
+    table = weights["trunk.tokens.weight"]
+    assert table.dtype == torch.float32
+    assert (table != table.bfloat16().float()).any()
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])

@@ -22,10 +22,8 @@ class Layout:
     shape: tuple[int, int]  # B, S: rows, and tokens of the longest row
     causal: bool
     ends_B1: Tensor  # int32 [B + 1]: where each row of an unpadded batch ends, from 0
-    place_T: (
-        Tensor | None
-    )  # place in [B * S] of each token of an unpadded batch; None when the tokens lie there already
-    token_at: Tensor | None  # [B * S] the token that is put in each place; where there is none, any other
+    place_T: Tensor | None  # place in [B * S] of each unpadded token; None when it lies there already
+    token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
     seen_B11S: Tensor | None  # True at keys that exist; None when no query would see another
 
 

@@ -1,0 +1,100 @@
+"""Beam's worker processes on this machine: how they start, what happens when one dies, that none is left behind."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from preprocessing.errors import ResourceError
+
+_ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
+_PATIENCE: Final = 5.0  # seconds that Beam has to notice by itself that a worker has ended
+_READERS: Final = ("beam_control_read", "read_grpc_client_inputs")  # Beam's threads that read what a worker says
+
+
+def command(log: Path, pids: Path) -> str:
+    """The shell command that starts a worker; what it says goes to `log`, its process id to `pids`.
+
+    Beam's own command breaks at a blank in a path and talks on the terminal. This one ends well whatever became of the
+    worker, as Beam would answer with a traceback; `run` looks after the worker itself.
+    """
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    python = shlex.join(
+        ["env", f"PYTHONPATH={path}", sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"]
+    )
+    return f"exec >>{shlex.quote(str(log))} 2>&1; {python} & echo $! >>{shlex.quote(str(pids))}; wait $!; true"
+
+
+def run(job: Callable[[], object], pids: Path) -> None:
+    """Do `job`, which starts workers that write to `pids`; raises ResourceError where one of them dies on the way.
+
+    Beam waits for ever for the answer of a dead worker, so it runs in a thread that can be left. Whatever the end is,
+    an interrupt too, no worker outlives it.
+    """
+    failures = list[BaseException]()
+
+    def work() -> None:
+        try:
+            job()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="Beam", daemon=True)
+    patience = _PATIENCE
+    with _quiet_readers():
+        thread.start()
+        try:
+            while thread.is_alive() and patience > 0:
+                thread.join(0.1)
+                patience -= 0.1 * any(not _alive(pid) for pid in _started(pids))
+        finally:
+            for pid in filter(_alive, _started(pids)):
+                os.kill(pid, signal.SIGKILL)
+            for reader in threading.enumerate():
+                if reader.name in _READERS:
+                    reader.join(1.0)
+    if failures:
+        raise failures[0]
+    if thread.is_alive():
+        raise died()
+
+
+def died() -> ResourceError:
+    """The one line about a dead worker."""
+    return ResourceError(
+        "a Beam worker died, often for lack of memory; repeat the command, which goes on from here, "
+        "with fewer workers: -- --direct_num_workers=1"
+    )
+
+
+def _started(pids: Path) -> list[int]:
+    return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def _quiet_readers() -> Iterator[None]:
+    """The threads that read from a worker end with a traceback when it dies: keep that off the terminal."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if args.thread is None or args.thread.name not in _READERS:
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before

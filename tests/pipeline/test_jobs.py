@@ -1,0 +1,389 @@
+"""The jobs end to end on small text: what is in the corpus, what is accounted for, and that nothing else changes it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import encode as encode_module
+from pipeline import plan, sources
+from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.plan import Texts
+from pipeline.spec import Clean, Corpus, Jsonl, Text, WikiExtractor
+from preprocessing import files
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Count, Manifest
+from preprocessing.shards import Store
+from preprocessing.text import text_key
+from preprocessing.vocab import ByteBPE, Vocab, WordPiece
+
+from .conftest import story
+
+SMALL = WordPiece(size=200)
+TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+HERE = ("--direct_running_mode=in_memory",)
+HELD_OUT = {"validation": 0.1, "test": 0.1}
+
+
+def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Manifest:
+    """All three jobs."""
+    read_text(corpus, out / "text", beam_args)
+    train_vocab(out / "text", vocab, out / "vocab")
+    return encode(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
+
+
+def corpus_of(path: Path, **changes: Any) -> Corpus:
+    return Corpus(**{"name": "stories", "sources": (Jsonl(path=str(path)),), **HELD_OUT, **changes})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small splits and small shards, so that a small corpus has several of each."""
+    monkeypatch.setattr(sources, "SPLIT_BYTES", 3_000)
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 2_000)
+
+
+@pytest.fixture
+def stories(write_jsonl: Callable[..., Path]) -> Path:
+    return write_jsonl([story(number) for number in range(60)])
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_the_text_of_each_document_comes_back_from_the_shards(stories: Path, tmp_path: Path) -> None:
+    build(corpus_of(stories), tmp_path, vocab=ByteBPE(size=300))
+    vocab = Vocab.load(tmp_path / "corpus" / "vocab")
+    shards = [
+        shard for split in ("train", "validation", "test") for shard in Store.open(tmp_path / "corpus", split).shards
+    ]
+    assert len(shards) > 4
+    found = {shard.key(i): vocab.decode(shard.document(i)["ids"]) for shard in shards for i in range(len(shard))}
+    assert found == {text_key(text): text for text in (story(number) for number in range(60))}
+
+
+def test_sentences_of_a_document_are_marked_in_the_shards(stories: Path, tmp_path: Path) -> None:
+    build(corpus_of(stories), tmp_path)
+    (shard,) = Store.open(tmp_path / "corpus", "train").shards
+    assert shard.document(0)["sentence_starts"].sum() == 7  # "Story n." and six more
+    assert shard.document(0)["sentence_starts"][0]
+
+
+def test_a_document_keeps_the_name_of_its_file(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    folder = write_jsonl([story(number) for number in range(9)], "input/a.jsonl").parent
+    write_jsonl([story(number) for number in range(9, 20)], "input/below/b.jsonl")
+    build(corpus_of(folder), tmp_path)
+    assert Store.open(tmp_path / "corpus", "train").shards[0].sources == ("a.jsonl", "below/b.jsonl")
+
+
+class TestTheSameBytes:
+    @pytest.fixture
+    def manifest(self, stories: Path, tmp_path: Path, many_parts: None) -> Manifest:
+        return build(corpus_of(stories), tmp_path / "first", *HERE)
+
+    def test_from_run_to_run(self, stories: Path, tmp_path: Path, manifest: Manifest) -> None:
+        build(corpus_of(stories), tmp_path / "second", *HERE)
+        assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
+
+    def test_when_the_input_is_in_another_order(
+        self, write_jsonl: Callable[..., Path], tmp_path: Path, manifest: Manifest
+    ) -> None:
+        shuffled = write_jsonl([story(number) for number in range(59, -1, -1)], "other/stories.jsonl")
+        build(corpus_of(shuffled), tmp_path / "second", *HERE)
+        assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
+
+    def test_when_the_sources_are_named_in_another_order(
+        self, write_jsonl: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        paths = [
+            write_jsonl([story(number) for number in range(start, 40)], f"input/{start}.jsonl") for start in (0, 20)
+        ]
+        both = tuple(Jsonl(path=str(path)) for path in paths)
+        for name, order in (("first", both), ("second", both[::-1])):
+            build(corpus_of(paths[0], sources=order), tmp_path / name)
+        assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
+
+    def test_when_the_text_is_split_in_another_way(
+        self, stories: Path, tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sources, "SPLIT_BYTES", 1 << 20)
+        assert build(corpus_of(stories), tmp_path / "second", *HERE).digest == manifest.digest
+        assert len(list((tmp_path / "second" / "text").glob("*.arrow"))) == 1
+
+    def test_when_the_same_text_comes_in_another_format_under_the_same_name(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        texts = [story(number) for number in range(20)]
+        (tmp_path / "a" / "file").write_text("".join(f"{text}\n" for text in texts))
+        (tmp_path / "b" / "file").write_text("".join(f'<doc id="1">\n{text}\n</doc>\n' for text in texts))
+        read = [Text(path=str(tmp_path / "a"), unit="line"), WikiExtractor(path=str(tmp_path / "b"))]
+        hashes = {read_text(corpus_of(tmp_path, sources=(one,)), tmp_path / one.kind).hash for one in read}
+        assert len(hashes) == 1
+
+    def test_with_one_process_and_with_two(
+        self, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sources, "SPLIT_BYTES", 200_000)
+        corpus = corpus_of(write_jsonl([story(number, sentences=300) for number in range(150)]), shard_mb=1)
+        one, two = build(corpus, tmp_path / "one", *HERE), build(corpus, tmp_path / "two", *TWO)
+        assert one.splits["train"]["shards"] > 1
+        assert one.digest == two.digest
+        assert content(tmp_path / "one" / "corpus") == content(tmp_path / "two" / "corpus")
+
+
+class TestLedger:
+    def test_it_balances_to_the_document_the_byte_and_the_token(
+        self, write_jsonl: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        texts = [story(number) for number in range(20)]
+        path = write_jsonl([*texts, texts[0], "", "Too short.", f"\x00 {story(90)} \r\n", "x" * 3000])
+        with path.open("ab") as file:
+            file.write(b'{"text": "cut off\n{"body": "no text"}\n\n{"text": 3}\n' + b'{"text": "Bad \xff byte. ')
+            file.write(story(91).encode() + b'"}')
+        corpus = corpus_of(path, clean=Clean(max_chars=2000))
+        ledger = build(corpus, tmp_path).ledger
+        kept = [*texts, story(90), "Bad \ufffd byte. " + story(91)]
+        assert ledger.seen == Count(29, path.stat().st_size, ledger.kept.tokens)
+        assert (ledger.kept.documents, ledger.kept.bytes) == (22, sum(len(text.encode()) for text in kept))
+        assert {reason: count.documents for reason, count in ledger.dropped.items()} == {
+            "bad_json": 1,
+            "between_documents": 0,
+            "duplicate": 1,
+            "empty": 1,
+            "no_field": 1,
+            "not_a_string": 1,
+            "too_long": 1,
+            "too_short": 1,
+            "trimmed": 0,
+        }
+        assert ledger.balanced()
+
+    def test_its_tokens_are_those_of_the_shards(self, stories: Path, tmp_path: Path) -> None:
+        manifest = build(corpus_of(stories), tmp_path)
+        tokens = sum(Store.open(tmp_path / "corpus", split).num_tokens for split in manifest.splits)
+        assert manifest.ledger.kept.tokens == tokens
+
+    def test_repaired_utf8_is_counted_and_not_fatal(self, tmp_path: Path) -> None:
+        (tmp_path / "input.txt").write_bytes(b"".join(story(number).encode() + b" \xff\xfe\n" for number in range(8)))
+        manifest = build(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "input.txt"), unit="line"),)), tmp_path)
+        assert manifest.statistics["repaired"] == {"documents": 8, "sequences": 16}
+
+    def test_a_document_without_a_token_is_dropped_with_a_reason(self, tmp_path: Path) -> None:
+        control = "\u200e" * 40  # left-to-right marks: BERT's normaliser removes them all
+        lines = [story(number) for number in range(8)] + [control]
+        (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in lines))
+        manifest = build(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "input.txt"), unit="line"),)), tmp_path)
+        assert manifest.ledger.dropped["no_tokens"] == Count(1, len(control.encode()))
+        assert manifest.ledger.balanced()
+
+
+class TestBadInput:
+    """Each is one line (exit code 2), and leaves nothing behind."""
+
+    @pytest.fixture(params=["missing.txt", "missing/*.jsonl", "no text", "only binary", "only empty", "only broken"])
+    def corpus(self, request: pytest.FixtureRequest, tmp_path: Path) -> Corpus:
+        for folder in ("no text", "only binary", "only empty", "only broken"):
+            (tmp_path / folder).mkdir()
+        (tmp_path / "only binary" / "picture").write_bytes(b"\x89PNG\r\n" + bytes(100))
+        (tmp_path / "only empty" / "a.txt").write_bytes(b"\n\x00 \n")
+        (tmp_path / "only broken" / "a.jsonl").write_bytes(b"{\n[\n")
+        path = str(tmp_path / request.param)
+        return corpus_of(tmp_path, sources=(Jsonl(path=path) if "broken" in path else Text(path=path, unit="line"),))
+
+    def test_text_that_is_not_there_or_not_usable(self, corpus: Corpus, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=r"^[^\n]+; [^\n]+$"):
+            read_text(corpus, tmp_path / "out")
+        assert not (tmp_path / "out").exists() or not content(tmp_path / "out")
+
+    def test_a_corpus_without_sources(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=r"^corpus books: names no text; [^\n]+$"):
+            read_text(Corpus(name="books"), tmp_path)
+
+    def test_a_vocabulary_that_does_not_fit_the_text(self, stories: Path, tmp_path: Path) -> None:
+        (tmp_path / "greek.txt").write_text("".join(f"{'αβγδ εζηθ ικλμ ' * 5}{number}\n" for number in range(20)))
+        greek = corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "greek.txt"), unit="line"),))
+        build(corpus_of(stories), tmp_path / "english")
+        read_text(greek, tmp_path / "greek")
+        with pytest.raises(BadInput, match=r"^[^\n]+does not fit[^\n]+% of the tokens are unknown[^\n]+$"):
+            encode(tmp_path / "greek", tmp_path / "english" / "vocab", greek, tmp_path / "corpus")
+        assert not content(tmp_path / "corpus")
+
+    @pytest.mark.parametrize("writes", [0, 3, 8])
+    def test_a_disk_that_runs_full_at_any_place(
+        self, stories: Path, tmp_path: Path, writes: int, many_parts: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left = iter(range(writes))
+
+        def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
+            if next(left, None) is None:
+                raise OSError(28, "No space left on device")
+            real(handle)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, "fsync", fsync)
+            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need [\d,]+ MB, have [^\n]+$"):
+                read_text(corpus_of(stories), tmp_path / "text", HERE)
+        assert not [name for name in content(tmp_path / "text") if ".tmp" in name or name == "text.json"]
+        full = read_text(corpus_of(stories), tmp_path / "text", HERE)
+        assert full.hash == read_text(corpus_of(stories), tmp_path / "other", HERE).hash
+
+    def test_a_real_disk_that_is_too_small(self, stories: Path, small_disk: Path) -> None:
+        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need [\d,]+ MB, have [^\n]+$"):
+            read_text(corpus_of(stories), small_disk / "text", HERE)
+        assert not content(small_disk)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 kB, where the tests may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount a small disk here")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+class TestResume:
+    @pytest.mark.usefixtures("many_parts")
+    def test_what_is_done_is_not_done_again(self, stories: Path, tmp_path: Path) -> None:
+        build(corpus_of(stories), tmp_path)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
+        build(corpus_of(stories), tmp_path)
+        assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
+
+    @pytest.mark.usefixtures("many_parts")
+    def test_a_damaged_shard_alone_is_made_again(self, stories: Path, tmp_path: Path) -> None:
+        build(corpus_of(stories), tmp_path)
+        want = content(tmp_path / "corpus")
+        damaged, *sound = sorted((tmp_path / "corpus").glob("*.arrow"))
+        before = [path.stat().st_mtime_ns for path in sound]
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+        build(corpus_of(stories), tmp_path)
+        assert content(tmp_path / "corpus") == want
+        assert before == [path.stat().st_mtime_ns for path in sound]
+
+    def test_other_text_replaces_what_is_there_without_orphans(
+        self, write_jsonl: Callable[..., Path], stories: Path, tmp_path: Path, many_parts: None
+    ) -> None:
+        build(corpus_of(stories), tmp_path / "one")
+        other = corpus_of(write_jsonl([story(number) for number in range(100, 120)], "other/o.jsonl"))
+        build(other, tmp_path / "one")
+        build(other, tmp_path / "two")
+        assert content(tmp_path / "one") == content(tmp_path / "two")
+
+    def test_another_vocabulary_replaces_the_shards(self, stories: Path, tmp_path: Path) -> None:
+        first = build(corpus_of(stories), tmp_path)
+        second = build(corpus_of(stories), tmp_path, vocab=replace(SMALL, size=60))
+        assert first.vocab["hash"] != second.vocab["hash"]
+        assert Store.open(tmp_path / "corpus", "train").manifest == second
+
+    @pytest.mark.parametrize(
+        "args", [HERE, pytest.param(TWO, marks=pytest.mark.slow)], ids=["one process", "two processes"]
+    )
+    def test_a_job_killed_in_the_middle_goes_on_and_ends_the_same(
+        self, write_jsonl: Callable[..., Path], tmp_path: Path, args: tuple[str, ...]
+    ) -> None:
+        path = write_jsonl([story(number, sentences=40) for number in range(800)])
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from pipeline import plan, sources; from tests.pipeline import test_jobs\n"
+            "sources.SPLIT_BYTES, plan._LEAST_BYTES = 50_000, 100_000\n"
+            "test_jobs.build(test_jobs.corpus_of(Path(sys.argv[1])), Path(sys.argv[2]), *sys.argv[3:])"
+        )
+
+        def start(out: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, "-c", code, str(path), str(tmp_path / out), *args])
+
+        for stage, ending in (("text", "text.json"), ("corpus", "manifest.json")):
+            folder = tmp_path / "killed" / stage
+            with start("killed") as job:
+                while not list(folder.glob("t*-*.json")) and job.poll() is None:
+                    time.sleep(0.001)
+                job.send_signal(signal.SIGKILL)
+            assert job.returncode == -signal.SIGKILL
+            assert not (folder / ending).exists()
+        for out in ("killed", "whole"):
+            with start(out) as job:
+                assert job.wait() == 0
+        assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_progress_counts_splits_then_shards_up_to_all_of_them(stories: Path, tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    texts = read_text(corpus_of(stories), tmp_path / "text", report=told.append)
+    assert (told[-1]["stage"], told[-1]["done"], told[-1]["documents"]) == ("text", len(texts.splits), 60)
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
+    manifest = encode(
+        tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", report=told.append
+    )
+    assert told[-1]["done"] == told[-1]["total"] == len(manifest.shards)
+    assert told[-1]["tokens"] == manifest.ledger.kept.tokens
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
+    stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = read_text(corpus_of(stories), tmp_path / "text")
+    held_out = {d.key for s in texts.shards if not s.name.startswith("train") for d in texts.documents(s.start, s.stop)}
+    seen: list[str] = []
+    monkeypatch.setattr("pipeline.jobs.train", lambda spec, given: seen.extend(given) or _Stub())
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab", sample_mb=1)
+    assert len(seen) == 60 - len(held_out)
+    assert not held_out & {text_key(text) for text in seen}
+
+
+class _Stub:
+    def save(self, folder: Path) -> None:
+        """A vocabulary that writes nothing."""
+
+
+def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -> None:
+    build(corpus_of(stories), tmp_path)
+    said = (tmp_path / "corpus" / "manifest.json").read_text()
+    assert str(tmp_path) not in said
+    assert json.loads(said)["statistics"]["sentences"] == 60 * 7
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"splits": 3}', b"\xff"])
+def test_a_garbled_text_folder_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "text.json").write_bytes(content)
+    with pytest.raises(BadInput, match=r"^[^\n]+cannot be read; [^\n]+$"):
+        Texts.load(tmp_path)
+
+
+def test_text_of_several_batches_is_encoded_like_one(
+    stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = build(corpus_of(stories), tmp_path / "one")
+    monkeypatch.setattr(encode_module, "_AT_ONCE", 500)
+    assert build(corpus_of(stories), tmp_path / "two").digest == one.digest
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
+def test_text_that_was_damaged_between_the_jobs_is_not_encoded(stories: Path, tmp_path: Path, place: float) -> None:
+    texts = read_text(corpus_of(stories), tmp_path / "text")
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
+    part = tmp_path / "text" / texts.splits[0]
+    damaged = bytearray(part.read_bytes())
+    damaged[int(place * len(damaged))] ^= 0x80
+    part.write_bytes(damaged)
+    with pytest.raises(BadInput, match=r"^[^\n]+: is missing or damaged; [^\n]+$"):
+        encode(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus")
+    assert not list((tmp_path / "corpus").glob("*"))

@@ -1,0 +1,79 @@
+"""Every block of the README is executed here; what takes minutes is shortened and marked slow."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestration import cli, recipe
+from tests.golden import record, text
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+FEW_STEPS = {
+    **recipe.SCALES["tiny"],
+    "data.vocab.size": 600,
+    "optim.warmup": 4,
+    "phases": [{"length": 48, "batch": 16, "steps": 12}],
+}
+HEAVY = "step by step"  # the section whose commands train
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(section, code) of each fenced block."""
+    found, section = [], ""
+    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
+        section = match[1] or section
+        if match[2] == language:
+            found.append((section, match[3]))
+    return found
+
+
+def lines(heavy: bool) -> list[str]:
+    """Commands of the README, without their comments."""
+    chosen = [code for section, code in blocks("sh") if (HEAVY in section) == heavy]
+    return [line.split("#")[0].strip() for code in chosen for line in code.splitlines() if line.split("#")[0].strip()]
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's own YAML files and some text in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(recipe.SCALES, "tiny", FEW_STEPS)
+    for _, code in blocks("yaml"):
+        (tmp_path / f"{re.match('name: (.*)', code)[1]}.yaml").write_text(code)  # type: ignore[index]
+    (tmp_path / "my text").mkdir()
+    text.write(tmp_path / "my text" / "text.jsonl")
+    return tmp_path
+
+
+def run(line: str) -> int:
+    return cli.main(shlex.split(line)[1:])
+
+
+@pytest.mark.parametrize("line", [line for line in lines(heavy=False) if line.startswith("make")])
+def test_make_targets_of_the_readme_exist(line: str) -> None:
+    assert subprocess.run(["make", "-n", *shlex.split(line)[1:]], cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("line", [line for line in lines(heavy=False) if line.startswith("sesame")])
+def test_commands_of_the_readme_work(newcomer: Path, line: str) -> None:
+    assert run(line) == 0
+
+
+@pytest.mark.slow
+def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
+    assert [(line, run(line)) for line in lines(heavy=True)] == [(line, 0) for line in lines(heavy=True)]
+
+
+def test_python_blocks_of_the_readme_run(tmp_path: Path) -> None:
+    job, _ = record.made("bert_base", tmp_path)
+    for _, code in blocks("python"):
+        exec(compile(code, "README.md", "exec"), {"corpus": job.plan.corpus.folder, "__name__": "readme"})
+
+
+def test_the_picture_is_there() -> None:
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / path).is_file(), path
