@@ -60,16 +60,14 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     options = _options(beam_args)
     log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
     processes = _processes(beam_args, work_bytes)
-    logger = logging.getLogger("apache_beam")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
     try:
-        graph = beam.Pipeline(runner=_runner(options, processes, workers.command(log, pids)), options=options)
-        yield graph
-        if processes:
-            workers.run(graph.run, pids)
-        else:
-            graph.run().wait_until_finish()
+        with _quiet_run() as failed:
+            graph = beam.Pipeline(runner=_runner(options, processes, workers.command(log, pids)), options=options)
+            yield graph
+            if processes:
+                workers.run(graph.run, pids, failed)
+            else:
+                graph.run().wait_until_finish()
     except Exception as error:
         if told := _told(error):
             raise told from None
@@ -77,9 +75,34 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
             error.add_note(f"the workers' log ends with:\n{log.read_text(errors='replace')[-_TAIL:]}")
         raise
     finally:
-        logger.setLevel(level)
         log.unlink(missing_ok=True)
         pids.unlink(missing_ok=True)
+
+
+class _Alarm(logging.Handler):
+    """Listens to Beam's log for a worker that failed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.failed = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "Error processing instruction" in record.getMessage():
+            self.failed.set()
+
+
+@contextlib.contextmanager
+def _quiet_run() -> Iterator[threading.Event]:
+    """Keep Beam's log off the terminal; the event is set when it says that a worker failed."""
+    logger, alarm = logging.getLogger("apache_beam"), _Alarm()
+    before = logger.propagate
+    logger.propagate = False
+    logger.addHandler(alarm)
+    try:
+        yield alarm.failed
+    finally:
+        logger.removeHandler(alarm)
+        logger.propagate = before
 
 
 def _options(beam_args: Sequence[str]) -> PipelineOptions:

@@ -13,7 +13,7 @@ from typing import Final
 from preprocessing.errors import ResourceError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
-_PATIENCE: Final = 5.0  # seconds that Beam has to notice by itself that a worker has ended
+_PATIENCE: Final = 5.0  # seconds that Beam has to come to an end by itself after a worker did
 _READERS: Final = ("beam_control_read", "read_grpc_client_inputs")  # Beam's threads that read what a worker says
 
 
@@ -30,11 +30,11 @@ def command(log: Path, pids: Path) -> str:
     return f"exec >>{shlex.quote(str(log))} 2>&1; {python} & echo $! >>{shlex.quote(str(pids))}; wait $!; true"
 
 
-def run(job: Callable[[], object], pids: Path) -> None:
+def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
     """Do `job`, which starts workers that write to `pids`; raises ResourceError where one of them dies on the way.
 
-    Beam waits for ever for the answer of a dead worker, so it runs in a thread that can be left. Whatever the end is,
-    an interrupt too, no worker outlives it.
+    Beam waits for ever for the answer of a dead worker and, when one has `failed`, for the end of one that just starts.
+    So it works in a thread that can be left. Whatever the end is, an interrupt too, no worker outlives it.
     """
     failures = list[BaseException]()
 
@@ -51,10 +51,11 @@ def run(job: Callable[[], object], pids: Path) -> None:
         try:
             while thread.is_alive() and patience > 0:
                 thread.join(0.1)
-                patience -= 0.1 * any(not _alive(pid) for pid in _started(pids))
+                patience -= 0.1 * (failed.is_set() or not all(map(_alive, _started(pids))))
         finally:
             for pid in filter(_alive, _started(pids)):
                 os.kill(pid, signal.SIGKILL)
+            thread.join(_PATIENCE if patience <= 0 else 0)  # with its workers gone, Beam may say what went wrong
             for reader in threading.enumerate():
                 if reader.name in _READERS:
                     reader.join(1.0)

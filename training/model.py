@@ -62,6 +62,8 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
 
     Each tensor has a generator of its own, from the seed and its name: one more head leaves the others as they were.
     The shrinking is GPT-2's (Radford et al. 2019, 2.3). BERT cuts its normal at two deviations; transformers does not.
+    A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
+    alike from the start, which a net of minutes would spend most of its steps on learning.
     """
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
@@ -69,11 +71,24 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
                 tensor.fill_(1.0)
             elif tensor.ndim == 1:
                 tensor.zero_()
+            elif name.endswith("positions.weight") and trunk.position_init == "sinusoidal":
+                tensor.copy_(sinusoids(*tensor.shape) * math.sqrt(2) * trunk.init_std)
             else:
                 residual = isinstance(trunk, Decoder) and name.endswith(("attention.out.weight", "down.weight"))
                 std = trunk.init_std / (math.sqrt(2 * trunk.layers) if residual else 1.0)
                 address = hashlib.sha256(f"{seed} {name}".encode()).digest()[:4]  # torch's generator reads 32 bits
                 tensor.normal_(0.0, std, generator=torch.Generator().manual_seed(int.from_bytes(address, "big")))
+
+
+def sinusoids(num: int, width: int) -> Tensor:
+    """Sines and cosines [num, width] of geometrically spaced frequencies, interleaved (arXiv:1706.03762, 3.5).
+
+    >>> sinusoids(2, 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    angle = torch.arange(num)[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:

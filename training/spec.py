@@ -10,6 +10,7 @@ from preprocessing.knob import knob, require
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
+PositionInit = Literal["normal", "sinusoidal"]
 Precision = Literal["fp32", "bf16"]
 
 
@@ -34,6 +35,7 @@ class Encoder:
     norm: Norm = "post"
     norm_eps: float = 1e-12
     positions: Literal["learned"] = "learned"
+    position_init: PositionInit = "normal"  # what the learned table begins with
     max_positions: int = 512  # rows of the position table, offset included: RoBERTa has 514
     position_offset: int = 0  # RoBERTa starts at padding index + 1 = 2
     segments: int = 2  # rows of the token-type table
@@ -69,6 +71,7 @@ class Decoder:
     norm: Norm = "pre"
     norm_eps: float = 1e-5
     positions: Literal["learned"] = "learned"
+    position_init: PositionInit = "normal"  # what the learned table begins with
     max_positions: int = 1024
     activation: Activation = "gelu_tanh"
     dropout: float = 0.1

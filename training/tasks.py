@@ -114,14 +114,12 @@ class _Document:
         return self.key[-1] % 2 == 1
 
     def pair(self) -> tuple[Ints, Ints] | None:
-        """Two neighbouring sentences, where the key says; None where the document has none that are long enough."""
-        long_M = np.diff(self.sentence_at_M) >= FEWEST_TOKENS
-        first_M = np.flatnonzero(long_M[:-1] & long_M[1:])
-        if len(first_M) == 0:
+        """What is before and what is after the beginning of a sentence, where the key says; None: there is no such place."""
+        seam_M = self.sentence_at_M[(self.sentence_at_M >= FEWEST_TOKENS) & (self.sentence_at_M <= len(self.ids) - FEWEST_TOKENS)]
+        if len(seam_M) == 0:
             return None
-        m = first_M[int.from_bytes(self.key[:8]) % len(first_M)]
-        start, middle, stop = self.sentence_at_M[m : m + 3]
-        return self.ids[start:middle], self.ids[middle:stop]
+        seam = seam_M[int.from_bytes(self.key[:8]) % len(seam_M)]
+        return self.ids[:seam], self.ids[seam:]
 
 
 def _documents(store: Store) -> Iterator[_Document]:

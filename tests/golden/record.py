@@ -22,8 +22,6 @@ HERE = Path(__file__).parent
 RECIPES = ("bert_base", "gpt2", "roberta_base")
 SHRUNK = (
     "data.vocab.size=600",
-    "trunk.width=64",
-    "trunk.init_std=0.069",
     "optim.warmup=5",
     'phases=[{"length": 48, "batch": 16, "steps": 20}]',
 )

@@ -97,11 +97,12 @@ def test_an_interrupt_stays_an_interrupt(tmp_path: Path) -> None:
 def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = logging.getLogger("apache_beam").level
+    logger = logging.getLogger("apache_beam")
+    before = (logger.level, logger.propagate, list(logger.handlers))
     with pytest.raises(ZeroDivisionError):
         _run(tmp_path, "bug")
     assert capfd.readouterr() == ("", "")
-    assert logging.getLogger("apache_beam").level == before
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
 def test_importing_beam_says_nothing_and_adds_no_log_handler() -> None:

@@ -184,6 +184,13 @@ def test_first_position_reads_the_row_after_the_offset() -> None:
     torch.testing.assert_close(shifted.trunk(unpadded(rows)), plain.trunk(unpadded(rows)), rtol=0, atol=0)
 
 
+def test_trunk_with_one_segment_reads_a_pair_as_one() -> None:
+    """RoBERTa fine-tuned on pairs: their second segment has no row of its own."""
+    rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, segments=1), (MaskedTokens(),)).trunk
+    alike = [row | {"segments": row["segments"] * 0} for row in rows]
+    torch.testing.assert_close(net(unpadded(rows)), net(unpadded(alike)), rtol=0, atol=0)
+
+
 def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
     batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, dropout=0.1), BERT).trunk
     assert not torch.equal(net(batch), net(batch))
@@ -239,6 +246,13 @@ def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Trunk) ->
             std = 0.02 / math.sqrt(8) if residual else 0.02
             assert float(tensor.mean()) == pytest.approx(0, abs=4 * std / math.sqrt(tensor.numel())), name
             assert float(tensor.std()) == pytest.approx(std, rel=4 / math.sqrt(2 * tensor.numel())), name
+
+
+def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are_alike() -> None:
+    table_PD = built(replace(bert(2, 64, 2), position_init="sinusoidal"), BERT).trunk.positions.weight.detach()
+    assert float(table_PD.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
+    near, far = (torch.cosine_similarity(table_PD[20], table_PD[at], dim=0) for at in (21, 60))
+    assert near > 0.9 > 0.7 > far
 
 
 def test_same_seed_gives_same_weights_and_another_seed_others() -> None:

@@ -33,7 +33,8 @@ class Transformer(nn.Module):
         rows = layout(ids, batch["lengths"], self.causal)
         x = self.tokens(ids) + self.positions(batch["positions"] + self.position_offset)
         if self.segments is not None:
-            x = x + self.segments(batch["segments"])
+            # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
+            x = x + self.segments(batch["segments"].clamp(max=self.segments.num_embeddings - 1))
         x = self.dropout(self.embedding_norm(x))
         for block in self.blocks:
             x = block(x, rows)
