@@ -220,18 +220,15 @@ def everything(
     with shown(progress) as report:
         manifest = build.corpus(job, context.obj, report)
         result = learn.train(job, resume, report)
-        tasks, impossible = score.possible(job.recipe.evals, job.plan.corpus.folder, labels)
-        stage = stages.scores(job.plan.run.folder, tasks, seeds, labels)
-        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if tasks else []
+        stage = stages.scores(job.plan.run.folder, job.recipe.evals, seeds, labels)
+        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
     told = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
         "result": result,
         "scores": [dataclasses.asdict(each) for each in compared],
-        "not_scored": impossible,
     }
-    scores = show.scores(score.rows(compared)) if compared else show.lines(())
-    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), scores, show.lines(impossible))
+    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), show.scores(score.rows(compared)))
     next_ = (f"sesame ui --out {out}", flags.command("inspect"), flags.command("export"))
     return say(Answer(shown_, told, next_), as_json)
 

@@ -21,7 +21,7 @@ from orchestration import figures, metrics, track
 from orchestration.progress import Report, ignore
 from orchestration.session import Asked, ray_session, stop_signals
 from orchestration.worker import EXPORT, WEIGHTS, Worker, finetune_one
-from preprocessing.errors import BadInput, ResourceError, SesameError
+from preprocessing.errors import BadInput, DataError, ResourceError, SesameError
 from preprocessing.files import write_atomic
 from training.run import Run
 from training.spec import Machine
@@ -70,9 +70,7 @@ def pretrain(
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
         track.log_figures(tracked, figures.training(metrics.history(folder)))
         if not result.finished:
-            raise asked.stopped(
-                f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}, with a checkpoint"
-            )
+            raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
         if (folder / EXPORT).is_dir():
             track.log_model(tracked, folder / EXPORT)
     return result
@@ -250,8 +248,9 @@ def evaluate(
 ) -> list["Comparison"]:
     """Fine-tune the weights of the run in `folder` and random ones of their shape: each task, each seed, one core each.
 
-    Returns a comparison per task; each becomes a child of the run's MLflow run. Raises BadInput where the run has no
-    weights yet or a task has no such name, DataError where the corpus is too small for a task.
+    Returns a comparison per task; each becomes a child of the run's MLflow run. A task for which the held-out text is
+    too small is left out with a warning; DataError where that is so of all. BadInput where the run has no weights yet
+    or a task has no such name.
     """
     from training.finetune import Budget, compare
     from training.tasks import TASKS
@@ -272,14 +271,16 @@ def evaluate(
     comparisons = compare(outcomes)
     if tracked := track.known(folder):
         for each in comparisons:
-            scores = {"pretrained": each.pretrained, "random": each.random}
-            figure = figures.comparison(f"{each.task}, {budget.labels} labels", scores, each.chance)
-            accuracies = {f"{start}_accuracy": values for start, values in scores.items()}
             with track.forgiven(f"the scores of {each.task}"):
-                track.log_eval(
-                    tracked, f"eval/{each.task}", asdict(budget) | {"chance": each.chance}, accuracies, figure
-                )
+                _track(tracked, each, budget)
     return comparisons
+
+
+def _track(tracked: track.Tracked, compared: "Comparison", budget: "Budget") -> None:
+    scores = {"pretrained": compared.pretrained, "random": compared.random}
+    figure = figures.comparison(f"{compared.task}, {budget.labels} labels", scores, compared.chance)
+    accuracies = {f"{start}_accuracy": values for start, values in scores.items()}
+    track.log_eval(tracked, f"eval/{compared.task}", asdict(budget) | {"chance": compared.chance}, accuracies, figure)
 
 
 def _grid(
@@ -290,26 +291,39 @@ def _grid(
     asked: Asked,
     on_progress: Report,
 ) -> list["Outcome"]:
-    """All cells in order, done as Ray has room for them; the first error ends it."""
+    """The cells in order, done as Ray has room for them; a task for which the text is too small is left out."""
     import ray
-    from ray.exceptions import RayTaskError, WorkerCrashedError
 
     cell = ray.remote(finetune_one).options(num_cpus=1, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
-    futures = [cell.remote(folder, corpus, task, start, seed, budget) for task, start, seed in grid]
-    waiting = futures
+    task_of = {cell.remote(folder, corpus, task, start, seed, budget): task for task, start, seed in grid}
+    unfit: dict[str, DataError] = {}
+    waiting = list(task_of)
     while waiting:
         done, waiting = ray.wait(waiting, timeout=POLL_S)
         if asked.signal:
-            raise asked.stopped(
-                f"{folder}: evaluation stopped after {len(grid) - len(waiting)} of {len(grid)} fine-tunings"
-            )
-        try:
-            ray.get(done)
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, SesameError) else error from None
-        except WorkerCrashedError as error:
-            raise ResourceError(
-                f"{folder}: a fine-tuning died each time it was tried; is memory short (dmesg)?"
-            ) from error
+            raise asked.stopped(f"{folder}: stopped with {len(waiting)} of {len(grid)} fine-tunings to do")
+        for future in done:
+            if error := _fault(future):
+                unfit[task_of[future]] = error
         on_progress({"stage": "finetune", "done": len(grid) - len(waiting), "total": len(grid)})
-    return ray.get(futures)
+    if len(unfit) == len(set(task_of.values())):
+        raise next(iter(unfit.values()))
+    for error in unfit.values():
+        log.warning("left out: %s", error)
+    return ray.get([future for future, task in task_of.items() if task not in unfit])
+
+
+def _fault(future: Any) -> DataError | None:
+    """What is wrong with the data of a finished fine-tuning; any other error is raised."""
+    import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
+
+    try:
+        ray.get(future)
+    except RayTaskError as error:
+        if isinstance(error.cause, DataError):
+            return error.cause
+        raise error.cause if isinstance(error.cause, SesameError) else error from None
+    except WorkerCrashedError as error:
+        raise ResourceError("a fine-tuning died each time it was tried; is memory short (dmesg)?") from error
+    return None

@@ -155,7 +155,7 @@ SCALES: dict[str, dict[str, Any]] = {  # what `--scale` puts over any recipe, be
         "optim.warmup": 200,
         "optim.beta2": 0.98,
         "optim.bias_correction": True,  # without it the first rates are five times the peak, and so short a run never recovers
-        "phases": [{"length": 64, "batch": 32, "steps": 5_000}],
+        "phases": [{"length": 64, "batch": 32, "steps": 4_000}],
     },
     "small": {  # an hour on two cores, minutes on a GPU
         "data.corpus": "demo",

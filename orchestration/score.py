@@ -2,29 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from orchestration import launch, stages, worker
+from orchestration import launch, stages
 from orchestration.progress import Report
-from preprocessing.errors import DataError
 from preprocessing.files import write_atomic
 from training.finetune import Budget, Comparison, table
-from training.tasks import LENGTH
 
 FILE = "scores.json"
-
-
-def possible(tasks: Sequence[str], corpus: Path, labels: int) -> tuple[list[str], list[str]]:
-    """Those tasks that the held-out documents of `corpus` can make, and why the others cannot be, a line each."""
-    can, reasons = [], []
-    for task in tasks:
-        try:
-            worker.made(task, corpus, LENGTH).labelled(labels, seed=0)
-            can.append(task)
-        except DataError as error:
-            reasons.append(str(error))
-    return can, reasons
 
 
 def evaluate(run_folder: Path, stage: stages.Stage, address: str, report: Report) -> list[Comparison]:

@@ -74,7 +74,8 @@ def client_of(uri: str) -> Any:
         "HTTP_REQUEST_MAX_RETRIES": "3",
     }.items():
         os.environ.setdefault(f"MLFLOW_{name}", value)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for noisy in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     from mlflow import MlflowClient
 
     if uri.startswith("sqlite:///"):

@@ -37,32 +37,40 @@ def owned(folder: Path, need: int) -> Iterator[None]:
         raise BadInput(f"{folder}: is a file, or below one; give a folder to write to") from None
     except PermissionError:
         raise BadInput(f"{folder}: cannot be made; give a folder that you may write to") from None
+    with _locked(folder):
+        remove_unfinished(folder)
+        have = shutil.disk_usage(folder).free
+        if have < SPARE * need:
+            raise _no_room(folder, SPARE * need, have)
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _no_room(folder, SPARE * need, have) from None
+            raise
+        finally:
+            remove_unfinished(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder itself locked: no file is left over, and the kernel drops the lock however the process ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it with the process, however that ends
-        remove_unfinished(folder)
-        _check_room(folder, need)
-        yield
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(handle)
         raise ResourceError(f"{folder}: another process is writing here; wait for it, or write elsewhere") from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise no_room(folder, need) from None
-        raise
+    try:
+        yield
     finally:
-        remove_unfinished(folder)
         os.close(handle)
 
 
-def _check_room(folder: Path, need: int) -> None:
-    if shutil.disk_usage(folder).free < SPARE * need:
-        raise no_room(folder, need)
-
-
-def no_room(folder: Path, need: int) -> BadInput:
-    """The one line about a full disk."""
-    wanted, have = (f"{size / 1e6:,.0f} MB" for size in (SPARE * need, shutil.disk_usage(folder).free))
-    return BadInput(f"{folder}: no disk space: need {wanted}, have {have} there; make room or write elsewhere")
+def _no_room(folder: Path, need: float, have: int) -> BadInput:
+    """The one line about a full disk; an estimate that was too low is corrected by the fact."""
+    wanted, there = f"{max(need, have) / 1e6:,.0f} MB", f"{have / 1e6:,.0f} MB"
+    return BadInput(f"{folder}: no disk space: need over {wanted}, have {there}; make room or write elsewhere")
 
 
 def seal(part: Path, **facts: Any) -> None:

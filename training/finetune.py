@@ -31,9 +31,9 @@ class Budget:
     """What one fine-tuning may spend."""
 
     labels: int = 200  # labelled rows
-    steps: int = 120
+    steps: int = 200
     batch: int = 16  # rows
-    peak: float = 5e-4  # learning rate; linear warm-up over a tenth of the steps, then linear to 0
+    peak: float = 1e-3  # learning rate; linear warm-up over a tenth of the steps, then linear to 0
 
     def __post_init__(self) -> None:
         for name in ("labels", "steps", "batch"):

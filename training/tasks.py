@@ -1,7 +1,7 @@
 """Downstream tasks made from a corpus' own held-out documents: no download, and no token of them was trained on.
 
     source    which source (package, file) is this document from
-    follows   does the second sentence follow the first, or is it from a document of another source
+    follows   does the second half of the pair follow the first, or is it from a document of another source
 
 Which document serves for labelled rows and which for the test is decided by its key: no document serves for both, and
 the same corpus always makes the same task.
@@ -23,7 +23,8 @@ from preprocessing.vocab import Vocab
 LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with fewer positions gets shorter rows
 MOST_TESTS: Final = 1000
 MOST_CLASSES: Final = 8
-FEWEST_TOKENS: Final = 4  # shorter documents and sentences say nothing
+FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
+FEWEST_TOKENS: Final = 4  # shorter documents, and halves of a pair, say nothing
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,18 @@ class Task:
 
 
 def source(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
-    """Which source is this document from: the most frequent ones, each with as many documents as the least of them."""
+    """Which source is this document from: so many of the most frequent ones as make the most rows, all equally many."""
     documents = list(_documents(store))
-    frequent = Counter(document.source for document in documents).most_common()
-    frequent.sort(key=lambda found: (-found[1], found[0]))
-    num_least = len(documents) // (4 * MOST_CLASSES)  # a source with less would leave the others little
-    classes = tuple(name for name, num in frequent[:MOST_CLASSES] if num >= max(2, num_least))
-    if len(classes) < 2:
+    counted = Counter(document.source for document in documents)
+    frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
+    rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
+    num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
+    if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
         raise DataError(
-            f"task source: the held-out documents of {store.folder} are from {len(frequent)} source(s), with "
+            f"task source: the held-out documents of {store.folder} have {len(counted)} source(s), with "
             "too few of each; hold out more of the corpus (test: in its file), or leave this task out"
         )
+    classes = tuple(frequent[:num_classes])
     halves: tuple[list[tuple[Row, int]], ...] = ([], [])
     for document in documents:
         if document.source in classes:
@@ -85,14 +87,14 @@ def source(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
 
 
 def follows(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
-    """Do these two sentences follow each other: one pair of each document, half with a stranger's second."""
+    """Do these sentences follow those: one pair of each document, half of the pairs with a stranger's second half."""
     halves: tuple[list[tuple[str, Ints, Ints]], ...] = ([], [])
     for document in _documents(store):
         if pair := document.pair():
             halves[document.is_test].append((document.source, *pair))
-    if min(map(len, halves)) < 4:
+    if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:
         raise DataError(
-            f"task follows: {min(map(len, halves))} held-out documents of {store.folder} have two sentences; "
+            f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences; "
             "hold out more of the corpus (test: in its file), or leave this task out"
         )
     classes = ("next", "other")
@@ -107,15 +109,16 @@ class _Document:
     source: str
     key: bytes
     ids: Ints
-    sentence_at_M: Ints  # where its sentences begin, and its length
+    sentence_at_M: Ints  # where its sentences begin
 
     @property
     def is_test(self) -> bool:
         return self.key[-1] % 2 == 1
 
     def pair(self) -> tuple[Ints, Ints] | None:
-        """What is before and what is after the beginning of a sentence, where the key says; None: there is no such place."""
-        seam_M = self.sentence_at_M[(self.sentence_at_M >= FEWEST_TOKENS) & (self.sentence_at_M <= len(self.ids) - FEWEST_TOKENS)]
+        """What stands before and after the start of a sentence, which the key picks; None: there is no such place."""
+        at_M = self.sentence_at_M
+        seam_M = at_M[(at_M >= FEWEST_TOKENS) & (at_M <= len(self.ids) - FEWEST_TOKENS)]
         if len(seam_M) == 0:
             return None
         seam = seam_M[int.from_bytes(self.key[:8]) % len(seam_M)]
@@ -132,14 +135,14 @@ def _documents(store: Store) -> Iterator[_Document]:
 def _document(shard: Shard, i: int) -> _Document:
     start, stop = shard.offset_N1[i : i + 2]
     first, last = np.searchsorted(shard.sentence_at_M, [start, stop])
-    sentence_at_M = np.append(shard.sentence_at_M[first:last], stop) - start
+    sentence_at_M = shard.sentence_at_M[first:last] - start
     return _Document(shard.source(i), shard.key(i), shard.ids_T[start:stop].astype(np.int32), sentence_at_M)
 
 
 def _half_strange(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:
-    """Every other pair gets the second sentence of another pair, of another source where there are several.
+    """Every other pair gets the second half of another pair, of another source where there are several.
 
-    Second sentences are drawn from second sentences: one sentence alone tells nothing about the answer.
+    Second halves are drawn from second halves: one alone tells nothing about the answer.
     """
     sources = [source for source, _, _ in pairs]
     rng = key(0, "task").at(epoch=1, sample=0)
@@ -183,7 +186,7 @@ def _row(vocab: Vocab, ids_S: Ints) -> Row:
 
 
 def _pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
-    """The sentences as a pair; too long ones keep what is next to the seam."""
+    """Sentences before and after the seam, as many tokens of each as there is room for."""
     room = (length - 3) // 2
     head = [*_first(vocab), *first[-room:], vocab.sep]
     return _labelless([*head, *second[:room], vocab.sep], num_first=len(head))

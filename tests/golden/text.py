@@ -15,7 +15,7 @@ def spell(id: int) -> str:
     """A word of two or three syllables for a token of the mini-world.
 
     >>> spell(0), spell(466)
-    ('baba', 'gobeda')
+    ('baba', 'rezede')
     """
     syllables = [c + v for c in _CONSONANTS for v in _VOWELS]
     first, second, third = id % 70, (id // 7) % 70, id // 70

@@ -88,7 +88,10 @@ def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
 
 
 def test_a_step_after_the_last_is_refused(capsys, made):
-    assert refused(capsys, "inspect", *made, "--step", "600") == (2, "--step is 600, this run has the steps 0 to 599")
+    assert refused(capsys, "inspect", *made, "--step", "99999") == (
+        2,
+        "--step is 99999, this run has the steps 0 to 3999",
+    )
 
 
 @pytest.mark.parametrize(

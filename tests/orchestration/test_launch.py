@@ -1,6 +1,7 @@
 """Groups of two Ray workers on the mini-world: killed, stopped, given the wrong thing; and the grid of fine-tunings."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from orchestration import launch, metrics, track
 from orchestration.progress import Report
 from orchestration.session import ray_session
-from preprocessing.errors import BadInput, Preempted, ResourceError
+from preprocessing.errors import BadInput, DataError, Preempted, ResourceError
 from tests.training.corpora import mini_run
 from tests.training.held_out import with_test_split
 from training.finetune import Budget
@@ -181,11 +182,19 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
     assert told.data.metrics["eval/source/pretrained_accuracy"] == pytest.approx(mean)
 
 
-def test_too_few_held_out_rows_come_from_the_workers_as_one_line(whole: Any) -> None:
-    from preprocessing.errors import DataError
-
-    with pytest.raises(DataError, match="ask for fewer labels"):
-        launch.evaluate(whole[0], tasks=["source"], seeds=(0,), budget=Budget(labels=9999))
+def test_a_task_for_which_the_text_is_too_small_is_left_out(
+    whole: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    folder, _ = whole
+    shutil.copytree(folder / "weights", tmp_path / "weights")
+    corpus = with_test_split(tmp_path / "corpus", topics=1)
+    (tmp_path / launch.RUN).write_text(run_of(corpus, tmp_path).to_json())
+    budget = Budget(labels=16, steps=2, batch=8)
+    found = launch.evaluate(tmp_path, tasks=["source", "follows"], seeds=(0,), budget=budget)
+    assert [each.task for each in found] == ["follows"]
+    assert "left out: task source: the held-out documents" in caplog.text
+    with pytest.raises(DataError, match="leave this task out"):
+        launch.evaluate(tmp_path, tasks=["source"], seeds=(0,), budget=budget)
 
 
 def test_a_run_without_weights_or_a_task_of_no_such_name_is_one_line(whole: Any, tmp_path: Path) -> None:

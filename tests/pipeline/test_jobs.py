@@ -232,14 +232,14 @@ class TestBadInput:
 
         with monkeypatch.context() as patch:
             patch.setattr(files.os, "fsync", fsync)
-            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need [\d,]+ MB, have [^\n]+$"):
+            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
                 read_text(corpus_of(stories), tmp_path / "text", HERE)
         assert not [name for name in content(tmp_path / "text") if ".tmp" in name or name == "text.json"]
         full = read_text(corpus_of(stories), tmp_path / "text", HERE)
         assert full.hash == read_text(corpus_of(stories), tmp_path / "other", HERE).hash
 
     def test_a_real_disk_that_is_too_small(self, stories: Path, small_disk: Path) -> None:
-        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need [\d,]+ MB, have [^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
             read_text(corpus_of(stories), small_disk / "text", HERE)
         assert not content(small_disk)
 

@@ -18,8 +18,10 @@ def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> N
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
+        (tmp_path / ".tmp-of-the-first").touch()
         with pytest.raises(ResourceError, match="another process is writing here"), owned(tmp_path, 0):
             pass
+        assert (tmp_path / ".tmp-of-the-first").exists()
         holder.kill()
     with owned(tmp_path, 0):  # the lock ends with its process, however that ended
         pass
@@ -33,7 +35,7 @@ def _write_until_full(folder: Path, need: int) -> None:
 
 @pytest.mark.parametrize("need", [1 << 60, 1_000_000], ids=["too small from the start", "full on the way"])
 def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, need: int) -> None:
-    with pytest.raises(BadInput, match=r"^\S+: no disk space: need [\d,]+ MB, have [\d,]+ MB there; [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^\S+: no disk space: need over [\d,]+ MB, have [\d,]+ MB; [^\n]+$"):
         _write_until_full(tmp_path / "out", need)
     assert list((tmp_path / "out").iterdir()) == []
 

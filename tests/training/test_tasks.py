@@ -1,10 +1,13 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from preprocessing.errors import DataError
-from preprocessing.shards import Store
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store, shard_name, write_shard
 from preprocessing.vocab import Vocab
 from tests.training.held_out import with_test_split
 from training.tasks import LENGTH, MOST_TESTS, TASKS, Task
@@ -82,8 +85,8 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
         assert adjacent == (label == 0)
 
 
-def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
-    """Second sentences of strangers are second sentences of other pairs."""
+def test_one_half_alone_does_not_give_the_answer_away(corpus: Path) -> None:
+    """Second halves of strangers are second halves of other pairs."""
     task = made("follows", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
@@ -94,6 +97,21 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
 def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1 source\(s\).*leave this task out"):
         made("source", with_test_split(tmp_path / "mini", topics=1))
+
+
+def test_a_source_of_few_documents_does_not_cost_the_others_their_rows(tmp_path: Path) -> None:
+    """Sources of 60, 50 and 2 documents: two classes make 100 rows, three would make 6."""
+    columns = ([np.arange(10)] * 112, [np.ones(10, bool)] * 112, [np.ones(10, bool)] * 112)
+    names = ["many"] * 60 + ["some"] * 50 + ["few"] * 2
+    keys = [bytes([i, *bytes(14), i % 2]) for i in range(112)]
+    shard = write_shard(tmp_path / shard_name("test", 0, 1), *columns, names, keys, vocab_size=50)
+    corpus = with_test_split(tmp_path / "mini", num_documents=100)
+    shutil.copy(tmp_path / shard.name, corpus / shard.name)
+    manifest = Manifest.load(corpus)
+    replace(manifest, shards=(*manifest.shards[:-1], shard)).save(corpus)
+    task = made("source", corpus)
+    assert task.classes == ("many", "some")
+    assert len(task.pool) + len(task.test) == 100
 
 
 def test_a_corpus_of_one_source_still_has_pairs(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Draw the README's picture from a finished demo: python benchmarks/picture.py work docs/demo.png"""
+
+import json
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from orchestration import metrics
+from orchestration.figures import ACCENT, INK, MUTED
+
+
+def main(out: Path, picture: Path) -> None:
+    """The newest run under `out`: its losses on the left, its downstream scores on the right."""
+    run = max(out.glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
+    history = metrics.history(run)
+    scores = json.loads(next(run.glob("scores/*/scores.json")).read_text())
+    figure = Figure(figsize=(11, 3.6), dpi=120, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+
+    for name, colour in (("train/loss", MUTED), ("eval/loss", ACCENT)):
+        steps, values = zip(*history[name], strict=True)
+        left.plot(steps, values, "o-" if name.startswith("eval") else "-", color=colour, label=name, linewidth=1.4)
+    left.set(xlabel="step", ylabel="loss (nats)", title=f"{run.name.rsplit('-', 1)[0]}: pretraining")
+    left.legend(frameon=False)
+
+    for at, score in enumerate(scores):
+        for side, (start, colour) in enumerate((("random", MUTED), ("pretrained", ACCENT))):
+            values, x = score[start], at + 0.38 * side
+            right.bar(x, sum(values) / len(values), width=0.34, color=colour, label=start if at == 0 else None)
+            right.plot([x] * len(values), values, "o", color=INK, markersize=3)
+        right.plot([at - 0.2, at + 0.58], [score["chance"]] * 2, ":", color=INK, label="chance" if at == 0 else None)
+    right.set_xticks([at + 0.19 for at in range(len(scores))], [score["task"] for score in scores])
+    right.set(ylabel="accuracy", ylim=(0, 1), title="downstream, 200 labels, 3 seeds")
+    right.legend(frameon=False)
+
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
