@@ -68,11 +68,12 @@ def pretrain(
         _group(workers, cpus, gpus, run.machine) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
-        track.log_figures(tracked, figures.training(metrics.history(folder)))
+        with track.forgiven("figures and model"):
+            track.log_figures(tracked, figures.training(metrics.history(folder)))
+            if result.finished and (folder / EXPORT).is_dir():
+                track.log_model(tracked, folder / EXPORT)
         if not result.finished:
             raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
-        if (folder / EXPORT).is_dir():
-            track.log_model(tracked, folder / EXPORT)
     return result
 
 

@@ -81,7 +81,7 @@ class MetricLog:
         self._file.close()
 
     def _keep_mirroring(self, tracked: Tracked, system: bool) -> None:
-        monitor, mirrored = None, None
+        monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
             try:
@@ -92,7 +92,9 @@ class MetricLog:
                     mirrored = _last_steps(client, tracked.run_id, self._last_step)
                 self._mirror_pending(client, tracked.run_id, mirrored)
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
-                log.warning("MLflow does not take metrics (%s); they are kept in %s", error, self._file.name)
+                if last or not complained:
+                    log.warning("MLflow does not take metrics (%s); they are kept in %s", error, self._file.name)
+                complained = True
             if last:
                 break
         if monitor:
