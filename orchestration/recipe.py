@@ -148,13 +148,13 @@ SCALES: dict[str, dict[str, Any]] = {  # what `--scale` puts over any recipe, be
         "trunk.width": 64,
         "trunk.heads": 2,
         "trunk.init_std": 0.069,  # 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
-        "trunk.position_init": "sinusoidal",  # else most of so short a run goes into learning which tokens are neighbours
+        "trunk.position_init": "sinusoidal",  # else most of the run goes into learning which tokens are neighbours
         "trunk.dropout": 0.0,
         "trunk.attention_dropout": 0.0,
         "optim.peak": 3e-3,
         "optim.warmup": 200,
         "optim.beta2": 0.98,
-        "optim.bias_correction": True,  # without it the first rates are five times the peak, and so short a run never recovers
+        "optim.bias_correction": True,  # without it the first rates are several times the peak
         "phases": [{"length": 64, "batch": 32, "steps": 4_000}],
     },
     "small": {  # an hour on two cores, minutes on a GPU

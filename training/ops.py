@@ -33,6 +33,9 @@ def build() -> bool:
     builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
         return False
+    if " " in sys.prefix:  # torch writes the linker's -L without quotes
+        print(f"setup: torch cannot build {NAME} in a path with a blank, {sys.prefix}", file=sys.stderr)
+        return False
     shutil.rmtree(folder() / NAME, ignore_errors=True)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
     try:

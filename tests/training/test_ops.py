@@ -43,6 +43,7 @@ def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeyp
             (folder / "lock").touch()
             raise RuntimeError("Error building extension")
 
+    monkeypatch.setattr(ops.sys, "prefix", "/no_blank")
     monkeypatch.setattr(ops.shutil, "which", lambda name: name)
     monkeypatch.setattr(type(ops.get_accelerator()), "create_op_builder", lambda self, name: Builder())
     assert ops.build() is False
@@ -53,3 +54,15 @@ def test_operators_are_built_inside_the_environment_unless_told_otherwise(monkey
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     monkeypatch.setattr("sys.prefix", "/checkout/.venv")
     assert ops.folder() == Path("/checkout/.venv/torch_extensions")
+
+
+def test_in_a_path_with_a_blank_nothing_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch hands the linker an unquoted path."""
+    monkeypatch.setattr(ops.shutil, "which", lambda name: name)
+    monkeypatch.setattr(ops.sys, "prefix", "/a folder/.venv")
+    assert ops.build() is False
+    assert capsys.readouterr().err == (
+        "setup: torch cannot build deepspeed_shm_comm in a path with a blank, /a folder/.venv\n"
+    )
