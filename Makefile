@@ -34,6 +34,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (under 6 minutes on two cores)
 	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
+	@echo "look at it with: make ui    (or .venv/bin/sesame inspect bert_base --scale tiny --data demo --step 100)"
 
 run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
 	@sesame run $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
