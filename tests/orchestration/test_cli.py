@@ -1,6 +1,7 @@
 """The command: exit codes, one line per error, JSON on stdout, and light imports where an answer must be quick."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -239,7 +240,7 @@ assert not heavy, heavy
 
 @pytest.mark.parametrize("how", ["", "--json"])
 def test_nothing_is_said_when_nobody_reads_the_answer(how):
-    command = f"{sys.executable} -m orchestration.cli recipes bert_base {how} | true"
+    command = f"{shlex.quote(sys.executable)} -m orchestration.cli recipes bert_base {how} | true"
     assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).stderr == b""
 
 
