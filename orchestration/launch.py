@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 POLL_S = 0.5
 PLACEMENT_S = 60.0  # for the resources of a group to become free
+START_S = 300  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
 GRACE_S = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
 
 
@@ -166,11 +167,11 @@ def _until_done(
 def _attempt(group: Group, run: Run, tracked: track.Tracked, asked: Asked, on_progress: Report) -> "Result":
     """Start workers, watch them, end them. Raises WorkerDied, or what a worker raised."""
     import ray
-    from ray.exceptions import RayActorError, RayTaskError
+    from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
     workers, futures, step = group.start(), [], 0
     try:
-        meeting = ray.get(workers[0].address.remote())
+        meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
         futures = [worker.train.remote(run.to_json(), meeting, tracked) for worker in workers]
         waiting, told = futures, False
         while waiting:
@@ -181,6 +182,10 @@ def _attempt(group: Group, run: Run, tracked: track.Tracked, asked: Asked, on_pr
                 told = True
                 ray.get([worker.stop.remote() for worker in workers])
         return ray.get(futures[0])
+    except GetTimeoutError:
+        raise ResourceError(
+            f"{run.folder}: Ray did not start {len(workers)} processes in {START_S} s; what does `sesame doctor` say?"
+        ) from None
     except RayActorError as error:
         cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
         raise WorkerDied(

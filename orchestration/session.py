@@ -3,8 +3,10 @@
 import logging
 import os
 import secrets
+import shlex
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -65,7 +67,12 @@ def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) ->
         num_gpus=gpus or None,
         include_dashboard=False,
         object_store_memory=100_000_000,  # what passes through Ray is small
-        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}},
+        runtime_env={
+            "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
+            "py_executable": shlex.quote(
+                sys.executable
+            ),  # Ray gives it to a shell as it is, and a path may have blanks
+        },
         _temp_dir=str(temporary),
         **quiet,
     )
