@@ -65,6 +65,7 @@ def test_commands_of_the_readme_work(newcomer: Path, line: str) -> None:
 
 @pytest.mark.slow
 def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
+    text.write(newcomer / "my text" / "text.jsonl", num_documents=5_000)  # a tenth is held out: enough for 200 labels
     assert [(line, run(line)) for line in lines(heavy=True)] == [(line, 0) for line in lines(heavy=True)]
 
 
