@@ -74,6 +74,7 @@ class Job:
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
             vocab_size=recipe.data.vocab.size,
+            start=recipe.start,
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
@@ -101,7 +102,10 @@ def open_job(flags: Flags) -> Job:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
     corpus = _corpus(flags.data, load_corpus(recipe.data.corpus))
-    recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name))
+    if recipe.start and not Path(recipe.start).is_dir():
+        raise BadInput(f"start is {recipe.start}: no such folder; give one that `sesame export` or transformers made")
+    start = str(Path(recipe.start).absolute()) if recipe.start else ""
+    recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     return Job(recipe, cluster, corpus, flags.out)

@@ -69,6 +69,7 @@ class Recipe:
     optim: AdamW
     phases: tuple[Phase, ...]
     evals: tuple[Literal["source", "follows"], ...] = ()
+    start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0
 
     def __post_init__(self) -> None:

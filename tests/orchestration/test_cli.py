@@ -278,3 +278,12 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
     assert main(["inspect", run, "--out", str(tmp_path / "out"), "--rows", "1"]) == 0
     assert main(["eval", run, "--out", str(tmp_path / "out"), *small, "--json"]) == 0
+
+
+def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
+    job = open_job(Flags(recipe="bert_base", overrides=[f"start={tmp_path}"], scale="tiny", out=tmp_path))
+    assert job.pretraining().start == str(tmp_path)
+    assert refused(capsys, "check", "bert_base", "start=/nowhere") == (
+        2,
+        "start is /nowhere: no such folder; give one that `sesame export` or transformers made",
+    )
