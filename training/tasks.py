@@ -1,7 +1,7 @@
 """Downstream tasks made from a corpus' own held-out documents: no download, and no token of them was trained on.
 
     source    which source (package, file) is this document from
-    follows   does the second half of the pair follow the first, or is it from a document of another source
+    follows   does the second sentence follow the first, or is it from a document of another source
 
 Which document serves for labelled rows and which for the test is decided by its key: no document serves for both, and
 the same corpus always makes the same task.
@@ -87,7 +87,7 @@ def source(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
 
 
 def follows(store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
-    """Do these sentences follow those: one pair of each document, half of the pairs with a stranger's second half."""
+    """Does this sentence follow that one: one pair of each document, half of them with a stranger's second sentence."""
     halves: tuple[list[tuple[str, Ints, Ints]], ...] = ([], [])
     for document in _documents(store):
         if pair := document.pair():
@@ -116,13 +116,15 @@ class _Document:
         return self.key[-1] % 2 == 1
 
     def pair(self) -> tuple[Ints, Ints] | None:
-        """What stands before and after the start of a sentence, which the key picks; None: there is no such place."""
-        at_M = self.sentence_at_M
-        seam_M = at_M[(at_M >= FEWEST_TOKENS) & (at_M <= len(self.ids) - FEWEST_TOKENS)]
-        if len(seam_M) == 0:
+        """Two neighbouring sentences, which the key picks; None: there are no two that are long enough."""
+        end_M = np.append(self.sentence_at_M, len(self.ids))
+        long_M = np.diff(end_M) >= FEWEST_TOKENS
+        first_M = np.flatnonzero(long_M[:-1] & long_M[1:])
+        if len(first_M) == 0:
             return None
-        seam = seam_M[int.from_bytes(self.key[:8]) % len(seam_M)]
-        return self.ids[:seam], self.ids[seam:]
+        first = first_M[int.from_bytes(self.key[:8]) % len(first_M)]
+        start, seam, stop = end_M[first : first + 3]
+        return self.ids[start:seam], self.ids[seam:stop]
 
 
 def _documents(store: Store) -> Iterator[_Document]:
@@ -140,9 +142,9 @@ def _document(shard: Shard, i: int) -> _Document:
 
 
 def _half_strange(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:
-    """Every other pair gets the second half of another pair, of another source where there are several.
+    """Every other pair gets the second sentence of another pair, of another source where there are several.
 
-    Second halves are drawn from second halves: one alone tells nothing about the answer.
+    Second sentences are drawn from second sentences: one alone tells nothing about the answer.
     """
     sources = [source for source, _, _ in pairs]
     rng = key(0, "task").at(epoch=1, sample=0)

@@ -85,8 +85,8 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
         assert adjacent == (label == 0)
 
 
-def test_one_half_alone_does_not_give_the_answer_away(corpus: Path) -> None:
-    """Second halves of strangers are second halves of other pairs."""
+def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
+    """Second sentences of strangers are second sentences of other pairs."""
     task = made("follows", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
