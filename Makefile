@@ -26,10 +26,10 @@ setup: $(READY) ## create .venv and install everything, pinned
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: name it with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
 	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
-	@echo "setup: installing the pinned packages (a few minutes, 2.5 GB)"
+	@echo "setup: installing the pinned packages (a few minutes, 2 GB)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
-	@python -m training.ops
+	@DS_ACCELERATOR=cpu python -m training.ops
 	@touch $@
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (under 6 minutes on two cores)
@@ -70,7 +70,7 @@ golden: $(READY) ## rewrite tests/golden; read the difference before you commit 
 	@python -m tests.golden.write
 
 bench: $(READY) ## the figures of the README, measured here
-	@for script in benchmarks/masking.py; do echo "== $$script"; python $$script; done
+	@python benchmarks/masking.py $(ARGS)
 
 pin: $(READY) ## write constraints.txt anew from .venv
 	@{ echo '# Every package that `make setup` installs, pinned; tried together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt

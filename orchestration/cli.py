@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, its name, or the recipe that was trained.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optim.peak=2e-4.")]
-Scale = Annotated[str, typer.Option(metavar="tiny|small", help="Shrink the recipe: minutes, or an hour, on two cores.")]
+Scale = Annotated[str, typer.Option(metavar="tiny|small", help="Shrink the recipe: tiny takes minutes on two cores.")]
 On = Annotated[str, typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.")]
 Data = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]

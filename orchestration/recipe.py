@@ -158,7 +158,7 @@ SCALES: dict[str, dict[str, Any]] = {  # what `--scale` puts over any recipe, be
         "optim.bias_correction": True,  # without it the first rates are several times the peak
         "phases": [{"length": 64, "batch": 32, "steps": 4_000}],
     },
-    "small": {  # an hour on two cores, minutes on a GPU
+    "small": {  # meant for an hour on two cores; not measured
         "data.corpus": "demo",
         "data.vocab.size": 16_384,
         "trunk.layers": 4,

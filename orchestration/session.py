@@ -69,9 +69,7 @@ def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) ->
         object_store_memory=100_000_000,  # what passes through Ray is small
         runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
-            "py_executable": shlex.quote(
-                sys.executable
-            ),  # Ray gives it to a shell as it is, and a path may have blanks
+            "py_executable": shlex.quote(sys.executable),  # Ray hands it to a shell; a path may have blanks
         },
         _temp_dir=str(temporary),
         **quiet,

@@ -68,16 +68,12 @@ class Classifier(nn.Module):
         self.pooler = nn.Linear(trunk.width, trunk.width)
         self.classify = nn.Linear(trunk.width, num_classes)
         self.reads_last = isinstance(trunk, Decoder)
-        self.num_segments = trunk.segments
         initialise(self, trunk, seed)
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Scores [B, classes] of an unpadded batch."""
         at_B = batch["first_at"] + (batch["lengths"] - 1 if self.reads_last else 0)
-        segments = batch["segments"].clamp(
-            max=max(0, self.num_segments - 1)
-        )  # RoBERTa has one, and only [SEP] to go by
-        return self.classify(torch.tanh(self.pooler(self.trunk({**batch, "segments": segments})[at_B])))
+        return self.classify(torch.tanh(self.pooler(self.trunk(batch)[at_B])))
 
 
 def finetune(

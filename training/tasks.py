@@ -24,7 +24,7 @@ LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with 
 MOST_TESTS: Final = 1000
 MOST_CLASSES: Final = 8
 FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
-FEWEST_TOKENS: Final = 4  # shorter documents, and halves of a pair, say nothing
+FEWEST_TOKENS: Final = 4  # shorter documents and sentences say nothing
 
 
 @dataclass(frozen=True)
