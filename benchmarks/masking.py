@@ -61,6 +61,7 @@ class Text:
     offset_N1: np.ndarray
     sentence_at_M: np.ndarray
     starts_T: np.ndarray
+    has_units: bool = False
 
     def word_starts(self, start: int, stop: int) -> np.ndarray:
         return self.starts_T[start:stop]

@@ -101,30 +101,38 @@ def corpus(
     scale: Scale = "",
     data: Data = None,
     out: Out = WORK,
+    card: Annotated[bool, typer.Option("--card", help="Also a data card, as Markdown and HTML.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Also the finished training rows (static masking).")] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration import show
+    from orchestration import show, stages
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
-    announce(job.plan[:3], job.recognised)
+    wanted = [*job.plan[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
+    announce(wanted, job.recognised)
     if dry_run:
-        return say(planned(job.plan[:3], flags.command("corpus")), as_json)
+        return say(planned(wanted, flags.command("corpus")), as_json)
     from orchestration import build
     from orchestration.progress import shown
 
     with shown(progress) as report:
-        manifest = build.corpus(job, context.obj, report)
+        manifest = build.corpus(job, context.obj, report, card)
+        folders = build.rows(job, context.obj, report) if rows else {}
+    folder = job.plan.corpus.folder
     told = {
-        "folder": str(job.plan.corpus.folder),
+        "folder": str(folder),
         "digest": manifest.digest,
         "splits": manifest.splits,
         "ledger": manifest.ledger.to_dict(),
+        "rows": {length: str(made) for length, made in folders.items()},
     }
-    next_ = (flags.command("train"), flags.command("inspect"))
-    return say(Answer((show.card(manifest),), told, next_), as_json)
+    made = [f"data card: {folder / name}" for name in (build.card.NAMES if card else ())]
+    made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
+    next_ = (flags.command("train"), flags.command("inspect"), f"sesame ui --out {out}")
+    return say(Answer((show.card(manifest), show.lines(made)), told, next_), as_json)
 
 
 @app.command()

@@ -7,10 +7,10 @@ from typing import Any
 
 from orchestration.dotted import flat
 from orchestration.recipe import Recipe
-from preprocessing.choose import Choose, Nothing, Spans, Tokens, Words
+from preprocessing.choose import Choose, Entities, Ngrams, Nothing, Spans, Tokens, Words
 from preprocessing.rewrite import Cloze, Rewrite
 from preprocessing.segment import Packed, Segment
-from preprocessing.vocab import ByteBPE, VocabSpec, WordPiece
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, VocabSpec, WordPiece
 from training import meter
 from training.spec import Encoder, Loss, MaskedTokens, PairLabel, Trunk
 
@@ -93,8 +93,10 @@ def say_vocab(vocab: VocabSpec) -> str:
             return f"{vocab.size:,} {'lower-cased' if lowercase else 'cased'} word pieces"
         case ByteBPE():
             return f"{vocab.size:,} byte-level BPE pieces"
-        case _:
+        case Unigram():
             return f"{vocab.size:,} unigram pieces"
+        case SentencePieceBPE():
+            return f"{vocab.size:,} BPE pieces of sentencepiece"
 
 
 def say_segment(segment: Segment) -> str:
@@ -119,6 +121,10 @@ def say_choose(choose: Choose) -> str:
             return f"{choose.rate:.0%} of the tokens, in whole words"
         case Spans():
             return f"{choose.rate:.0%} of the tokens, in spans of up to {choose.longest} words"
+        case Ngrams():
+            return f"{choose.rate:.0%} of the tokens, in n-grams of up to {choose.longest} words"
+        case Entities():
+            return f"{choose.rate:.0%} of the tokens, in whole phrases and words"
 
 
 def say_rewrite(rewrite: Rewrite) -> str:

@@ -1,6 +1,7 @@
 """The pictures of a run, drawn with matplotlib's objects (no pyplot: no global state, no display)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -61,3 +62,59 @@ def _axes(ylabel: str) -> tuple[Figure, Axes]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=MUTED, alpha=0.3)
     return figure, axes
+
+
+def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> Figure:
+    """Bars between the edges, which grow by ratio: of a length that is drawn on a logarithmic axis."""
+    figure, axes = _axes(ylabel)
+    widths = [stop - start for start, stop in pairwise(edges)]
+    axes.bar(edges[:-1], bins, width=widths, align="edge", color=ACCENT, alpha=0.8, edgecolor="white", linewidth=0.5)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel(xlabel)
+    return figure
+
+
+def zipf(points: Sequence[tuple[int, int]]) -> Figure:
+    """Frequency over rank, both on logarithmic axes, beside the line of Zipf's law (frequency ~ 1 / rank)."""
+    figure, axes = _axes("tokens")
+    ranks, counts = zip(*points, strict=True)
+    axes.loglog(ranks, counts, color=ACCENT, linewidth=2, label="pieces")
+    middle = len(points) // 2  # the ends of the curve leave any such line
+    law = [ranks[middle] * counts[middle] / rank for rank in (ranks[0], ranks[-1])]
+    axes.loglog((ranks[0], ranks[-1]), law, ":", color=INK, linewidth=1, label="1 / rank")
+    axes.set_xlabel("rank of the piece")
+    axes.legend(frameon=False)
+    return figure
+
+
+def funnel(panels: Mapping[str, Mapping[str, int]]) -> Figure:
+    """Side by side, what is left (grey) after each drop (in colour); a panel has what was seen, the drops in order."""
+    num_steps = max(map(len, panels.values())) + 1
+    figure = Figure(figsize=(7.6, 0.7 + 0.3 * num_steps), dpi=120, layout="constrained")
+    for axes, (title, steps) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        (_, seen), *drops = steps.items()
+        left = seen
+        axes.barh(0, left, height=0.7, color=MUTED)
+        axes.annotate(f" {seen:,}", (left, 0), va="center", color=INK, fontsize=9)
+        for place, (_, drop) in enumerate(drops, 1):
+            left -= drop
+            axes.barh(place, left, height=0.7, color=MUTED, alpha=0.45)
+            axes.barh(place, drop, left=left, height=0.7, color=ACCENT)
+            axes.annotate(f" {-drop:+,}" if drop else " 0", (left + drop, place), va="center", color=INK, fontsize=9)
+        axes.barh(num_steps - 1, left, height=0.7, color=MUTED)
+        axes.annotate(f" {left:,}", (left, num_steps - 1), va="center", color=INK, fontsize=9)
+        axes.set_yticks(range(num_steps), [*(_literal(name) for name in steps), "kept"])
+        axes.set_xlim(0, 1.5 * max(seen, 1))  # room for the amounts
+        axes.set_xticks([])
+        axes.set_title(title, color=INK, fontsize=10, loc="left")
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    return figure
+
+
+def _literal(text: str) -> str:
+    """Text that matplotlib would take for mathematics, as it is."""
+    return text.replace("$", r"\$")

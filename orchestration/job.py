@@ -11,8 +11,9 @@ from orchestration import stages
 from orchestration.dotted import split_overrides
 from orchestration.recipe import Cluster, Recipe, anchored, check, digest, load, load_cluster, load_corpus, names
 from pipeline.sources import plan_splits, sniff
-from pipeline.spec import Corpus, Installed, Source
+from pipeline.spec import Corpus, Installed, Parallel, Source, Text
 from preprocessing.errors import BadInput
+from preprocessing.manifest import FILE_NAME, Manifest
 from training.run import Resume, Run
 
 
@@ -70,6 +71,7 @@ class Job:
             choose=recipe.objective.choose,
             rewrite=recipe.objective.rewrite,
             duplicates=recipe.objective.duplicates,
+            semantics=recipe.objective.semantics,
             seed=recipe.seed,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
@@ -91,8 +93,7 @@ class Job:
                 f"corpus {self.corpus.name} is text that may not be shipped: say where yours is with --data PATH, "
                 "or take --data demo"
             )
-        splits = plan_splits(self.corpus.sources, self.corpus.clean)
-        return stages.plan(self.recipe, self.corpus, digest([split.name for split in splits]), self.out)
+        return stages.plan(self.recipe, self.corpus, _inputs(self.corpus), self.out)
 
 
 def open_job(flags: Flags) -> Job:
@@ -109,6 +110,14 @@ def open_job(flags: Flags) -> Job:
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     return Job(recipe, cluster, corpus, flags.out)
+
+
+def _inputs(corpus: Corpus) -> str:
+    """Fingerprint of all text that a corpus depends on, what it is compared with included."""
+    others = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
+    sources = [*corpus.sources, *(sniff(path) for path in others if path not in corpora)]
+    return digest([[split.name for split in plan_splits(sources)], [Manifest.load(path).digest for path in corpora]])
 
 
 def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
@@ -139,7 +148,13 @@ def _name(data: Sequence[str]) -> str:
 
 
 def _said(source: Source) -> str:
-    if isinstance(source, Installed):
-        return f"installed documentation of {', '.join(source.packages) or 'Python and all its packages'}"
-    unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}.get(getattr(source, "unit", ""), "")
-    return f"{source.path}: read as {source.kind}" + (f", one document per {unit}" if unit else "")
+    match source:
+        case Installed():
+            return f"installed documentation of {', '.join(source.packages) or 'Python and all its packages'}"
+        case Parallel():
+            return f"{', '.join(source.paths)}: read as parallel, one document per line of them all"
+        case Text():
+            unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[source.unit]
+            return f"{source.path}: read as text, one document per {unit}"
+        case _:
+            return f"{source.path}: read as {source.kind}"

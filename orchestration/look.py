@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from orchestration.card_examples import text_of
 from preprocessing.errors import BadInput
 from preprocessing.schema import Batch
 from preprocessing.shards import Store
@@ -68,21 +69,12 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         number=number,
         tokens=[vocab.piece(token) for token in ids],
         answers=["" if target < 0 else vocab.piece(target) for target in targets],
-        texts=[_text(vocab, token) for token in ids],
-        answer_texts=["" if target < 0 else _text(vocab, target).strip() for target in targets],
+        texts=[text_of(vocab, token) for token in ids],
+        answer_texts=["" if target < 0 else text_of(vocab, target).strip() for target in targets],
         special=[token in vocab.special_ids for token in ids],
         is_causal=is_causal,
         pair_label=row["pair_label"],
     )
-
-
-def _text(vocab: Vocab, token: int) -> str:
-    """A token as it stands in text, with a space in front where a word begins."""
-    piece = vocab.piece(token)
-    if token in vocab.special_ids:
-        return f" {piece}"
-    text = vocab.decode([token]).strip().removeprefix("##") or piece
-    return f" {text}" if vocab.starts_word_V[token] else text
 
 
 def shown(found: list[Sample]) -> Group:

@@ -4,6 +4,8 @@ Workers never draw. Whoever works calls `report` with one flat dictionary:
   stage          what is being done; a new name begins a new bar
   done, total    how far; without a total the bar only moves
   anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0})
+A stage that makes a corpus says how many documents, bytes and tokens there are by now; how fast they come, and what
+time is left, is worked out here (Pace).
 Everything goes to stderr: stdout belongs to results (`--json`).
 """
 
@@ -11,10 +13,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 Mode = Literal["auto", "rich", "plain", "none"]
 Report = Callable[[Mapping[str, Any]], None]
@@ -40,6 +53,16 @@ def ignore(event: Mapping[str, Any]) -> None:
     """A report that nobody sees."""
 
 
+def together(*reports: Report) -> Report:
+    """A report that all of these get."""
+
+    def tell(event: Mapping[str, Any]) -> None:
+        for report in reports:
+            report(event)
+
+    return tell
+
+
 def figures(event: Mapping[str, Any]) -> str:
     """The figures of an event, in words.
 
@@ -55,24 +78,124 @@ def _number(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
+# How fast a corpus grows
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast a corpus grows; 0 where nothing can be said yet."""
+
+    bytes_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    left_s: float = 0.0
+
+
+class Pace:
+    """The rates of one stage, from its first event to the last part that was finished.
+
+    A job that goes on finds parts of an earlier one: they are in its first event, and are nobody's speed.
+    """
+
+    def __init__(self, stage: str = "") -> None:
+        self.stage = stage
+        self.first: Mapping[str, Any] = {}
+        self.began_s = self.changed_s = 0.0
+        self.done = -1
+
+    def __call__(self, event: Mapping[str, Any], now_s: float) -> Rates:
+        """The rates at the time `now_s` of a clock in seconds.
+
+        >>> pace = Pace("text")
+        >>> start = pace({"stage": "text", "done": 1, "total": 4, "bytes": 500}, 100.0)
+        >>> pace({"stage": "text", "done": 2, "total": 4, "bytes": 900}, 110.0)
+        Rates(bytes_per_s=40.0, tokens_per_s=0.0, left_s=20.0)
+        """
+        if not self.first:
+            self.first, self.began_s = event, now_s
+        if event["done"] != self.done:
+            self.done, self.changed_s = event["done"], now_s
+        parts, took_s = self.done - self.first["done"], self.changed_s - self.began_s
+        if not parts or not took_s:
+            return Rates()
+        left_s = (event["total"] - self.done) * took_s / parts - (now_s - self.changed_s)
+        bytes_per_s, tokens_per_s = (
+            (event.get(key, 0) - self.first.get(key, 0)) / took_s for key in ("bytes", "tokens")
+        )
+        return Rates(bytes_per_s, tokens_per_s, max(0.0, left_s))
+
+
+class Paces:
+    """Events -> their rates, stage after stage; nothing for a stage that makes no corpus."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+
+    def __call__(self, event: Mapping[str, Any]) -> Rates | None:
+        if not {"done", "total", "documents", "bytes"} <= event.keys():
+            return None
+        if self.pace.stage != event["stage"]:
+            self.pace = Pace(event["stage"])
+        return self.pace(event, time.monotonic())
+
+
+def amounts(event: Mapping[str, Any], rates: Rates) -> str:
+    """What a corpus has by now and how fast it grows, in words.
+
+    >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, Rates(1_250_000.0, 31_000.0, 65.0))
+    '1,200 documents  5.4 MB  1.2 MB/s  31,000 tokens/s'
+    """
+    said = [f"{event['documents']:,} documents", f"{event['bytes'] / 1e6:,.1f} MB"]
+    said += [f"{rates.bytes_per_s / 1e6:,.1f} MB/s"] if rates.bytes_per_s else []
+    said += [f"{rates.tokens_per_s:,.0f} tokens/s"] if rates.tokens_per_s else []
+    return "  ".join(said)
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(65), clock(3725)
+    ('1:05', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+# On a terminal
+
+
 class Bars:
     """One bar per stage, the finished ones above it."""
 
     def __init__(self, bars: Progress) -> None:
-        self.bars = bars
+        self.bars, self.paces = bars, Paces()
         self.stage, self.task = "", TaskID(-1)
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         stage, total = str(event["stage"]), event.get("total")
         if stage != self.stage:
-            self.stage, self.task = stage, self.bars.add_task(stage, total=None, figures="")
-        self.bars.update(self.task, completed=event.get("done", 0), total=total, figures=figures(event))
+            self.stage, self.task = stage, self.bars.add_task(stage, total=None, figures="", left_s=None)
+        rates = self.paces(event)
+        said, left_s = (amounts(event, rates), rates.left_s) if rates else (figures(event), None)
+        self.bars.update(self.task, completed=event.get("done", 0), total=total, figures=said, left_s=left_s)
+
+
+class _Left(TimeRemainingColumn):
+    """rich's estimate forgets what is 30 s old, and the parts of a corpus take longer: there it is the pace's own."""
+
+    def render(self, task: Task) -> Text:
+        left_s = task.fields["left_s"]
+        if left_s is None or task.finished:
+            return super().render(task)
+        return Text(clock(left_s) if left_s else "-:--", style="progress.remaining")
 
 
 def _bars(console: Console) -> Progress:
     name, numbers = TextColumn("{task.description:<12}"), TextColumn("{task.fields[figures]}", style="cyan")
-    clock = (TimeElapsedColumn(), TimeRemainingColumn(compact=True))
-    return Progress(SpinnerColumn(finished_text="*"), name, BarColumn(bar_width=24), *clock, numbers, console=console)
+    times = (TimeElapsedColumn(), _Left(compact=True))
+    return Progress(SpinnerColumn(finished_text="*"), name, BarColumn(bar_width=24), *times, numbers, console=console)
+
+
+# In a log file or a pipe
 
 
 class Lines:
@@ -80,6 +203,8 @@ class Lines:
 
     def __init__(self) -> None:
         self.last: Mapping[str, Any] = {}
+        self.said = ""
+        self.paces = Paces()
         self.printed = True
         self.next_at = 0.0
 
@@ -88,6 +213,7 @@ class Lines:
             self.close()
             self.next_at = 0.0
         self.last, self.printed = event, False
+        self.said = _said(event, self.paces(event))
         if time.monotonic() >= self.next_at:
             self.next_at = time.monotonic() + LINE_EVERY_S
             self.close()
@@ -97,5 +223,11 @@ class Lines:
         if not self.printed:
             done, total = self.last.get("done"), self.last.get("total")
             far = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-            print(f"{self.last['stage']}: {far}  {figures(self.last)}".rstrip(), file=sys.stderr, flush=True)
+            print(f"{self.last['stage']}: {far}  {self.said}".rstrip(), file=sys.stderr, flush=True)
             self.printed = True
+
+
+def _said(event: Mapping[str, Any], rates: Rates | None) -> str:
+    if rates is None:
+        return figures(event)
+    return amounts(event, rates) + (f"  {clock(rates.left_s)} left" if rates.left_s else "")

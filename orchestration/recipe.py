@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orchestration import dotted, explain, strict_yaml
 from pipeline import spec as text_spec
 from preprocessing.choose import Choose
+from preprocessing.compat import unfaithful
 from preprocessing.errors import BadInput
 from preprocessing.knob import knob, require
 from preprocessing.rewrite import Rewrite
@@ -49,6 +50,7 @@ class Objective:
     rewrite: Annotated[Rewrite, BY_KIND]
     duplicates: int = 0  # k: every row has k fixed disguises, as in BERT's files; 0: a fresh one every epoch
     losses: tuple[Annotated[Loss, BY_KIND], ...]
+    semantics: Literal["fixed", "compat"] = "fixed"  # compat: bit for bit what the reference script made, quirks too
 
     def __post_init__(self) -> None:
         require(self.duplicates >= 0, "objective.duplicates", self.duplicates, "a number from 0 up")
@@ -210,14 +212,29 @@ def load_corpus(name_or_path: str) -> text_spec.Corpus:
     read = _validated(_CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(text_spec.Corpus)}
     folder = Path(name_or_path).parent
-    return text_spec.Corpus(**fields | {"sources": tuple(anchored(source, folder) for source in read.sources)})
+    dedup, decontaminate = fields["dedup"], fields["decontaminate"]
+    fields["sources"] = tuple(anchored(source, folder) for source in read.sources)
+    fields["dedup"] = dataclasses.replace(dedup, against=_absolute(dedup.against, folder))
+    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=_absolute(decontaminate.paths, folder))
+    if fields["units"] not in ("", "given"):
+        (fields["units"],) = _absolute((fields["units"],), folder)
+    return text_spec.Corpus(**fields)
 
 
 def anchored(source: text_spec.Source, folder: Path) -> text_spec.Source:
     """The source with an absolute path, so that a stage means the same text whatever the current folder is."""
-    if isinstance(source, text_spec.Installed):
-        return source
-    return dataclasses.replace(source, path=os.path.abspath(folder / source.path))
+    match source:
+        case text_spec.Installed():
+            return source
+        case text_spec.Parallel(paths=paths):
+            return dataclasses.replace(source, paths=_absolute(paths, folder))
+        case _:
+            return dataclasses.replace(source, path=_absolute((source.path,), folder)[0])
+
+
+def _absolute(paths: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """Paths seen from `folder`; URLs stay as they are."""
+    return tuple(path if "://" in path else os.path.abspath(folder / path) for path in paths)
 
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:
@@ -230,6 +247,8 @@ def _impossible_parts(recipe: Recipe) -> Iterator[str]:
     if reason := impossible(
         segment, objective.choose, objective.rewrite, {loss.kind: loss.needs for loss in objective.losses}
     ):
+        yield f"objective: {reason}"
+    if objective.semantics == "compat" and (reason := unfaithful(segment, objective.choose, objective.rewrite)):
         yield f"objective: {reason}"
     for loss in objective.losses:
         if loss.visibility != trunk.visibility:

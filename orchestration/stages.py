@@ -25,7 +25,7 @@ COMMITS = {"corpus": "manifest.json"}  # what else a stage is not done without: 
 class Stage:
     """A folder and all that its content depends on, as plain JSON values."""
 
-    name: Literal["text", "vocab", "corpus", "run", "scores"]
+    name: Literal["text", "vocab", "corpus", "rows", "run", "scores"]
     parent: Path
     label: str
     causes: dict[str, Any]
@@ -86,6 +86,17 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     shards = Stage("corpus", out / "corpora", corpus.name, {"text": text.hash, "vocab": pieces.hash})
     run = Stage("run", out / "runs", recipe.name, {"recipe": _plain(recipe.science), "corpus": shards.hash})
     return Plan(text, pieces, shards, run)
+
+
+def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
+    """The static rows of `recipe` on a corpus, for each length of its phases."""
+    science = _plain(recipe.science)
+    causes = {"corpus": corpus.hash, "segment": science["data"]["segment"], "seed": recipe.seed}
+    causes |= {name: science["objective"][name] for name in ("choose", "rewrite", "duplicates", "semantics")}
+    return {
+        length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length})
+        for length in sorted({phase.length for phase in recipe.phases})
+    }
 
 
 def scores(run_folder: Path, tasks: Sequence[str], num_seeds: int, labels: int) -> Stage:

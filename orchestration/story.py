@@ -13,15 +13,19 @@ from preprocessing.manifest import Manifest
 
 @dataclass(frozen=True)
 class Story:
-    """What a run says about itself: parameters (nested; also its artifact recipe.json) and tags."""
+    """What a run says about itself: parameters (nested; also an artifact, `file`) and tags."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)
+    file: str = "recipe.json"
 
 
-def tell(client: Any, run_id: str, story: Story, corpus: Path) -> None:
-    """Give a run its tags, with those of git and host; a new one also its parameters, recipe.json and its dataset."""
+def tell(client: Any, run_id: str, story: Story, corpus: Path | None = None) -> None:
+    """Give a run its tags, with those of git and host; a new one also its parameters, as a file too, and its dataset.
+
+    `corpus` is the folder of that dataset; None where it is still to be made.
+    """
     from mlflow.entities import Param, RunTag
 
     told = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **story.tags}
@@ -31,8 +35,9 @@ def tell(client: Any, run_id: str, story: Story, corpus: Path) -> None:
     flat = [Param(key, value[:6000]) for key, value in flattened(story.params).items()]
     for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
         client.log_batch(run_id, params=flat[start : start + 100])
-    client.log_dict(run_id, dict(story.params), "recipe.json")
-    _log_corpus(client, run_id, corpus)
+    client.log_dict(run_id, dict(story.params), story.file)
+    if corpus:
+        log_corpus(client, run_id, corpus, "pretraining")
 
 
 def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -64,7 +69,7 @@ def git_tags() -> dict[str, str]:
     return {"mlflow.source.git.commit": commit, "git_dirty": str(bool(changes))}
 
 
-def _log_corpus(client: Any, run_id: str, corpus: Path) -> None:
+def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
     """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -76,4 +81,4 @@ def _log_corpus(client: Any, run_id: str, corpus: Path) -> None:
         source=json.dumps({"uri": corpus.resolve().as_uri()}),
         profile=json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
     )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "pretraining")])])
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])

@@ -83,8 +83,9 @@ def client_of(uri: str) -> Any:
     return MlflowClient(tracking_uri=uri)
 
 
-def _experiment(client: Any, place: Place) -> str:
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
+def experiment(client: Any, place: Place, name: str = "") -> str:
+    """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
+    name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
     if found := client.get_experiment_by_name(name):
         return found.experiment_id
     return client.create_experiment(name, artifact_location=place.artifacts or None)
@@ -148,23 +149,38 @@ def run(place: Place, folder: Path, corpus: Path, story: Story) -> Iterator[Trac
     What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
     another living process holds the run, or when the store does not answer.
     """
+    with reached(place) as client:
+        tracked = _resumed(client, place, folder) or created(client, place, story.name)
+    with living(client, tracked):
+        write_atomic(folder / FILE, json.dumps(asdict(tracked)).encode())
+        tell(client, tracked.run_id, story, corpus)
+        yield tracked
+
+
+@contextmanager
+def reached(place: Place) -> Iterator[Any]:
+    """A client of the store, in which no run of an owner that is gone is open; ResourceError where none answers."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         client = client_of(place.uri)
         reap(place)
-        tracked = _resumed(client, place, folder) or _created(client, place, story.name)
-    except (MlflowException, OSError) as error:
+        yield client
+    except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
         reason = str(error).splitlines()[0]
         raise ResourceError(f"MLflow at {place.uri} does not answer ({reason}); see MLFLOW_TRACKING_URI") from error
+
+
+@contextmanager
+def living(client: Any, tracked: Tracked) -> Iterator[None]:
+    """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it."""
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
     try:
         beat.start()
-        write_atomic(folder / FILE, json.dumps(asdict(tracked)).encode())
-        tell(client, tracked.run_id, story, corpus)
-        yield tracked
+        yield
         status = "FINISHED"
     except BaseException as error:
         detail = f"{type(error).__name__}: {error}"[:500]
@@ -187,9 +203,10 @@ def forgiven(what: str) -> Iterator[None]:
         log.warning("MLflow does not take %s: %s", what, error)
 
 
-def _created(client: Any, place: Place, name: str) -> Tracked:
-    created = client.create_run(_experiment(client, place), tags={OWNER: json.dumps(asdict(Owner.me()))}, run_name=name)
-    return Tracked(place.uri, created.info.run_id)
+def created(client: Any, place: Place, name: str, among: str = "", **tags: str) -> Tracked:
+    """A new run of ours, RUNNING, in the experiment `among`."""
+    tags |= {OWNER: json.dumps(asdict(Owner.me()))}
+    return Tracked(place.uri, client.create_run(experiment(client, place, among), tags=tags, run_name=name).info.run_id)
 
 
 def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
@@ -203,15 +220,20 @@ def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
         found = client.get_run(named.run_id)
     except MlflowException:
         return None
+    return taken_up(client, place, found, folder)
+
+
+def taken_up(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
+    """A run of `folder` that the store has, RUNNING again and ours; ResourceError where it is a living process's."""
     owner = _owner(found)
     if found.info.status == "RUNNING" and owner and owner.alive() and owner.pid != os.getpid():
         raise ResourceError(
             f"{folder}: process {owner.pid} on {owner.host} is at work in it; wait for it, stop it, "
             "or give another --out"
         )
-    client.set_tag(named.run_id, OWNER, json.dumps(asdict(Owner.me())))
-    client.update_run(named.run_id, status="RUNNING")
-    return Tracked(place.uri, named.run_id)
+    client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
+    client.update_run(found.info.run_id, status="RUNNING")
+    return Tracked(place.uri, found.info.run_id)
 
 
 def _beat(client: Any, run_id: str, stop: threading.Event) -> None:

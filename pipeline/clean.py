@@ -1,73 +1,133 @@
-"""Records -> cleaned documents: an Arrow file for each split, with a seal that holds its ledger."""
+"""Records -> cleaned documents: a file of them for each split, with a seal that holds its ledger, and its rejects."""
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, Final
 
-import pyarrow as pa
+import numpy as np
 
-from pipeline.record import BETWEEN, Record
+from pipeline.documents import Document, write_documents
+from pipeline.record import EXPECTED, Record
 from pipeline.sources import Split, records
 from pipeline.spec import Clean
-from pipeline.stage import seal, sealed
+from pipeline.stage import REJECTS, seal, sealed
+from preprocessing import language, overlap, phrases, private, quality, repair
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.text import normalise, text_key
 
-TEXTS: Final = pa.schema([("text", pa.string()), ("source", pa.string()), ("key", pa.binary(16))])
-_BATCH_BYTES: Final = 4 << 20
+CLEANER_VERSION: Final = 2  # one more whenever the same records give other documents
+_MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
 
 
-class Document(NamedTuple):
-    text: str
-    source: str
-    key: bytes  # xxh3-128 of the text
+@dataclass(frozen=True)
+class Cleaner:
+    """All that decides what becomes of a record."""
+
+    clean: Clean
+    with_spans: bool = False  # whether the phrases that a source marks are wanted
+    known_ngrams: str = ""  # file of the n-grams that no document may share, none where empty
+    ngram: int = 13
+
+    def document(self, record: Record, tally: "Tally") -> tuple[Document | None, str]:
+        """The document that a record becomes, or why it becomes none."""
+        clean = self.clean
+        if len(record.text) > clean.max_chars:  # before copies of it are made
+            return None, "too_long"
+        text = normalise(repair.repaired(record.text) if clean.repair else record.text)
+        if clean.mask:
+            text, masked = private.masked(text, clean.mask)
+            tally.masked += masked
+        if reason := unfit(text, clean):
+            return None, reason
+        text, reason = quality.apply(text, clean.rules)
+        reason = reason or unfit(text, clean) or self._foreign(text) or self._known(text)
+        if reason:
+            return None, reason
+        spans = phrases.relocate(record.text, record.spans, text) if self.with_spans else ()
+        return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), ""
+
+    def _foreign(self, text: str) -> str:
+        wanted = self.clean.languages
+        return "language" if wanted and language.language(text)[0] not in wanted else ""
+
+    def _known(self, text: str) -> str:
+        if not self.known_ngrams:
+            return ""
+        return "contaminated" if overlap.shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
 
 
-def clean_split(split: Split, folder: str, clean: Clean) -> None:
-    """Write the cleaned documents of a split, unless they are there and whole."""
-    part = Path(folder) / split.name
+@dataclass
+class Tally:
+    """What cleaning a split came to: each byte read is in the ledger, the first rejects of each reason are shown."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
+    masked: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def reject(self, record: Record, reason: str, snippet: bytes) -> None:
+        """Drop a record that could not be read or broke a step."""
+        self.ledger.drop(reason, bytes=record.size)
+        self.rejected[reason] += 1
+        if self.rejected[reason] <= _MOST_SHOWN:
+            escaped = snippet[:200].decode("ascii", "backslashreplace")
+            where = {"source": record.source, "start": record.start, "bytes": record.size}
+            self.shown.append({**where, "reason": reason, "snippet": escaped})
+
+
+def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
+    """Write the cleaned documents of a split to `part`, unless they are there and whole."""
     if sealed(part) is not None:
         return
-    ledger = Ledger()
-    repaired = [0, 0]  # documents, UTF-8 sequences
-
-    def write(file: BinaryIO) -> None:
-        documents = cleaned(records(split, clean.max_chars), clean, ledger, repaired)
-        with pa.ipc.new_file(file, TEXTS) as writer:
-            for batch in _batches(documents):
-                writer.write_batch(batch)
-
-    write_atomic(part, write)
-    seal(part, ledger=ledger.to_dict(), repaired=repaired)
+    tally = Tally()
+    write_documents(part, cleaned(records(split, cleaner.clean.max_chars), cleaner, tally))
+    if tally.shown:
+        lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
+        write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
+    facts = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
+    seal(part, ledger=tally.ledger.to_dict(), **facts)
 
 
-def cleaned(records: Iterable[Record], clean: Clean, ledger: Ledger, repaired: list[int]) -> Iterator[Document]:
-    """The documents that are kept. Each byte read goes to `ledger`; `repaired` counts documents and sequences.
+def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterator[Document]:
+    """The documents that are kept.
 
     What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed", less
     what it adds: a repair may lengthen a text.
     """
+    ledger = tally.ledger
     for record in records:
-        if record.fault == BETWEEN:
+        if record.fault in EXPECTED:
             ledger.see(0, bytes=record.size)
-            ledger.drop(BETWEEN, 0, bytes=record.size)
+            ledger.drop(record.fault, 0, bytes=record.size)
             continue
-        text = normalise(record.text)
-        size = len(text.encode())
         ledger.see(bytes=record.size)
-        if reason := record.fault or _unfit(text, clean):
+        if record.fault:
+            tally.reject(record, record.fault, record.snippet)
+            continue
+        try:
+            document, reason = cleaner.document(record, tally)
+        except (ValueError, RecursionError) as error:  # one text that a library stumbles over does not stop the job
+            tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
+            continue
+        if document is None:
             ledger.drop(reason, bytes=record.size)
             continue
+        size = len(document.text.encode())
         ledger.keep(bytes=size)
         ledger.drop("trimmed", 0, bytes=record.size - size)
-        repaired[0] += record.repaired > 0
-        repaired[1] += record.repaired
-        yield Document(text, record.source, text_key(text))
+        tally.repaired[0] += record.repaired > 0
+        tally.repaired[1] += record.repaired
+        yield document
 
 
-def _unfit(text: str, clean: Clean) -> str:
-    """Why a cleaned text is not kept, or "" where it is."""
+def unfit(text: str, clean: Clean) -> str:
+    """Why a cleaned text is not kept for its length, or "" where it is."""
     if not text:
         return "empty"
     if len(text) < clean.min_chars:
@@ -75,25 +135,7 @@ def _unfit(text: str, clean: Clean) -> str:
     return "too_long" if len(text) > clean.max_chars else ""
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[pa.RecordBatch]:
-    rows, size = list[Document](), 0
-    for document in documents:
-        rows.append(document)
-        size += len(document.text)
-        if size >= _BATCH_BYTES:
-            yield _batch(rows)
-            rows, size = [], 0
-    if rows:
-        yield _batch(rows)
-
-
-def _batch(rows: list[Document]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), TEXTS, strict=True)], TEXTS
-    )
-
-
-def open_texts(part: Path) -> pa.Table:
-    """The documents of a split, mapped into memory."""
-    with pa.memory_map(str(part)) as file:
-        return pa.ipc.open_file(file).read_all()
+@lru_cache(maxsize=1)
+def _ngrams(file: str) -> np.ndarray:
+    """The hashes of n-grams in a file, uint64, mapped into memory."""
+    return np.load(file, mmap_mode="r", allow_pickle=False)

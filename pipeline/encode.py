@@ -1,58 +1,93 @@
 """Planned documents -> shards of token ids, each with a seal that holds its ledger."""
 
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
 import numpy as np
 
-from pipeline.clean import Document
+from pipeline.documents import Document
 from pipeline.plan import Shard, Texts
 from pipeline.stage import seal, sealed
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
+from preprocessing.phrases import Gazetteer
 from preprocessing.shards import write_shard
-from preprocessing.text import sentences
+from preprocessing.text import lines_as_sentences, sentences
 from preprocessing.vocab import Encoded, Vocab
 
-ENCODER_VERSION: Final = 1  # one more whenever the same text gives other shards: finished shards are made again
-_AT_ONCE: Final = 2 << 20  # bytes of text: the library takes about fifty times as much
+ENCODER_VERSION: Final = 2  # one more whenever the same text gives other shards: finished shards are made again
+_AT_ONCE: Final = 1 << 20  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
 
 
-def encode_shard(shard: Shard, text_folder: str, out: str, **identity: str) -> None:
-    """Write a shard, unless it is there, whole and of this identity (hashes of text and vocabulary, version)."""
+@dataclass(frozen=True)
+class Marks:
+    """How sentences, words and units of the text are found; the fields are those of a Corpus."""
+
+    sentences: Literal["found", "lines"] = "found"
+    words: Literal["pieces", "jieba"] = "pieces"
+    units: str = ""  # "given", or a file of phrases
+
+    def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+        """The documents with what they are encoded to, worked on in lists of about a MB of text."""
+        batch, size = list[Document](), 0
+        for document in documents:
+            batch.append(document)
+            size += len(document.text)
+            if size >= _AT_ONCE:
+                yield from self._batch(batch, vocab)
+                batch, size = [], 0
+        yield from self._batch(batch, vocab)
+
+    def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+        cut = lines_as_sentences if self.sentences == "lines" else sentences
+        texts = [cut(document.text) for document in batch]
+        spans = [self._spans(document) for document in batch] if self.units else None
+        yield from zip(batch, vocab.encode_documents(texts, words=self.words, spans=spans), strict=True)
+
+    def _spans(self, document: Document) -> list[tuple[int, int]]:
+        if self.units == "given":
+            return list(pairwise(document.spans))[::2]
+        return _gazetteer(self.units).find(document.text)
+
+
+def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **identity: str) -> None:
+    """Write a shard, unless it is there, whole and of this identity (hashes of text, vocabulary and how, version)."""
     part = Path(out) / shard.name
     if sealed(part, **identity) is not None:
         return
     vocab = _vocab(out, identity["vocab"])
     documents = Texts.load(text_folder).documents(shard.start, shard.stop)
     ledger = Ledger()
-    kept: list[tuple[Document, Encoded]] = []
-    for document, encoded in zip(documents, chain.from_iterable(_encoded(documents, vocab)), strict=True):
+    sources, keys, columns = list[str](), list[bytes](), list[Encoded]()
+    for document, encoded in marks.encoded(documents, vocab):
         size, tokens = len(document.text.encode()), len(encoded.ids)
         ledger.see(bytes=size, tokens=tokens)
         if tokens:
             ledger.keep(bytes=size)
-            kept.append((document, encoded))
+            sources.append(document.source)
+            keys.append(document.key)
+            columns.append(encoded)
         else:
             ledger.drop("no_tokens", bytes=size)
-    if not kept:
+    if not columns:
         raise BadInput(
             f"{text_folder}: the vocabulary has no token for any text of {shard.name}; use another vocabulary"
         )
-    texts, columns = [document for document, _ in kept], [encoded for _, encoded in kept]
     info = write_shard(
         part,
         [encoded.ids for encoded in columns],
         [encoded.word_starts for encoded in columns],
         [encoded.sentence_starts for encoded in columns],
-        [text.source for text in texts],
-        [text.key for text in texts],
+        sources,
+        keys,
         vocab_size=vocab.size,
+        unit_starts=[encoded.unit_starts for encoded in columns if encoded.unit_starts is not None] or None,
     )
     ledger.keep(0, tokens=info.tokens)
     statistics = {
@@ -63,29 +98,36 @@ def encode_shard(shard: Shard, text_folder: str, out: str, **identity: str) -> N
     seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
 
 
-def _encoded(documents: list[Document], vocab: Vocab) -> Any:
-    """The documents encoded, in lists of a few MB of text."""
-    batch, size = list[list[str]](), 0
-    for document in documents:
-        batch.append(sentences(document.text))
-        size += len(document.text)
-        if size >= _AT_ONCE:
-            yield vocab.encode_documents(batch)
-            batch, size = [], 0
-    yield vocab.encode_documents(batch)
-
-
 @lru_cache(maxsize=1)
 def _vocab(folder: str, wanted: str) -> Vocab:
     """The vocabulary of a corpus, loaded once in each process."""
     return Vocab.load(Path(folder) / "vocab", wanted)
 
 
+@lru_cache(maxsize=1)
+def _gazetteer(file: str) -> Gazetteer:
+    """The phrases of a file, one a line, made into an automaton once in each process."""
+    return Gazetteer(phrases_of(file))
+
+
+def phrases_of(file: str) -> list[str]:
+    """The lines of a file of phrases; BadInput where it cannot be read or has none."""
+    try:
+        found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").splitlines()) if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"units is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"
+        ) from None
+    if not found:
+        raise BadInput(f"units: {file}: has no phrases; give a file with one on each line")
+    return found
+
+
 def check_fit(vocab: Vocab, texts: Texts) -> None:
     """BadInput where a sample of the text is unknown to the vocabulary for a good part: another language, or script."""
     planned_N = texts.plan_N[: np.searchsorted(np.cumsum(texts.plan_N["bytes"].astype(np.int64)), _SAMPLE) + 1]
-    ids = [encoded.ids for encoded in chain.from_iterable(_encoded(texts.documents(0, len(planned_N)), vocab))]
-    ids_T = np.concatenate(ids)
+    sample = Marks().encoded(texts.documents(0, len(planned_N)), vocab)
+    ids_T = np.concatenate([encoded.ids for _, encoded in sample])
     if not len(ids_T):
         raise BadInput(f"{texts.folder}: the vocabulary has no token for this text; use another vocabulary")
     unknown = float((ids_T == vocab.unk).mean()) if vocab.unk is not None else 0.0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pipeline import workers
 from preprocessing import errors
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import TEMPORARY
 
 
@@ -36,6 +36,7 @@ def _quiet_import() -> Iterator[None]:
 
 with _quiet_import():
     import apache_beam as beam
+    import grpc
     from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
@@ -47,6 +48,7 @@ Report = Callable[[dict[str, Any]], None]
 ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
 _OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
+_UNREACHABLE: Final = re.compile(r"StatusCode\.UNAVAILABLE|failed to connect to all addresses", re.IGNORECASE)
 _TAIL: Final = 4000  # characters of a worker's log that an unforeseen error shows
 
 
@@ -164,6 +166,12 @@ def _told(error: Exception) -> BaseException | None:
     if system := _SYSTEM.findall(text):
         number, message = system[-1]
         return OSError(int(number), message)
+    if isinstance(error, grpc.FutureTimeoutError):
+        return ResourceError("Beam: no job server answers at --job_endpoint; start it, or mend the address")
+    if _UNREACHABLE.search(text):
+        return ResourceError("Beam: the worker pool at --environment_config cannot be reached; start it, or mend it")
+    if isinstance(error, ImportError):
+        return BadInput(f"Beam: {str(error).splitlines()[0]}")
     return workers.died() if "Channel closed" in text else None
 
 

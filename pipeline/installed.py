@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pipeline.lines import File
+from pipeline.files import File
 from pipeline.record import BETWEEN, Record
 from preprocessing.errors import BadInput
 
@@ -66,9 +66,9 @@ def documentation(file: File) -> Iterator[Record]:
     rest = len(content)
     for docstring in _texts(file, content):
         size = min(rest, len(docstring.encode(errors="replace")))
+        yield Record(file.label, size, prose(docstring), start=len(content) - rest)
         rest -= size
-        yield Record(file.label, size, prose(docstring))
-    yield Record(file.label, rest, fault=BETWEEN)
+    yield Record(file.label, rest, fault=BETWEEN, start=len(content) - rest)
 
 
 def _texts(file: File, content: bytes) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,7 @@ class Static:
     length: int  # tokens
     seed: int
     duplicates: int  # copies, each with its own pairs and masks
+    semantics: Literal["fixed", "compat"] = "fixed"
 
 
 @dataclass(frozen=True)
@@ -157,4 +158,5 @@ def _rows(static: Static) -> Rows:
         length=static.length,
         seed=static.seed,
         duplicates=static.duplicates,
+        semantics=static.semantics,
     )

@@ -5,97 +5,81 @@ of the input nor on how it was cut, nor on who worked on it; and only keys trave
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 from numpy.lib.recfunctions import repack_fields
 
-from pipeline.clean import Document, open_texts
+from pipeline.dedup import (
+    ADDRESS,
+    EDGE,
+    ELSEWHERE,
+    REASONS,
+    REPEAT,
+    REPEATS,
+    Kept,
+    alike,
+    in_order,
+    without_near,
+    write_repeats,
+)
+from pipeline.documents import Document, damaged, document_at, rows_of
 from pipeline.spec import Corpus
-from pipeline.stage import seal
+from pipeline.stage import seal, sealed
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, from_checked_json, npy, write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.schema import SPLITS
 from preprocessing.shards import shard_name
-from preprocessing.text import text_key
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
-_GROUPS: Final = 64  # of keys, by their first bits: what is grouped at a time
 _FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
 _LEAST_BYTES: Final = 1 << 20
-_ADDRESS: Final = np.dtype(  # of a document, 36 bytes
-    [("high", ">u8"), ("low", ">u8"), ("source", ">u8"), ("split", "<u4"), ("row", "<u4"), ("bytes", "<u4")]
-)
-_PLANNED: Final = np.dtype([*_ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
+_PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
 
-class Kept(NamedTuple):
-    """Addresses of the documents that are kept, and what the duplicates amounted to."""
+def write_plan(
+    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str] = ()
+) -> None:
+    """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
 
-    addresses: bytes
-    documents: int
-    bytes: int
-
-
-def addresses(part: Path, split: int) -> Iterator[tuple[int, bytes]]:
-    """(group, addresses) of the documents in one file of cleaned text, for each group of keys that occurs."""
-    table = open_texts(part)
-    if not table.num_rows:
-        return
-    address_N = np.zeros(table.num_rows, _ADDRESS)
-    key_N2 = np.frombuffer(b"".join(table["key"].to_pylist()), ">u8").reshape(-1, 2)
-    address_N["high"], address_N["low"] = key_N2.T
-    names = table["source"].combine_chunks().dictionary_encode()
-    hashes = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in names.dictionary.to_pylist()], np.uint64)
-    address_N["source"] = hashes[names.indices.to_numpy()]
-    address_N["split"], address_N["row"] = split, np.arange(table.num_rows)
-    address_N["bytes"] = pc.binary_length(table["text"]).to_numpy()
-    group_N = address_N["high"] // np.uint64((1 << 64) // _GROUPS)
-    for group in np.unique(group_N).tolist():
-        yield group, address_N[group_N == group].tobytes()
-
-
-def first_of_each(group: tuple[int, Iterable[bytes]], dedup: Literal["exact", "none"]) -> Kept:
-    """Of the documents with one key the first by the hash of its source, then by place: exact duplicates go."""
-    address_N = _sorted(np.frombuffer(b"".join(group[1]), _ADDRESS))
-    first_N = np.ones(len(address_N), bool)
-    if dedup == "exact":
-        first_N[1:] = (np.diff(address_N["high"]) != 0) | (np.diff(address_N["low"]) != 0)
-    twice_N = address_N[~first_N]
-    return Kept(address_N[first_N].tobytes(), len(twice_N), int(twice_N["bytes"].sum()))
-
-
-def write_plan(groups: list[Kept], folder: str, corpus: Corpus) -> None:
-    """Give each kept document its split and its shard, and write them down in order."""
-    address_N = _sorted(np.frombuffer(b"".join(group.addresses for group in groups), _ADDRESS))
+    `parts` and `others` are the files of cleaned text, ours and those from elsewhere.
+    """
+    address_N = in_order(np.frombuffer(b"".join(group.addresses for group in groups), ADDRESS))
+    repeat_K = np.frombuffer(b"".join(group.repeats for group in groups), REPEAT)
+    if corpus.dedup.near:
+        files = {number: Path(folder, name) for number, name in enumerate(parts)}
+        files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
+        edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.least)
+        address_N, near_K = without_near(address_N, edge_E)
+        repeat_K = np.concatenate([repeat_K, near_K])
     planned_N = np.empty(len(address_N), _PLANNED)
-    for name in _ADDRESS.names or ():
+    for name in ADDRESS.names or ():
         planned_N[name] = address_N[name]
     planned_N["fold"] = folds(address_N["low"].astype(np.uint64), corpus.validation, corpus.test)
+    if corpus.order == "input":
+        planned_N = planned_N[np.lexsort([planned_N["row"], planned_N["part"]])]
     planned_N = planned_N[np.argsort(planned_N["fold"], kind="stable")]
     for fold in range(len(SPLITS)):
         mine_N = planned_N["fold"] == fold
         planned_N["shard"][mine_N] = cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
     path = Path(folder, PLAN)
-    write_atomic(path, lambda file: np.save(file, planned_N))
-    duplicates = [sum(group.documents for group in groups), sum(group.bytes for group in groups)]
-    seal(path, duplicates=duplicates)
-
-
-def _sorted(address_N: np.ndarray) -> np.ndarray:
-    return address_N[np.lexsort([address_N[name] for name in ("row", "split", "source", "low", "high")])]
+    write_repeats(Path(folder, REPEATS), repeat_K, [Path(folder, part) for part in parts])
+    write_atomic(path, npy(planned_N))
+    bytes_K = repeat_K["bytes"].astype(np.int64)
+    counts = {
+        reason: [int((mine_K := repeat_K["reason"] == number).sum()), int(bytes_K[mine_K].sum())]
+        for number, reason in enumerate(REASONS)
+    }
+    seal(path, repeats=counts)
 
 
 def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
@@ -159,26 +143,27 @@ class Texts:
     folder: Path
     identity: str  # of the input and how it was read
     hash: str  # of the text itself: the same text from elsewhere has the same
-    splits: tuple[str, ...]
+    parts: tuple[str, ...]  # files of cleaned documents
     shards: tuple[Shard, ...]
     ledger: Ledger
     repaired: dict[str, int]
+    masked: int  # e-mail addresses and the like that placeholders replaced
 
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
-        facts = {name: getattr(self, name) for name in ("identity", "hash", "splits", "repaired")}
+        facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked")}
         facts |= {"shards": [vars(shard) for shard in self.shards], "ledger": self.ledger.to_dict()}
-        write_atomic(self.folder / TEXT, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
+        write_atomic(self.folder / TEXT, checked_json(facts))
 
     @classmethod
     def load(cls, folder: Path | str) -> "Texts":
         """Read text.json; BadInput where there is none, or it cannot be read."""
         path = Path(folder) / TEXT
         try:
-            facts: dict[str, Any] = json.loads(path.read_bytes())
+            facts: dict[str, Any] = from_checked_json(path.read_bytes())
             facts["shards"] = tuple(Shard(**shard) for shard in facts["shards"])
             facts["ledger"] = Ledger.from_dict(facts["ledger"])
-            return cls(folder=path.parent, **facts | {"splits": tuple(facts["splits"])})
+            return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
         except OSError:
             raise BadInput(
                 f"{path}: no such file, so this is no finished text; make it again with `sesame corpus`"
@@ -188,30 +173,32 @@ class Texts:
 
     @cached_property
     def plan_N(self) -> np.ndarray:
-        return np.load(self.folder / PLAN, mmap_mode="r", allow_pickle=False)
+        path = self.folder / PLAN
+        if sealed(path) is None:
+            raise damaged(path)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
-    def documents(self, start: int, stop: int) -> list[Document]:
-        """Documents [start, stop) of the plan, in order; BadInput where one is not what it was."""
+    def documents(self, start: int, stop: int) -> Iterator[Document]:
+        """Documents [start, stop) of the plan, in order; BadInput where one is not what it was.
+
+        Their texts are held together, as Arrow has them: at most a shard's at a time is asked for.
+        """
         planned_N = self.plan_N[start:stop]
-        order_N = np.argsort(planned_N["split"], kind="stable")
-        found = list[Document]()
-        for split in np.unique(planned_N["split"]).tolist():
-            part = self.folder / self.splits[split]
-            row_K = planned_N["row"][order_N][planned_N["split"][order_N] == split]
-            found += _read(part, row_K)
-        return [found[i] for i in np.argsort(order_N).tolist()]
-
-
-def _read(part: Path, row_K: np.ndarray) -> list[Document]:
-    """Rows of a file of cleaned text; the key of a document is the hash that shows whether it is whole."""
-    try:
-        columns = [column.to_pylist() for column in open_texts(part).take(pa.array(row_K)).columns]
-        documents = [Document(*values) for values in zip(*columns, strict=True)]
-        if all(text_key(document.text) == document.key for document in documents):
-            return documents
-    except (OSError, ValueError):  # pyarrow's errors, and text that is no UTF-8 any more
-        pass
-    raise BadInput(f"{part}: is missing or damaged; make the text again with `sesame corpus`")
+        batch_N, row_N = np.empty(len(planned_N), np.int64), np.empty(len(planned_N), np.int64)
+        taken = list[tuple[Path, pa.RecordBatch]]()
+        for number in np.unique(planned_N["part"]).tolist():
+            part = self.folder / self.parts[number]
+            mine_K = np.flatnonzero(planned_N["part"] == number)
+            mine_K = mine_K[np.argsort(planned_N["row"][mine_K], kind="stable")]
+            first = 0
+            for batch in rows_of(part, planned_N["row"][mine_K].astype(np.int64)):
+                here_K = mine_K[first : first + batch.num_rows]
+                batch_N[here_K], row_N[here_K] = len(taken), np.arange(batch.num_rows)
+                taken.append((part, batch))
+                first += batch.num_rows
+        for number, row in zip(batch_N.tolist(), row_N.tolist(), strict=True):
+            part, batch = taken[number]
+            yield document_at(batch, row, part)
 
 
 def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:

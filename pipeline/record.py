@@ -2,7 +2,9 @@
 
 from typing import Final, NamedTuple
 
-BETWEEN: Final = "between_documents"  # the fault of bytes that are no document: blank lines, program code
+BETWEEN: Final = "between_documents"  # the fault of bytes that are no document: blank lines, program code, headers
+EXPECTED: Final = frozenset({BETWEEN, "redirect", "not_article"})  # faults of sound input, which are no rejects
+SNIPPET: Final = 200  # bytes that show what has a fault
 
 
 class Record(NamedTuple):
@@ -12,4 +14,7 @@ class Record(NamedTuple):
     size: int  # bytes it took in the input, decompressed, syntax included
     text: str = ""
     repaired: int = 0  # invalid UTF-8 sequences that became U+FFFD
-    fault: str = ""  # why there is no document: BETWEEN, "too_long", "not_text", "bad_json", ...
+    fault: str = ""  # why there is no document: one of EXPECTED, or "too_long", "not_text", "bad_json", ...
+    start: int = 0  # where it begins in its file, or in its range of a compressed one: byte, decompressed, or row
+    snippet: bytes = b""  # of what has a fault, its first 200 bytes
+    spans: tuple[tuple[int, int], ...] = ()  # ranges of characters of the text: phrases, sides of a translation

@@ -95,6 +95,29 @@ class Words:
 
 
 @knob
+class Entities:
+    """Whole phrases and whole words in random order while they fit (ERNIE, arXiv:1904.09223, 4.2): Words over units.
+
+    The phrases are those that `units` of the corpus file names; a word outside of them is a unit by itself.
+    """
+
+    kind: Literal["entities"] = "entities"
+    rate: float = 0.15
+    rounding: Rounding = "nearest"
+    most: int = 0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special", "unit_starts"})
+    emits: ClassVar[frozenset[str]] = frozenset({"hits"})
+
+    def __post_init__(self) -> None:
+        _check(self.rate, self.most)
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        words = Words(rate=self.rate, rounding=self.rounding, most=self.most)
+        return words(row | {"word_starts": row["unit_starts"]}, rng)
+
+
+@knob
 class Spans:
     """Runs of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1); touching runs are one unit.
 
@@ -154,6 +177,75 @@ def _span_cdf(p: float, longest: int) -> Floats:
     return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1
 
 
+@knob
+class Ngrams:
+    """Runs of 1 to `longest` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
+
+    A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
+    uniformly among those where n free words stand between two special tokens; where there is none left, n - 1 words do.
+    What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
+    """
+
+    kind: Literal["ngrams"] = "ngrams"
+    rate: float = 0.15
+    longest: int = 3
+    rounding: Rounding = "nearest"
+    most: int = 0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
+    emits: ClassVar[frozenset[str]] = frozenset({"hits"})
+
+    def __post_init__(self) -> None:
+        _check(self.rate, self.most)
+        require(self.longest >= 1, "choose.longest", self.longest, "a number of words from 1 up")
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        begin_W = np.flatnonzero(row["word_starts"])
+        long_W = np.diff(begin_W, append=len(row["ids"]))
+        free_W = _words_to_wall(row["special"][begin_W])  # free words in a row from each one on
+        left = _budget(row, self.rate, self.rounding, self.most, rng)
+        lengths, where = ngram_lengths(self.longest, left, rng), rng.random(left)
+        is_chosen_W, is_first_W = np.zeros((2, len(begin_W)), dtype=bool)
+        for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
+            free_W[long_W > left] = 0  # the budget only shrinks
+            wanted = min(num_words, int(free_W.max(initial=0)))
+            if not wanted:
+                break
+            places = np.flatnonzero(free_W >= wanted)
+            first = int(places[int(share * len(places))])
+            total = np.cumsum(long_W[first : first + wanted])
+            num_taken = int(np.searchsorted(total, left, side="right"))
+            left -= int(total[num_taken - 1])
+            is_first_W[first] = True
+            is_chosen_W[first : first + num_taken] = True
+            free_W[first : first + num_taken] = 0
+            near = slice(max(first - self.longest, 0), first)
+            free_W[near] = np.minimum(free_W[near], np.arange(first - near.start, 0, -1))
+        return np.repeat(np.where(is_chosen_W, np.cumsum(is_first_W), 0), long_W).astype(np.int32)
+
+
+def ngram_lengths(longest: int, count: int, rng: np.random.Generator) -> Ints:
+    """Numbers of words from 1 to `longest` with p(n) proportional to 1/n, int64 [count]."""
+    return 1 + np.searchsorted(_ngram_cdf(longest), rng.random(count), side="right")
+
+
+@lru_cache
+def _ngram_cdf(longest: int) -> Floats:
+    weight = 1 / np.arange(1, longest + 1)
+    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1
+
+
+def _words_to_wall(special_W: Bools) -> Ints:
+    """Words from each one on up to the next special one, or to the end.
+
+    >>> _words_to_wall(np.array([True, False, False, True, False])).tolist()
+    [0, 2, 1, 0, 1]
+    """
+    wall_at = np.append(np.flatnonzero(special_W), len(special_W))
+    word_W = np.arange(len(special_W))
+    return wall_at[np.searchsorted(wall_at, word_W)] - word_W
+
+
 def _number_runs(is_chosen_S: Bools) -> Ints:
     """Each run of chosen positions gets its number, from 1 up.
 
@@ -183,4 +275,4 @@ def _check(rate: float, most: int) -> None:
     require(most >= 0, "choose.most", most, "a number of tokens from 1 up, or 0 for no cap")
 
 
-Choose = Nothing | Tokens | Words | Spans
+Choose = Nothing | Tokens | Words | Entities | Spans | Ngrams

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.schema import SCHEMA_VERSION, SPLITS
 
 FILE_NAME: Final = "manifest.json"
@@ -129,24 +129,29 @@ class Manifest:
         return hashlib.sha256(self.to_json(indent=None).encode()).hexdigest()
 
     def to_json(self, indent: int | None = 1) -> str:
-        return json.dumps(asdict(self) | {"splits": self.splits}, sort_keys=True, indent=indent)
+        return json.dumps(self._plain, sort_keys=True, indent=indent)
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return asdict(self) | {"splits": self.splits}
 
     def save(self, folder: Path | str) -> Path:
         """Write manifest.json, which makes the folder a corpus: call it when every shard is in place."""
         path = Path(folder) / FILE_NAME
-        write_atomic(path, self.to_json().encode() + b"\n")
+        write_atomic(path, checked_json(self._plain))
         return path
 
     @classmethod
     def load(cls, folder: Path | str) -> "Manifest":
-        """Read manifest.json; BadInput where it is missing, cannot be read, or has another schema version."""
+        """Read manifest.json; BadInput where it is missing, is not as it was written, or has another schema version."""
         path = Path(folder) / FILE_NAME
         try:
-            value = json.loads(path.read_bytes())
-            version = value.pop("schema_version")
+            content = path.read_bytes()
+            version = json.loads(content)["schema_version"]
             if version != SCHEMA_VERSION:
                 raise BadInput(f"{path}: has schema version {version!r}, this Sesame reads {SCHEMA_VERSION}; {AGAIN}")
-            del value["splits"]
+            value = from_checked_json(content)
+            del value["splits"], value["schema_version"]
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
             return cls(shards=shards, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
@@ -154,4 +159,4 @@ class Manifest:
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}, so this is no finished corpus; {AGAIN}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{path}: cannot be read as a manifest; {AGAIN}") from None
+            raise BadInput(f"{path}: is damaged, or no manifest; {AGAIN}") from None

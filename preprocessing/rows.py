@@ -7,16 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
-from preprocessing import rng
+from preprocessing import compat, rng
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.order import shuffled
 from preprocessing.rewrite import Rewrite
-from preprocessing.schema import Ints, Row
+from preprocessing.schema import OPTIONAL, Ints, Row
 from preprocessing.segment import Plan, Segment
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
@@ -27,7 +27,9 @@ _REMEDY: Final = {
     "labels": "use rewrite kind 'cloze' or 'shift'",
     "pair_label": "use segment kind 'pair', or drop that loss",
 }
-_REMEDY_VOCAB: Final = "use a vocabulary of kind wordpiece, unigram, or byte_bpe with specials 'roberta'"
+_REMEDY_VOCAB: Final = (
+    "use a vocabulary of kind wordpiece, unigram, sentencepiece_bpe, or byte_bpe with specials 'roberta'"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Rows:
 
     `length` is the most tokens of a row that the model sees. `duplicates` k > 0 is static masking: epoch e repeats the
     pairs and masks of epoch e % k; with 0 each epoch draws new ones. The order is new in every epoch either way.
+    `semantics` compat: the instances of the reference script, in its order, fill the epochs 0 ... duplicates - 1.
     """
 
     store: Store
@@ -55,6 +58,7 @@ class Rows:
     length: int
     seed: int
     duplicates: int = 0
+    semantics: Literal["fixed", "compat"] = "fixed"
     # Worked out on the way, never part of the identity: plans and row counts by turn, first position after each epoch.
     _copies: dict[int, _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
     _counts: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -67,9 +71,16 @@ class Rows:
                     raise BadInput(
                         f"{part.kind!r} needs a special token {name!r} and the vocabulary has none: {_REMEDY_VOCAB}"
                     )
+        if self.choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
+            raise BadInput(
+                f"{self.store.folder}: choose {self.choose.kind!r} needs phrases and this corpus has none: "
+                "set `units` in the corpus file and make the corpus again, or use choose kind 'words'"
+            )
 
     def count(self, epoch: int) -> int:
         """Rows of this epoch; BadInput when the text does not give a single one."""
+        if self.semantics == "compat":
+            return len(self._of_epoch(epoch))
         turn = self._plan_turn(epoch)
         if turn not in self._counts:
             self._counts[turn] = int(self._copy(epoch).end_K[-1])
@@ -77,6 +88,8 @@ class Rows:
 
     def row(self, epoch: int, sample: int) -> Row:
         """One training sample: the columns of schema.py, labels included; the same bytes whoever asks, and when."""
+        if self.semantics == "compat":
+            return compat.row(self._instances[self._of_epoch(epoch)[sample]], self.vocab)
         copy = self._copy(epoch)
         k = int(np.searchsorted(copy.end_K, sample, side="right"))
         plan, shard = copy.plans[k], self.store.shards[k]
@@ -102,8 +115,34 @@ class Rows:
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
+        if self.semantics == "compat":
+            made = self._instances
+            documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
+            return {"documents": documents, "rows": len(made), "negatives": sum(one.label for one in made)}
         plans = self._copy(0).plans
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
+
+    def _of_epoch(self, epoch: int) -> range:
+        """Numbers of the instances of this epoch; the copies are shuffled together, and each epoch gets its share."""
+        made, copies, turn = len(self._instances), max(self.duplicates, 1), self._turn(epoch) if self.duplicates else 0
+        return range(turn * made // copies, (turn + 1) * made // copies)
+
+    @cached_property
+    def _instances(self) -> list[compat.Instance]:
+        """Made once and kept; BadInput where the parts stand for no reference, or the text is empty."""
+        made = compat.instances(
+            compat.documents_of(self.store.shards),
+            self.vocab,
+            segment=self.segment,
+            choose=self.choose,
+            rewrite=self.rewrite,
+            length=self.length,
+            seed=self.seed,
+            duplicates=max(self.duplicates, 1),
+        )
+        if not made:
+            raise BadInput(f"{self.store.folder}: not one pair row in {self.store.split}: give more text")
+        return made
 
     @cached_property
     def _masking(self) -> rng.Key:
@@ -163,7 +202,7 @@ def impossible(
     "rewrite 'cloze' needs column 'hits', which segment 'packed' and choose 'nothing' do not emit:
     use choose kind 'tokens', 'words' or 'spans'"
     """
-    emitted = segment.emits | choose.emits
+    emitted = segment.emits | choose.emits | OPTIONAL  # whether the corpus has those is seen when it is opened
     readers = {f"choose {choose.kind!r}": choose.needs, f"rewrite {rewrite.kind!r}": rewrite.needs}
     for reader, needs in readers.items():
         for column in sorted(needs - emitted):

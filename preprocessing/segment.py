@@ -94,7 +94,7 @@ class Packed:
         return begin_M[first_R], end_M[next_M[first_R] - 1]
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab) -> Row:
-        """Columns ids, segments, special and word_starts of the i-th row of the plan."""
+        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
         start, stop = int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0])
         before, after = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
         special_S = np.zeros(stop - start, dtype=bool)
@@ -102,7 +102,7 @@ class Packed:
         if self.fill == "sentences":
             special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
         first, last = start - before, stop - after
-        row = _row(special_S, shard.ids_T[first:last], shard.word_starts(first, last), vocab)
+        row = _row(special_S, [(first, last)], shard, vocab)
         if self.fill == "sentences":
             row["ids"][0] = vocab.cls
         return row
@@ -210,31 +210,34 @@ class Pair:
         middle = stop_a - start_a + 1
         special_S = np.zeros(middle + stop_b - start_b + 2, dtype=bool)
         special_S[[0, middle, -1]] = True
-        row = _row(
-            special_S,
-            np.concatenate([shard.ids_T[start_a:stop_a], shard.ids_T[start_b:stop_b]]),
-            np.concatenate([shard.word_starts(start_a, stop_a), shard.word_starts(start_b, stop_b)]),
-            vocab,
-        )
+        row = _row(special_S, [(start_a, stop_a), (start_b, stop_b)], shard, vocab)
         row["ids"][0] = vocab.cls
         row["segments"][middle + 1 :] = 1  # the separator behind A belongs to A
         return row | {"pair_label": plan.pair_label_R[i]}
 
 
-def _row(special_S: Bools, text_ids: Ints, text_word_starts: Bools, vocab: Vocab) -> Row:
-    """Columns of a row whose special places hold the separator; no word reaches over a special token."""
+def _row(special_S: Bools, parts: list[tuple[int, int]], shard: Shard, vocab: Vocab) -> Row:
+    """Columns of a row whose special places hold the separator and whose others hold the parts [start, stop)."""
     ids_S = np.full(len(special_S), vocab.sep, dtype=np.int32)
-    ids_S[~special_S] = text_ids
-    word_starts_S = special_S.copy()
-    word_starts_S[~special_S] = text_word_starts
-    word_starts_S[0] = True
-    word_starts_S[1:] |= special_S[:-1]
-    return {
+    ids_S[~special_S] = np.concatenate([shard.ids_T[start:stop] for start, stop in parts])
+    row: Row = {
         "ids": ids_S,
         "segments": np.zeros(len(ids_S), dtype=np.int8),
         "special": special_S,
-        "word_starts": word_starts_S,
+        "word_starts": _starts(special_S, [shard.word_starts(*part) for part in parts]),
     }
+    if shard.has_units:
+        row["unit_starts"] = _starts(special_S, [shard.unit_starts(*part) for part in parts])
+    return row
+
+
+def _starts(special_S: Bools, starts: list[Bools]) -> Bools:
+    """Starts of words or units in a row: none reaches over a special token."""
+    starts_S = special_S.copy()
+    starts_S[~special_S] = np.concatenate(starts)
+    starts_S[0] = True
+    starts_S[1:] |= special_S[:-1]
+    return starts_S
 
 
 def _windows(begin_D: Ints, end_D: Ints, stride: int, lookahead: int) -> tuple[Ints, Ints]:

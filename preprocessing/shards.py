@@ -1,7 +1,7 @@
 """A shard: one uncompressed Arrow IPC file with one record batch, a row a document, mapped into memory without a copy.
 
-The columns are those of a document in schema.py. Starts are bits, so that a store costs about 2.25 bytes a token and 32
-bytes a document while the vocabulary fits 16 bits.
+The columns are those of a document in schema.py. Starts are bits and share one list with the ids, so that a store costs
+2.25 bytes a token and about 21 bytes a document, 16 of them its key, while the vocabulary fits 16 bits.
 """
 
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ def write_shard(
     key: Sequence[bytes],
     *,
     vocab_size: int,
+    unit_starts: Sequence[Bools] | None = None,
 ) -> ShardInfo:
     """Write documents, one element of each sequence for each, as a shard; the same documents give the same bytes.
 
@@ -50,21 +51,26 @@ def write_shard(
     _require(split in SPLITS, path, f"the name of a shard begins with one of {SPLITS}")
     _require(len(ids) > 0 and num_tokens_N.min() > 0, path, "a shard has documents, and each of them has tokens")
     _require(len(ids) == len(source) == len(key), path, "each document has a source and a key")
-    for starts in (word_starts, sentence_starts):
-        _require([len(starts_S) for starts_S in starts] == num_tokens_N.tolist(), path, "each token has both flags")
+    flags = {"word_start": word_starts, "sentence_start": sentence_starts}
+    if unit_starts is not None:
+        flags["unit_start"] = unit_starts
+    for starts in flags.values():
+        _require([len(starts_S) for starts_S in starts] == num_tokens_N.tolist(), path, "each token has every flag")
     offset_N1 = np.concatenate([[0], np.cumsum(num_tokens_N)])
     ids_T, sentence_starts_T = np.concatenate(ids), np.concatenate(sentence_starts)
     _require(len(ids_T) < 1 << 31, path, "a shard has fewer than 2**31 tokens")
     _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids are below the vocabulary's size {vocab_size}")
     _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document begins with a sentence")
 
+    tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)}
+    tokens |= {name: np.concatenate(starts) for name, starts in flags.items()}
+    token_T = pa.StructArray.from_arrays([pa.array(column_T) for column_T in tokens.values()], list(tokens))
     names, source_N = np.unique(np.array(source, object), return_inverse=True)
+    index_N = pa.array(source_N).cast(_index_type(len(names)))
     batch = pa.record_batch(
         {
-            "ids": _lists(offset_N1, ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)),
-            "word_starts": _lists(offset_N1, np.concatenate(word_starts)),
-            "sentence_starts": _lists(offset_N1, sentence_starts_T),
-            "source": pa.DictionaryArray.from_arrays(source_N.astype(np.int32), pa.array(names, pa.string())),
+            "tokens": pa.ListArray.from_arrays(offset_N1.astype(np.int32), token_T),
+            "source": pa.DictionaryArray.from_arrays(index_N, pa.array(names, pa.string())),
             "key": pa.array(key, pa.binary(16)),
         }
     )
@@ -89,13 +95,16 @@ class Shard:
         try:
             with pa.memory_map(str(self.path)) as file:
                 batch = pa.ipc.open_file(file).get_batch(0)
-            columns = [batch.column(name) for name in ("ids", "word_starts", "sentence_starts", "source", "key")]
-        except (OSError, KeyError, pa.ArrowException) as error:
+            tokens, self._source, self._key = (batch.column(name) for name in ("tokens", "source", "key"))
+            self._token_T = tokens.values
+            self._word_starts, self._sentence_starts = map(self._token_T.field, ("word_start", "sentence_start"))
+            self.ids_T: Ints = self._token_T.field("id").to_numpy(zero_copy_only=True)
+        except (OSError, KeyError, AttributeError, pa.ArrowException) as error:
             reason = str(error).split("\n")[0]
             raise BadInput(f"{self.path}: cannot be read as a shard ({reason}); {AGAIN}") from None
-        ids, self._word_starts, self._sentence_starts, self._source, self._key = columns
-        self.ids_T: Ints = ids.values.to_numpy(zero_copy_only=True)
-        self.offset_N1: Ints = ids.offsets.to_numpy().astype(np.int64)
+        self.has_units: bool = self._token_T.type.get_field_index("unit_start") >= 0
+        self._unit_starts = self._token_T.field("unit_start") if self.has_units else self._word_starts
+        self.offset_N1: Ints = tokens.offsets.to_numpy().astype(np.int64)
         self.num_tokens_N: Ints = np.diff(self.offset_N1)
 
     def __len__(self) -> int:
@@ -112,6 +121,10 @@ class Shard:
         """Whether a word begins at each of the flat positions [start, stop)."""
         return _flags(self._word_starts, start, stop)
 
+    def unit_starts(self, start: int, stop: int) -> Bools:
+        """Whether a phrase, or a word outside of phrases, begins there; without `has_units` the same as word_starts."""
+        return _flags(self._unit_starts, start, stop)
+
     @cached_property
     def sentence_at_M(self) -> Ints:
         """Flat positions, int64, at which a sentence begins."""
@@ -124,7 +137,7 @@ class Shard:
 
     @property
     def source_N(self) -> Ints:
-        """Index in `sources` of each document's source, int32."""
+        """Index in `sources` of each document's source, int8 to int32."""
         return self._source.indices.to_numpy()
 
     def source(self, i: int) -> str:
@@ -135,13 +148,19 @@ class Shard:
         """Key of document i, 16 bytes."""
         return self._key[i].as_py()
 
+    def tokens(self, i: int) -> Ints:
+        """Token ids of document i, a view."""
+        return self.ids_T[self.offset_N1[i] : self.offset_N1[i + 1]]
+
     def document(self, i: int) -> dict[str, Any]:
-        """Document i with the columns of schema.py."""
+        """All that the shard has of document i: ids, the starts (unit_starts with `has_units` only), source and key."""
         start, stop = self.offset_N1[i : i + 2].tolist()
+        units = {"unit_starts": self.unit_starts(start, stop)} if self.has_units else {}
         return {
-            "ids": self.ids_T[start:stop],
+            "ids": self.tokens(i),
             "word_starts": self.word_starts(start, stop),
             "sentence_starts": _flags(self._sentence_starts, start, stop),
+            **units,
             "source": self.source(i),
             "key": self.key(i),
         }
@@ -200,14 +219,15 @@ def _hash_once(path: Path, size: int, mtime_ns: int) -> str:
     return xxh3_file(path)
 
 
-def _flags(column: pa.ListArray, start: int, stop: int) -> Bools:
+def _flags(column: pa.BooleanArray, start: int, stop: int) -> Bools:
     """Flags [start, stop) of a column that is bits, the lowest first, as bool."""
-    packed = np.frombuffer(column.values.buffers()[1], np.uint8)[start // 8 : (stop + 7) // 8]
+    packed = np.frombuffer(column.buffers()[1], np.uint8)[start // 8 : (stop + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 :][: stop - start].view(np.bool_)
 
 
-def _lists(offset_N1: Ints, values_T: np.ndarray) -> pa.ListArray:
-    return pa.ListArray.from_arrays(offset_N1.astype(np.int32), pa.array(values_T))
+def _index_type(count: int) -> pa.DataType:
+    """The smallest type that numbers `count` things; readers of Arrow prefer signed ones."""
+    return pa.int8() if count <= 1 << 7 else pa.int16() if count <= 1 << 15 else pa.int32()
 
 
 def _require(holds: bool, path: Path, rule: str) -> None:

@@ -1,9 +1,12 @@
-"""Unigram (arXiv:1804.10959) through sentencepiece: train a model, read one, write it also for `tokenizers`."""
+"""Unigram (arXiv:1804.10959) and BPE models of sentencepiece: train one, read one, write it also for `tokenizers`."""
 
 import io
+import json
+import struct
+from base64 import b64decode
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -11,27 +14,40 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from preprocessing.errors import BadInput
 from preprocessing.text import sentences
 
-# Of ALBERT, ids 0 to 4
-SPECIALS: Final = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+Model = Literal["unigram", "bpe"]
+# Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
+NAMES: Final = {
+    "pad": ("<pad>",),
+    "unk": ("<unk>",),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
 SPACE: Final = "\u2581"  # how a piece that begins a word begins
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
+_FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
+_BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
 
 
-def train(texts: Iterable[str], size: int) -> bytes:
+def train(texts: Iterable[str], size: int, model_type: Model) -> bytes:
     """A model with exactly `size` pieces, specials first; BadInput where the text is too small for that."""
     model = io.BytesIO()
+    pad, unk, *others = (names[0] for names in NAMES.values())
     try:
         SentencePieceTrainer.train(
             sentence_iterator=(line.strip() for text in texts for line in sentences(text)),
             model_writer=model,
-            model_type="unigram",
+            model_type=model_type,
             vocab_size=size,
             num_threads=_THREADS,
             max_sentence_length=_LONGEST_BYTES,
-            control_symbols=[SPECIALS["cls"], SPECIALS["sep"], SPECIALS["mask"]],
+            control_symbols=others,
             pad_id=0,
+            pad_piece=pad,
             unk_id=1,
+            unk_piece=unk,
             bos_id=-1,
             eos_id=-1,
             minloglevel=2,
@@ -44,64 +60,158 @@ def train(texts: Iterable[str], size: int) -> bytes:
     return model.getvalue()
 
 
-def read(path: Path) -> bytes:
-    """A spiece.model."""
-    model = path.read_bytes()
+def read(path: Path, model_type: Model) -> bytes:
+    """A spiece.model, or the one that says what a tokenizer.json (of Unigram) says."""
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        about = json.loads(content)
+        found = about["model"]["type"]
+        if (found, model_type) != ("Unigram", "unigram"):
+            raise BadInput(
+                f"vocab.file: {path}: is {found}, vocab.kind asks for a {model_type} model of sentencepiece; "
+                "change the kind or the file"
+            )
+        return _from_json(about, path)
     try:
-        SentencePieceProcessor().LoadFromSerializedProto(model)
+        SentencePieceProcessor().LoadFromSerializedProto(content)
     except RuntimeError:
-        raise BadInput(
-            f"vocab.file: {path}: is no sentencepiece model, vocab.kind is unigram; change the kind or the file"
-        ) from None
-    return model
+        raise BadInput(f"vocab.file: {path}: is no sentencepiece model; change the kind or the file") from None
+    if _is_bpe(content) != (model_type == "bpe"):
+        kind = "sentencepiece_bpe" if _is_bpe(content) else "unigram"
+        raise BadInput(f"vocab.file: {path}: is a model for vocab.kind {kind}; change the kind or the file")
+    return content
+
+
+def _from_json(about: dict[str, Any], path: Path) -> bytes:
+    """The sentencepiece model of a tokenizer.json. `tokenizers` alone would take a </s> in a text for the real one."""
+    steps = about["normalizer"] or {}
+    steps = steps.get("normalizers", [steps]) if steps else []
+    known = {"Precompiled", "Strip", "Replace"}  # the last two drop spaces, as sentencepiece does without being asked
+    if not {step["type"] for step in steps} <= known or about["pre_tokenizer"]["type"] != "Metaspace":
+        raise BadInput(f"vocab.file: {path}: normalises text in its own way; name the spiece.model it was made from")
+    charsmap = next((step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"), "")
+    special = {token["id"] for token in about["added_tokens"] if token["special"]}
+    types = {**dict.fromkeys(special, _CONTROL), about["model"]["unk_id"]: _UNKNOWN}
+    model = b""
+    for id, (piece, score) in enumerate(about["model"]["vocab"]):
+        entry = _field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + _field(3, types.get(id, _NORMAL))
+        model += _field(1, entry)
+    model += _field(_FIELDS["trainer"], _field(40, about["model"]["unk_id"]))
+    return model + _field(_FIELDS["normalizer"], _field(_FIELDS["charsmap"], b64decode(charsmap)))
 
 
 def files(model: bytes) -> dict[str, bytes]:
     """spiece.model as it is, and as a tokenizer.json that gives the same ids but for ties."""
     processor = SentencePieceProcessor(model_proto=model)
-    pieces = [(processor.id_to_piece(id), processor.get_score(id)) for id in range(processor.get_piece_size())]
-    tokenizer = Tokenizer(models.Unigram(pieces, processor.unk_id(), byte_fallback=False))
-    charsmap = _field(_field(model, 3), 2)  # ModelProto.normalizer_spec.precompiled_charsmap
+    pieces = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
+    uses_bytes = any(map(processor.is_byte, range(len(pieces))))
+    if _is_bpe(model):
+        ids = {piece: id for id, piece in enumerate(pieces)}
+        unk = pieces[processor.unk_id()]
+        merges = _merges(processor, ids)
+        tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=uses_bytes))
+    else:
+        scored = [(piece, processor.get_score(id)) for id, piece in enumerate(pieces)]
+        tokenizer = Tokenizer(models.Unigram(scored, processor.unk_id(), byte_fallback=uses_bytes))
+    charsmap = _message(_message(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
     steps = [normalizers.Precompiled(charsmap)] if charsmap else []
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    tokenizer.add_special_tokens(list(SPECIALS.values()))
-    known = tokenizer.get_vocab()
-    sep, cls = SPECIALS["sep"], SPECIALS["cls"]
-    tokenizer.post_processor = processors.BertProcessing((sep, known[sep]), (cls, known[cls]))
+    control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
+    tokenizer.add_special_tokens(control)
+    known, names = tokenizer.get_vocab(), specials(tokenizer)
+    if sep := names.get("sep"):
+        front = [names["cls"]] if "cls" in names else []
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*front, "$A", sep],
+            pair=[*front, "$A", sep, "$B:1", f"{sep}:1"],
+            special_tokens=[(name, known[name]) for name in (*front, sep)],
+        )
     return {"tokenizer.json": tokenizer.to_str().encode(), "spiece.model": model}
 
 
-def _field(message: bytes, number: int) -> bytes:
+def specials(tokenizer: Tokenizer) -> dict[str, str]:
+    """Role -> name of the special tokens that a model has; T5 has no [CLS] and no [MASK]."""
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    found = {role: next((name for name in names if name in there), "") for role, names in NAMES.items()}
+    return {role: name for role, name in found.items() if name}
+
+
+def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tuple[str, str]]:
+    """The merges of a BPE model: every pair of pieces that makes a piece, best score first."""
+    ranked = sorted(
+        (id for id in ids.values() if not (processor.is_control(id) or processor.is_unknown(id))),
+        key=lambda id: (-processor.get_score(id), id),
+    )
+    pieces = [processor.id_to_piece(id) for id in ranked]
+    pairs = ((piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece)))
+    return [(left, right) for left, right in pairs if left in ids and right in ids]
+
+
+def _is_bpe(model: bytes) -> bool:
+    return _number(_message(model, _FIELDS["trainer"]), _FIELDS["model_type"], default=1) == _BPE
+
+
+def _message(content: bytes, number: int) -> bytes:
     """The last length-delimited field `number` of a protocol buffer message, or nothing.
 
-    >>> _field(bytes([0x08, 0x05, 0x12, 0x02]) + b"hi", 2)
+    >>> _message(bytes([0x08, 0x05, 0x12, 0x02]) + b"hi", 2)
     b'hi'
     """
-    found, at = b"", 0
-    while at < len(message):
-        tag, at = _varint(message, at)
+    return next((value for at, value in reversed(_fields(content)) if at == number and isinstance(value, bytes)), b"")
+
+
+def _number(content: bytes, number: int, default: int) -> int:
+    """The last varint field `number` of a message.
+
+    >>> _number(bytes([0x08, 0x05, 0x12, 0x02]) + b"hi", 1, default=0)
+    5
+    """
+    return next((value for at, value in reversed(_fields(content)) if at == number and isinstance(value, int)), default)
+
+
+def _fields(content: bytes) -> list[tuple[int, int | bytes]]:
+    """Number and value of every field of a protocol buffer message."""
+    found: list[tuple[int, int | bytes]] = []
+    at = 0
+    while at < len(content):
+        tag, at = _varint(content, at)
         match tag & 7:  # the wire type
             case 0:
-                _, at = _varint(message, at)
-            case 1:
-                at += 8
+                value, at = _varint(content, at)
+                found.append((tag >> 3, value))
             case 2:
-                length, at = _varint(message, at)
-                if tag >> 3 == number:
-                    found = message[at : at + length]
+                length, at = _varint(content, at)
+                found.append((tag >> 3, content[at : at + length]))
                 at += length
-            case _:
-                at += 4
+            case fixed:
+                at += 8 if fixed == 1 else 4
     return found
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _field(number: int, value: int | bytes) -> bytes:
+    """A field of a protocol buffer message.
+
+    >>> _fields(_field(1, 300) + _field(2, b"hi"))
+    [(1, 300), (2, b'hi')]
+    """
+    if isinstance(value, int):
+        return _as_varint(number << 3) + _as_varint(value)
+    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
+
+
+def _as_varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes([value])
+    return bytes([value & 0x7F | 0x80]) + _as_varint(value >> 7)
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
     """The number that begins at `at`, seven bits a byte, lowest first, and where it ends."""
     value, shift = 0, 0
-    while message[at] >= 0x80:
-        value |= (message[at] & 0x7F) << shift
+    while content[at] >= 0x80:
+        value |= (content[at] & 0x7F) << shift
         shift += 7
         at += 1
-    return value | message[at] << shift, at + 1
+    return value | content[at] << shift, at + 1

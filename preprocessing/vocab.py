@@ -1,7 +1,7 @@
 """Vocabularies: train or load one, turn documents into ids, say where words begin.
 
 A vocabulary is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each
-other file, and is written last. The three kinds are next door: wordpiece.py, byte_bpe.py, unigram.py.
+other file, checks itself and is written last. The kinds: wordpiece.py, byte_bpe.py, unigram.py (sentencepiece).
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,9 +17,9 @@ import numpy as np
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
-from preprocessing import byte_bpe, unigram, wordpiece
+from preprocessing import byte_bpe, phrases, unigram, wordpiece
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.knob import knob, require
 from preprocessing.schema import Bools, Ints
 
@@ -62,9 +62,24 @@ class ByteBPE:
 
 @knob
 class Unigram:
-    """A unigram language model over pieces (arXiv:1804.10959) with the special tokens of ALBERT."""
+    """A unigram language model over pieces (arXiv:1804.10959).
+
+    A trained one has the special tokens of ALBERT; what a file has, it says: T5 has neither [CLS] nor [MASK].
+    """
 
     kind: Literal["unigram"] = "unigram"
+    size: int = 32000
+    file: str = ""  # spiece.model or tokenizer.json
+
+    def __post_init__(self) -> None:
+        _require_size(self.size)
+
+
+@knob
+class SentencePieceBPE:
+    """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram."""
+
+    kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
     size: int = 32000
     file: str = ""  # spiece.model
 
@@ -72,15 +87,16 @@ class Unigram:
         _require_size(self.size)
 
 
-VocabSpec = WordPiece | ByteBPE | Unigram
+VocabSpec = WordPiece | ByteBPE | Unigram | SentencePieceBPE
 
 
 class Encoded(NamedTuple):
-    """A document: its ids, int32 [S], and whether a sentence and a word begin at each, bool [S]."""
+    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool."""
 
     ids: Ints
     sentence_starts: Bools
     word_starts: Bools
+    unit_starts: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -148,9 +164,44 @@ class Vocab:
     def __reduce__(self) -> tuple[Any, ...]:
         return Vocab._from_files, (self.files,)  # another process builds its own tokenizer
 
-    def encode_documents(self, texts: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Encode documents, each given as its sentences (text.sentences), all in one call to the library."""
-        lists = self._encode([sentence for document in texts for sentence in document])
+    def encode_documents(
+        self,
+        texts: Sequence[Sequence[str]],
+        *,
+        words: Literal["pieces", "jieba"] = "pieces",
+        spans: Sequence[phrases.Spans] | None = None,
+    ) -> list[Encoded]:
+        """Encode documents, each given as its sentences (text.sentences), all in one call to the library.
+
+        `words`: a word begins where the pieces say, or in Chinese where jieba says. `spans`: the phrases of each
+        document, ranges of characters of its joined sentences. Both need to know where tokens are, which is slower.
+        """
+        flat = [sentence for document in texts for sentence in document]
+        if words == "pieces" and spans is None:
+            return self._documents(texts, self._encode(flat))
+        placed = self._encode_with_places(flat)
+        encoded = self._documents(texts, [ids for ids, _ in placed])
+        bases = chain.from_iterable(list(accumulate(map(len, document), initial=0))[:-1] for document in texts)
+        begin_T = np.array([base + at for (_, places), base in zip(placed, bases, strict=True) for at in places], int)
+        begins = np.split(begin_T, np.cumsum([len(document.ids) for document in encoded])[:-1])
+        if words == "jieba":
+            from preprocessing.words import starts  # jieba is slow to import, and for Chinese only
+
+            encoded = [
+                document._replace(
+                    word_starts=document.sentence_starts | starts("".join(text), begin_S, document.word_starts)
+                )
+                for document, text, begin_S in zip(encoded, texts, begins, strict=True)
+            ]
+        if spans is not None:
+            encoded = [
+                document._replace(unit_starts=phrases.starts(begin_S, document.word_starts, ranges))
+                for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
+            ]
+        return encoded
+
+    def _documents(self, texts: Sequence[Sequence[str]], lists: list[list[int]]) -> list[Encoded]:
+        """The documents whose sentences have these ids."""
         num_tokens = np.array([len(ids) for ids in lists], np.int64)  # of each sentence
         stop = np.concatenate([[0], np.cumsum(num_tokens)])
         ids_T = np.fromiter(chain.from_iterable(lists), np.int32, stop[-1])
@@ -169,9 +220,22 @@ class Vocab:
         return self._encode([text])[0]
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        if self.kind == "unigram":  # sentencepiece is the truth here, and several times faster
+        if "spiece.model" in self.files:  # it is the truth there, and several times faster
             return self._sentencepiece.encode(texts, out_type=int)
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+        """Ids of each text, and the character with which each begins, the space before a word left aside."""
+        if "spiece.model" in self.files:
+            found = self._sentencepiece.encode(texts, return_type="offset_mapping")
+            pairs = [(one["ids"], one["offsets"]) for one in found]
+        else:
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            pairs = [(encoding.ids, encoding.offsets) for encoding in encodings]
+        return [
+            (ids, [start + (stop - start > 1 and text[start].isspace()) for start, stop in offsets])
+            for text, (ids, offsets) in zip(texts, pairs, strict=True)
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special tokens appear by name."""
@@ -192,7 +256,7 @@ class Vocab:
         folder = Path(folder)
         try:
             about = (folder / _ABOUT).read_bytes()
-            sha256 = json.loads(about)["sha256"]
+            sha256 = from_checked_json(about)["sha256"]
             files = {name: (folder / name).read_bytes() for name in sha256}
         except OSError as error:
             raise BadInput(f"{error.filename}: {error.strerror}; {_AGAIN}") from None
@@ -229,9 +293,11 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
         case ByteBPE(size=size, specials=layout, file=file):
             pieces = _read(file, byte_bpe.read, size, layout) if file else byte_bpe.train(texts, size, layout)
             names, files = byte_bpe.SPECIALS[layout], byte_bpe.files(pieces, layout)
-        case Unigram(size=size, file=file):
-            model = _read(file, unigram.read) if file else unigram.train(texts, size)
-            names, files = unigram.SPECIALS, unigram.files(model)
+        case Unigram(size=size, file=file) | SentencePieceBPE(size=size, file=file):
+            model: unigram.Model = "unigram" if isinstance(spec, Unigram) else "bpe"
+            content = _read(file, unigram.read, model) if file else unigram.train(texts, size, model)
+            files = unigram.files(content)
+            names = unigram.specials(Tokenizer.from_buffer(files["tokenizer.json"]))
     vocab = _assemble(spec, names, files)
     fits(vocab, spec)
     return vocab
@@ -262,7 +328,7 @@ def _assemble(spec: VocabSpec, names: dict[str, str], files: dict[str, bytes]) -
         **{role: ids[names[role]] if role in names else None for role in _ROLES},
         "sha256": {name: _sha256(content) for name, content in sorted(files.items())},
     }
-    return Vocab._from_files(files | {_ABOUT: json.dumps(about, indent=1).encode() + b"\n"})
+    return Vocab._from_files(files | {_ABOUT: checked_json(about)})
 
 
 def _read(file: str, read: Callable[..., T], *settings: object) -> T:

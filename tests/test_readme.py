@@ -1,13 +1,17 @@
 """Every block of the README is executed here; what takes minutes is shortened and marked slow."""
 
+import json
 import re
 import shlex
 import subprocess
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import pytest
 
-from orchestration import cli, recipe
+from orchestration import build, cli, recipe
+from orchestration.progress import ignore
+from pipeline.installed import prose
 from tests.golden import record, text
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +50,11 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"{re.match('name: (.*)', code)[1]}.yaml").write_text(code)  # type: ignore[index]
     (tmp_path / "my text").mkdir()
     text.write(tmp_path / "my text" / "text.jsonl")
+    english = [json.dumps({"text": prose(topic)}) for topic in topics.values()]  # rules of quality want real prose
+    (tmp_path / "my text" / "topics.jsonl").write_text("\n".join(english))
+    (tmp_path / "my text" / "held out.txt").write_text(
+        "A line of an evaluation set that no document may share with it."
+    )
     return tmp_path
 
 
@@ -70,9 +79,11 @@ def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
 
 
 def test_python_blocks_of_the_readme_run(tmp_path: Path) -> None:
-    job, _ = record.made("bert_base", tmp_path)
+    job, _ = record.made("bert_base", tmp_path, "objective.duplicates=2")
+    rows = build.rows(job, (), ignore)
+    names = {"corpus": job.plan.corpus.folder, "rows": next(iter(rows.values())), "__name__": "readme"}
     for _, code in blocks("python"):
-        exec(compile(code, "README.md", "exec"), {"corpus": job.plan.corpus.folder, "__name__": "readme"})
+        exec(compile(code, "README.md", "exec"), names)
 
 
 def test_the_picture_is_there() -> None:

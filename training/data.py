@@ -134,6 +134,7 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
             length=length,
             seed=run.seed,
             duplicates=run.duplicates,
+            semantics=run.semantics,
         )
         for length in {phase.length for phase in run.phases}
     }

@@ -26,6 +26,7 @@ class Run:
     choose: Choose
     rewrite: Rewrite
     duplicates: int = 0  # 0: fresh masks in every epoch; k: the masks of epoch e are those of e % k
+    semantics: Literal["fixed", "compat"] = "fixed"  # compat: the rows of the reference script
     seed: int = 0
     recipe_hash: str = ""
     # matter

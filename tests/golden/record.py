@@ -27,12 +27,12 @@ SHRUNK = (
 )
 
 
-def made(recipe: str, folder: Path) -> tuple[Job, Manifest]:
+def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
     """The recipe at tiny scale on the golden text, its corpus built by the product's own pipeline."""
     given = text.write(folder / "text.jsonl")
-    flags = Flags(recipe=recipe, overrides=SHRUNK, scale="tiny", data=[str(given)], out=folder / "work")
+    flags = Flags(recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], out=folder / "work")
     job = open_job(flags)
-    return job, build.corpus(job, (), lambda event: None)
+    return job, build.untracked(job, (), lambda event: None)
 
 
 def losses(job: Job) -> list[float]:

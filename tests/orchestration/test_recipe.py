@@ -130,7 +130,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
         ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are kind, peak, warmup, schedule, floor, decay"),
         ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder; did you mean encoder?"),
-        ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, spans"),
+        ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
         ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
         ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_from_peak, cosine, constant;"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),

@@ -1,12 +1,7 @@
 """The jobs end to end on small text: what is in the corpus, what is accounted for, and that nothing else changes it."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +13,11 @@ from pipeline import plan, sources
 from pipeline.jobs import encode, read_text, train_vocab
 from pipeline.plan import Texts
 from pipeline.spec import Clean, Corpus, Jsonl, Text, WikiExtractor
-from preprocessing import files
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count, Manifest
 from preprocessing.shards import Store
 from preprocessing.text import text_key
-from preprocessing.vocab import ByteBPE, Vocab, WordPiece
+from preprocessing.vocab import ByteBPE, Vocab, VocabSpec, WordPiece, train
 
 from .conftest import story
 
@@ -119,7 +113,7 @@ class TestTheSameBytes:
     ) -> None:
         monkeypatch.setattr(sources, "SPLIT_BYTES", 1 << 20)
         assert build(corpus_of(stories), tmp_path / "second", *HERE).digest == manifest.digest
-        assert len(list((tmp_path / "second" / "text").glob("*.arrow"))) == 1
+        assert len(list((tmp_path / "second" / "text").glob("text-*.arrow"))) == 1
 
     def test_when_the_same_text_comes_in_another_format_under_the_same_name(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
@@ -131,6 +125,7 @@ class TestTheSameBytes:
         hashes = {read_text(corpus_of(tmp_path, sources=(one,)), tmp_path / one.kind).hash for one in read}
         assert len(hashes) == 1
 
+    @pytest.mark.slow
     def test_with_one_process_and_with_two(
         self, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -151,7 +146,7 @@ class TestLedger:
         with path.open("ab") as file:
             file.write(b'{"text": "cut off\n{"body": "no text"}\n\n{"text": 3}\n' + b'{"text": "Bad \xff byte. ')
             file.write(story(91).encode() + b'"}')
-        corpus = corpus_of(path, clean=Clean(max_chars=2000))
+        corpus = corpus_of(path, clean=Clean(max_chars=2000, max_rejects=1))
         ledger = build(corpus, tmp_path).ledger
         kept = [*texts, story(90), "Bad \ufffd byte. " + story(91)]
         assert ledger.seen == Count(29, path.stat().st_size, ledger.kept.tokens)
@@ -191,15 +186,12 @@ class TestLedger:
 class TestBadInput:
     """Each is one line (exit code 2), and leaves nothing behind."""
 
-    @pytest.fixture(params=["missing.txt", "missing/*.jsonl", "no text", "only binary", "only empty", "only broken"])
+    @pytest.fixture(params=["missing.txt", "missing/*.jsonl", "no text", "only empty"])
     def corpus(self, request: pytest.FixtureRequest, tmp_path: Path) -> Corpus:
-        for folder in ("no text", "only binary", "only empty", "only broken"):
+        for folder in ("no text", "only empty"):
             (tmp_path / folder).mkdir()
-        (tmp_path / "only binary" / "picture").write_bytes(b"\x89PNG\r\n" + bytes(100))
         (tmp_path / "only empty" / "a.txt").write_bytes(b"\n\x00 \n")
-        (tmp_path / "only broken" / "a.jsonl").write_bytes(b"{\n[\n")
-        path = str(tmp_path / request.param)
-        return corpus_of(tmp_path, sources=(Jsonl(path=path) if "broken" in path else Text(path=path, unit="line"),))
+        return corpus_of(tmp_path, sources=(Text(path=str(tmp_path / request.param), unit="line"),))
 
     def test_text_that_is_not_there_or_not_usable(self, corpus: Corpus, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^[^\n]+; [^\n]+$"):
@@ -218,44 +210,6 @@ class TestBadInput:
         with pytest.raises(BadInput, match=r"^[^\n]+does not fit[^\n]+% of the tokens are unknown[^\n]+$"):
             encode(tmp_path / "greek", tmp_path / "english" / "vocab", greek, tmp_path / "corpus")
         assert not content(tmp_path / "corpus")
-
-    @pytest.mark.parametrize("writes", [0, 3, 8])
-    def test_a_disk_that_runs_full_at_any_place(
-        self, stories: Path, tmp_path: Path, writes: int, many_parts: None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        left = iter(range(writes))
-
-        def fsync(handle: int, real: Callable[[int], None] = os.fsync) -> None:
-            if next(left, None) is None:
-                raise OSError(28, "No space left on device")
-            real(handle)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(files.os, "fsync", fsync)
-            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
-                read_text(corpus_of(stories), tmp_path / "text", HERE)
-        assert not [name for name in content(tmp_path / "text") if ".tmp" in name or name == "text.json"]
-        full = read_text(corpus_of(stories), tmp_path / "text", HERE)
-        assert full.hash == read_text(corpus_of(stories), tmp_path / "other", HERE).hash
-
-    def test_a_real_disk_that_is_too_small(self, stories: Path, small_disk: Path) -> None:
-        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
-            read_text(corpus_of(stories), small_disk / "text", HERE)
-        assert not content(small_disk)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 kB, where the tests may mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("may not mount a small disk here")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
 
 
 class TestResume:
@@ -292,42 +246,12 @@ class TestResume:
         assert first.vocab["hash"] != second.vocab["hash"]
         assert Store.open(tmp_path / "corpus", "train").manifest == second
 
-    @pytest.mark.parametrize(
-        "args", [HERE, pytest.param(TWO, marks=pytest.mark.slow)], ids=["one process", "two processes"]
-    )
-    def test_a_job_killed_in_the_middle_goes_on_and_ends_the_same(
-        self, write_jsonl: Callable[..., Path], tmp_path: Path, args: tuple[str, ...]
-    ) -> None:
-        path = write_jsonl([story(number, sentences=40) for number in range(800)])
-        code = (
-            "import sys; from pathlib import Path\n"
-            "from pipeline import plan, sources; from tests.pipeline import test_jobs\n"
-            "sources.SPLIT_BYTES, plan._LEAST_BYTES = 50_000, 100_000\n"
-            "test_jobs.build(test_jobs.corpus_of(Path(sys.argv[1])), Path(sys.argv[2]), *sys.argv[3:])"
-        )
-
-        def start(out: str) -> subprocess.Popen[bytes]:
-            return subprocess.Popen([sys.executable, "-c", code, str(path), str(tmp_path / out), *args])
-
-        for stage, ending in (("text", "text.json"), ("corpus", "manifest.json")):
-            folder = tmp_path / "killed" / stage
-            with start("killed") as job:
-                while not list(folder.glob("t*-*.json")) and job.poll() is None:
-                    time.sleep(0.001)
-                job.send_signal(signal.SIGKILL)
-            assert job.returncode == -signal.SIGKILL
-            assert not (folder / ending).exists()
-        for out in ("killed", "whole"):
-            with start(out) as job:
-                assert job.wait() == 0
-        assert content(tmp_path / "killed") == content(tmp_path / "whole")
-
 
 @pytest.mark.usefixtures("many_parts")
 def test_progress_counts_splits_then_shards_up_to_all_of_them(stories: Path, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     texts = read_text(corpus_of(stories), tmp_path / "text", report=told.append)
-    assert (told[-1]["stage"], told[-1]["done"], told[-1]["documents"]) == ("text", len(texts.splits), 60)
+    assert (told[-1]["stage"], told[-1]["done"], told[-1]["documents"]) == ("text", len(texts.parts), 60)
     train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
     manifest = encode(
         tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", report=told.append
@@ -343,15 +267,15 @@ def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
     texts = read_text(corpus_of(stories), tmp_path / "text")
     held_out = {d.key for s in texts.shards if not s.name.startswith("train") for d in texts.documents(s.start, s.stop)}
     seen: list[str] = []
-    monkeypatch.setattr("pipeline.jobs.train", lambda spec, given: seen.extend(given) or _Stub())
+
+    def recorded(spec: VocabSpec, given: Iterable[str]) -> Vocab:
+        seen.extend(given)
+        return train(spec, seen)
+
+    monkeypatch.setattr("pipeline.jobs.train", recorded)
     train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab", sample_mb=1)
     assert len(seen) == 60 - len(held_out)
     assert not held_out & {text_key(text) for text in seen}
-
-
-class _Stub:
-    def save(self, folder: Path) -> None:
-        """A vocabulary that writes nothing."""
 
 
 def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -> None:
@@ -374,16 +298,3 @@ def test_text_of_several_batches_is_encoded_like_one(
     one = build(corpus_of(stories), tmp_path / "one")
     monkeypatch.setattr(encode_module, "_AT_ONCE", 500)
     assert build(corpus_of(stories), tmp_path / "two").digest == one.digest
-
-
-@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
-def test_text_that_was_damaged_between_the_jobs_is_not_encoded(stories: Path, tmp_path: Path, place: float) -> None:
-    texts = read_text(corpus_of(stories), tmp_path / "text")
-    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
-    part = tmp_path / "text" / texts.splits[0]
-    damaged = bytearray(part.read_bytes())
-    damaged[int(place * len(damaged))] ^= 0x80
-    part.write_bytes(damaged)
-    with pytest.raises(BadInput, match=r"^[^\n]+: is missing or damaged; [^\n]+$"):
-        encode(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus")
-    assert not list((tmp_path / "corpus").glob("*"))

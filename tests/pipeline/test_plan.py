@@ -3,10 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.clean import clean_split
-from pipeline.plan import addresses, cut, first_of_each, folds, planned_shards, text_hash, write_plan
+from pipeline.clean import Cleaner, clean_split
+from pipeline.dedup import addresses, first_of_each
+from pipeline.plan import cut, folds, planned_shards, text_hash, write_plan
 from pipeline.sources import plan_splits
-from pipeline.spec import Clean, Corpus, Text
+from pipeline.spec import Clean, Corpus, Dedup, Text
 
 RNG = np.random.default_rng(5)
 
@@ -14,15 +15,16 @@ RNG = np.random.default_rng(5)
 def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.ndarray:
     """The plan over files of one document a line."""
     groups: dict[int, list[bytes]] = {}
+    parts = list[str]()
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
-        sources = [Text(path=str(folder / name), unit="line")]
-        for number, split in enumerate(plan_splits(sources, Clean(min_chars=1))):
-            clean_split(split, str(folder), Clean(min_chars=1))
-            for group, block in addresses(folder / split.name, number):
+        for split in plan_splits([Text(path=str(folder / name), unit="line")]):
+            parts.append(f"{name}-{len(parts)}.arrow")
+            clean_split(split, folder / parts[-1], Cleaner(Clean(min_chars=1)))
+            for group, block in addresses(folder / parts[-1], len(parts) - 1):
                 groups.setdefault(group, []).append(block)
     spec = Corpus(name="test", **corpus)  # type: ignore[arg-type]
-    write_plan([first_of_each(group, spec.dedup) for group in groups.items()], str(folder), spec)
+    write_plan([first_of_each(group, spec.dedup.exact) for group in groups.items()], [], str(folder), spec, parts)
     return np.load(folder / "plan.npy")
 
 
@@ -40,7 +42,7 @@ def test_which_of_equal_documents_stays_does_not_depend_on_the_order_of_the_file
 
 
 def test_without_dedup_all_documents_stay(tmp_path: Path) -> None:
-    assert len(_plan(tmp_path, {"a": ["one", "two", "one"]}, dedup="none")) == 3
+    assert len(_plan(tmp_path, {"a": ["one", "two", "one"]}, dedup=Dedup(exact=False))) == 3
 
 
 def test_the_text_hash_tells_where_a_document_is_from(tmp_path: Path) -> None:

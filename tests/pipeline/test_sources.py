@@ -1,18 +1,20 @@
+import bz2
 import gzip
-import json
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from pipeline import sources
 from pipeline.record import BETWEEN, Record
 from pipeline.sources import plan_splits, records, sniff
-from pipeline.spec import Clean, Jsonl, Source, Text, WikiExtractor
+from pipeline.spec import Books, Jsonl, Parallel, Source, Table, Text, Warc, WikiDump, WikiExtractor
 from preprocessing.errors import BadInput
+from tests.pipeline.formats import dump, json_lines, multistream, page, web_archive, write_arrow, write_parquet
 
 
 def _read(source: Source, max_chars: int = 10_000) -> list[Record]:
-    return [record for split in plan_splits([source], Clean()) for record in records(split, max_chars)]
+    return [record for split in plan_splits([source]) for record in records(split, max_chars)]
 
 
 def _texts(source: Source) -> list[str]:
@@ -82,7 +84,9 @@ def test_a_byte_order_mark_does_not_break_the_first_json_line(tmp_path: Path) ->
 
 def test_a_binary_file_is_one_dropped_document(tmp_path: Path) -> None:
     path = _file(tmp_path, bytes(range(256)) * 100)
-    assert _read(Text(path=path, unit="line")) == [Record("file.txt", 25_600, fault="not_text")]
+    assert _read(Text(path=path, unit="line")) == [
+        Record("file.txt", 25_600, fault="not_text", snippet=bytes(range(200)))
+    ]
 
 
 def test_an_empty_file_is_an_empty_document(tmp_path: Path) -> None:
@@ -99,38 +103,88 @@ def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["line", "paragraphs", "wikiextractor", "jsonl"])
+def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
+    """A source of this kind with 300 texts, and how many bytes are in it."""
+    bodies = [f"Text {number}.\n" * (number % 5 + 1) for number in range(300)]
+    pages = dump(*(page(f"Page {number}", body) for number, body in enumerate(bodies)))
+    others = [f"Autre {number}.\n" for number in range(sum(map(len, bodies)))]
+    match kind:
+        case "line":
+            return Text(path=_file(folder, content := "".join(bodies).encode()), unit="line"), len(content)
+        case "paragraphs":
+            return Text(path=_file(folder, content := "\n\n".join(bodies).encode()), unit="paragraphs"), len(content)
+        case "wikiextractor":
+            tagged = (f'<doc id="{number}">\n{body}\n</doc>\n' for number, body in enumerate(bodies))
+            return WikiExtractor(path=_file(folder, content := "".join(tagged).encode())), len(content)
+        case "wikiextractor json":
+            lines = json_lines([{"id": "1", "url": "", "title": "", "text": body} for body in bodies])
+            return WikiExtractor(path=_file(folder, lines)), len(lines)
+        case "jsonl":
+            return Jsonl(path=_file(folder, content := json_lines([{"text": body} for body in bodies]))), len(content)
+        case "wiki_dump":
+            return WikiDump(path=_file(folder, pages)), len(pages)
+        case "wiki_dump.bz2":
+            return WikiDump(path=_file(folder, multistream(pages, pages=7), "dump.bz2")), len(pages)
+        case "warc" | "warc.gz":
+            zipped = kind == "warc.gz"
+            archive = web_archive(bodies, zipped)
+            return Warc(path=_file(folder, archive, f"a.{kind}")), len(gzip.decompress(archive) if zipped else archive)
+        case "parquet":
+            write_parquet(folder / "a.parquet", bodies, 7)
+            return Table(path=str(folder / "a.parquet")), len("".join(bodies))
+        case "arrow" | "arrows":
+            write_arrow(folder / f"a.{kind}", bodies, 7, stream=kind == "arrows")
+            return Table(path=str(folder / f"a.{kind}")), len("".join(bodies))
+        case _:
+            ours = "".join(bodies).splitlines(keepends=True)
+            theirs = others[: len(ours)]
+            paths = (_file(folder, "".join(ours).encode(), "a.en"), _file(folder, "".join(theirs).encode(), "a.fr"))
+            return Parallel(paths=paths), len("".join(ours + theirs))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("line", "paragraphs", "wikiextractor", "wikiextractor json", "jsonl", "wiki_dump", "wiki_dump.bz2"),
+        *("warc", "warc.gz", "parquet", "arrow", "arrows", "parallel"),
+    ],
+)
 def test_splits_change_nothing_and_account_for_each_byte(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bodies = [f"Text {number}.\n" * (number % 5 + 1) for number in range(300)]
-    content = {
-        "line": "".join(bodies),
-        "paragraphs": "\n\n".join(bodies),
-        "wikiextractor": "".join(f'<doc id="{number}">\n{body}\n</doc>\n' for number, body in enumerate(bodies)),
-        "jsonl": "".join(json.dumps({"text": body}) + "\n" for body in bodies),
-    }[kind]
-    path = _file(tmp_path, content.encode())
-    source = {"wikiextractor": WikiExtractor(path=path), "jsonl": Jsonl(path=path)}.get(kind) or sniff(f"{kind}:{path}")
-    whole = [record.text.strip() for record in _read(source) if not record.fault]
-    for size in (97, 1000):
-        monkeypatch.setattr(sources, "SPLIT_BYTES", size)
-        assert len(plan_splits([source], Clean())) > 5
+    monkeypatch.setattr("pipeline.parallel._BLOCK", 64)
+    source, size = _texts_of(tmp_path, kind)
+    whole = [record for record in _read(source) if not record.fault]
+    assert len(whole) >= 300
+    for step in (97, 1000, 3000):
+        monkeypatch.setattr(sources, "SPLIT_BYTES", step)
+        assert len(plan_splits([source])) >= 3
         found = _read(source)
-        assert [record.text.strip() for record in found if not record.fault] == whole
-        assert sum(record.size for record in found) == len(content)
+        assert [record.text.strip() for record in found if not record.fault] == [
+            record.text.strip() for record in whole
+        ]
+        assert sum(record.size for record in found) == size
+        if not kind.endswith((".gz", ".bz2")):
+            assert [record.start for record in found if not record.fault] == [record.start for record in whole]
+
+
+def test_splits_of_a_large_input_are_larger_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SPLIT_BYTES", 10)
+    monkeypatch.setattr(sources, "MOST_SPLITS", 20)
+    source, _ = _texts_of(tmp_path, "line")
+    assert 10 < len(plan_splits([source])) <= 20
 
 
 def test_the_order_of_sources_does_not_change_the_splits(tmp_path: Path) -> None:
     paths = [Text(path=_file(tmp_path, b"text", name)) for name in ("b", "a", "c")]
-    assert plan_splits(paths, Clean()) == plan_splits(paths[::-1], Clean())
+    assert plan_splits(paths) == plan_splits(paths[::-1])
 
 
-def test_a_split_has_another_name_when_its_file_or_the_cleaning_changes(tmp_path: Path) -> None:
+def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
     source = Text(path=_file(tmp_path, b"text"))
-    names = {plan_splits([source], clean)[0].name for clean in (Clean(), Clean(), Clean(min_chars=5))}
+    names = {plan_splits([source])[0].name, plan_splits([source])[0].name}
     _file(tmp_path, b"other text")
-    assert len(names | {plan_splits([source], Clean())[0].name}) == 3
+    assert len(names | {plan_splits([source])[0].name}) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,6 +193,13 @@ def test_a_split_has_another_name_when_its_file_or_the_cleaning_changes(tmp_path
         ("file.txt", b'<doc id="1" url="" title="">\nOne\n</doc>\n', "wikiextractor"),
         ("file.txt", b'{"text": "one"}\n', "jsonl"),
         ("file.jsonl.gz", gzip.compress(b'{"text": "one"}\n'), "jsonl"),
+        ("file.txt", b'{"id": "1", "url": "u", "title": "t", "text": "x"}\n', "wikiextractor"),
+        ("file.xml.bz2", bz2.compress(dump(page("One", "Text."))), "wiki_dump"),
+        ("file.xml", dump(page("One", "Text.")).decode().encode("utf-16"), "wiki_dump"),
+        ("file.warc.gz", web_archive(["One"], compressed=True), "warc"),
+        ("file.warc", web_archive(["One"], compressed=False), "warc"),
+        ("file.txt", b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\nText.\n", "books"),
+        ("file.txt", "One line.\n".encode("utf-16"), "line"),
         ("file.txt", b"A sentence.\nAnother.\n\nNext document.\n", "paragraphs"),
         ("file.txt", b"A document.\nAnother.\n", "line"),
     ],
@@ -148,14 +209,46 @@ def test_sniff_recognises_a_format_by_looking(tmp_path: Path, name: str, content
     assert (source.unit if isinstance(source, Text) else source.kind) == expected
 
 
+def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_path: Path) -> None:
+    _file(tmp_path, b"# About this data\n", "README.md")
+    write_parquet(tmp_path / "a.parquet", ["One."], 1)
+    assert _texts(sniff(str(tmp_path))) == ["One."]
+
+
 def test_sniff_takes_each_of_several_text_files_as_a_document(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nMore.", "a.txt")
     _file(tmp_path, b"Two.", "b.txt")
     assert sniff(str(tmp_path)) == Text(path=str(tmp_path), unit="document")
 
 
-def test_sniff_takes_a_said_format_for_granted() -> None:
-    assert sniff("jsonl:no such file") == Jsonl(path="no such file")
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
+    source, _ = _texts_of(tmp_path, kind)
+    assert sniff(str(tmp_path)) == Table(path=str(tmp_path))
+    assert isinstance(source, Table)
+    assert sniff(source.path) == source
+
+
+@pytest.mark.parametrize(
+    ("said", "source"),
+    [
+        ("jsonl:no such file", Jsonl(path="no such file")),
+        ("jsonl:s3://bucket/a", Jsonl(path="s3://bucket/a")),
+        ("books:a", Books(path="a")),
+        ("table:a", Table(path="a")),
+        ("wiki_dump:a", WikiDump(path="a")),
+        ("warc:a", Warc(path="a")),
+        ("parallel:a.en,a.fr", Parallel(paths=("a.en", "a.fr"))),
+    ],
+)
+def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> None:
+    assert sniff(said) == source
+
+
+def test_sniff_takes_no_protocol_for_a_format() -> None:
+    fsspec.filesystem("memory").pipe("/sniffed/a.txt", b"One.\n\nTwo.\n")
+    assert sniff("memory://sniffed/a.txt") == Text(path="memory://sniffed/a.txt", unit="paragraphs")
+    assert _texts(sniff("memory://sniffed/a.txt")) == ["One.\n", "\nTwo.\n"]
 
 
 def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:

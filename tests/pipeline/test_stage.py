@@ -19,7 +19,10 @@ def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> N
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         (tmp_path / ".tmp-of-the-first").touch()
-        with pytest.raises(ResourceError, match="another process is writing here"), owned(tmp_path, 0):
+        with (
+            pytest.raises(ResourceError, match=rf"process {holder.pid} on \S+ \(since [^\n]+ is writing here"),
+            owned(tmp_path, 0),
+        ):
             pass
         assert (tmp_path / ".tmp-of-the-first").exists()
         holder.kill()
@@ -55,7 +58,8 @@ def test_a_file_in_the_place_of_the_folder_is_told_in_one_line(tmp_path: Path) -
 def test_what_a_killed_writer_left_is_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".tmp-part-1234").touch()
     with owned(tmp_path, 0):
-        assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == [tmp_path / ".owner.json"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

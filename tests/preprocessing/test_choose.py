@@ -3,12 +3,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocessing.choose import Choose, Nothing, Spans, Tokens, Words, span_lengths
+from preprocessing.choose import Choose, Entities, Ngrams, Nothing, Spans, Tokens, Words, ngram_lengths, span_lengths
 from preprocessing.rng import key
 from tests.preprocessing.toy import row
 
 MASKING = key(0, "masking")
-CHOOSERS = [Tokens(), Tokens(rounding="up"), Tokens(rounding="stochastic"), Words(), Words(rounding="up"), Spans()]
+CHOOSERS = [
+    Tokens(),
+    Tokens(rounding="up"),
+    Tokens(rounding="stochastic"),
+    Words(),
+    Words(rounding="up"),
+    Ngrams(),
+    Spans(),
+]
 BY_NAME = pytest.mark.parametrize("choose", CHOOSERS, ids=lambda choose: f"{choose.kind}-{choose.rounding}")
 
 
@@ -30,6 +38,12 @@ def words_of(one: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def test_nothing_chooses_nothing():
     assert not chosen(Nothing(), row(20, specials=[0, 19])).any()
+
+
+def test_entities_are_words_over_units():
+    one = pair_row(200, 0)
+    units = one | {"unit_starts": one["word_starts"], "word_starts": np.ones(200, bool)}
+    assert chosen(Entities(), units).tolist() == chosen(Words(), one).tolist()
 
 
 @BY_NAME
@@ -68,9 +82,7 @@ def test_every_ordinary_position_is_chosen_equally_often(choose):
     one = row(42, specials=[0, 20, 41])
     counts_S = sum((chosen(choose, one, sample) > 0).astype(int) for sample in range(4000))
     ordinary = counts_S[~one["special"]]
-    if isinstance(
-        choose, Spans
-    ):  # a span begins at its anchor, so the first positions behind a wall are hit less often
+    if isinstance(choose, Spans | Ngrams):  # runs of words stay between walls: the words beside one are hit less often
         assert ordinary.min() > 0.35 * ordinary.mean()
         return
     expected = ordinary.mean()
@@ -113,12 +125,12 @@ def test_stochastic_rounding_has_the_exact_mean():  # fairseq: floor(.15 * 30 + 
     assert abs(np.mean(counts) - 4.5) < 0.03
 
 
-@pytest.mark.parametrize("kind", [Tokens, Words])
+@pytest.mark.parametrize("kind", [Tokens, Words, Ngrams])
 def test_most_caps_the_budget(kind):
     assert np.count_nonzero(chosen(kind(most=20), row(512, specials=[0, 511]))) == 20
 
 
-@pytest.mark.parametrize("choose", [Tokens(rate=1.0), Words(rate=1.0), Spans(rate=1.0)])
+@pytest.mark.parametrize("choose", [Tokens(rate=1.0), Words(rate=1.0), Ngrams(rate=1.0), Spans(rate=1.0)])
 def test_the_whole_row_can_be_chosen(choose):
     one = row(50, specials=[0, 20, 49])
     assert (chosen(choose, one) > 0).tolist() == (~one["special"]).tolist()
@@ -131,9 +143,10 @@ def test_a_row_of_special_tokens_only_is_left_alone(choose):
 
 @settings(deadline=None, max_examples=200)
 @given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
-def test_words_are_chosen_whole_or_not_at_all(num_tokens, seed):
+@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(longest=6, rate=0.5)], ids=["words", "ngrams", "long"])
+def test_words_are_chosen_whole_or_not_at_all(choose, num_tokens, seed):
     one = pair_row(num_tokens, seed)
-    hit_S = chosen(Words(), one, seed)
+    hit_S = chosen(choose, one, seed)
     for word in words_of(one):
         assert len(set(hit_S[word].tolist())) == 1
 
@@ -153,8 +166,59 @@ def test_a_word_that_overflows_is_skipped_and_the_search_goes_on():
     assert {tuple(np.flatnonzero(hit_S)) for hit_S in hits} == {(9, 10, 11)}
 
 
-def test_words_that_are_all_too_long_leave_the_row_unmasked():
-    assert not chosen(Words(), row(10, specials=[0, 9], word_starts=[1, 5])).any()  # budget 2, words of 4 tokens
+@pytest.mark.parametrize("kind", [Words, Ngrams])
+def test_words_that_are_all_too_long_leave_the_row_unmasked(kind):
+    assert not chosen(kind(), row(10, specials=[0, 9], word_starts=[1, 5])).any()  # budget 2, words of 4 tokens
+
+
+@settings(deadline=None, max_examples=200)
+@given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
+def test_ngrams_fall_short_of_the_budget_only_where_no_word_that_is_left_fits(num_tokens, seed):
+    one = pair_row(num_tokens, seed)
+    hit_S = chosen(Ngrams(), one, seed)
+    left = max(1, round(0.15 * num_tokens)) - np.count_nonzero(hit_S)
+    free = [len(word) for word in words_of(one) if not hit_S[word[0]] and not one["special"][word[0]]]
+    assert left == 0 or 0 < left < min(free)
+
+
+@settings(deadline=None, max_examples=100)
+@given(num_tokens=st.integers(5, 200), longest=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_an_ngram_is_one_run_of_at_most_so_many_words(num_tokens, longest, seed):
+    one = pair_row(num_tokens, seed)
+    hit_S = chosen(Ngrams(longest=longest, rate=0.4), one, seed)
+    for unit in range(1, hit_S.max(initial=0) + 1):
+        at = np.flatnonzero(hit_S == unit)
+        assert np.all(np.diff(at) == 1)
+        assert 1 <= np.count_nonzero(one["word_starts"][at]) <= longest
+
+
+def test_ngrams_that_touch_stay_two_units():
+    hits = [chosen(Ngrams(rate=0.5), row(60, specials=[0, 59]), sample) for sample in range(20)]
+    assert any(np.any((hit_S[1:] > 0) & (hit_S[:-1] > 0) & (hit_S[1:] != hit_S[:-1])) for hit_S in hits)
+
+
+def test_an_ngram_is_cut_behind_a_word_where_the_budget_ends():
+    one = row(12, specials=[0, 11], word_starts=[1, 3, 5, 7, 9])  # words of two tokens, budget round(.34 * 12) = 4
+    units = {
+        tuple(np.unique(chosen(Ngrams(rate=0.34), one, n), return_counts=True)[1][1:].tolist()) for n in range(200)
+    }
+    assert units == {(2, 2), (4,)}  # three words, drawn as one unit, become two
+
+
+def test_where_no_place_is_left_for_an_ngram_a_shorter_one_is_taken():
+    one = row(9, specials=[0, 2, 4, 6, 8])  # single words between walls
+    assert (chosen(Ngrams(rate=1.0), one) > 0).tolist() == (~one["special"]).tolist()
+
+
+def test_with_longest_one_ngrams_are_single_words():
+    hit_S = chosen(Ngrams(longest=1), pair_row(512, 0))
+    starts = pair_row(512, 0)["word_starts"]
+    assert all(np.count_nonzero(starts[hit_S == unit]) == 1 for unit in range(1, hit_S.max() + 1))
+
+
+def test_ngram_lengths_have_the_shares_of_the_paper():
+    length_N = ngram_lengths(3, 1_000_000, MASKING.at(0, 0))
+    np.testing.assert_allclose(np.bincount(length_N)[1:] / 1e6, [6 / 11, 3 / 11, 2 / 11], atol=0.002)
 
 
 @settings(deadline=None, max_examples=100)
@@ -200,6 +264,13 @@ def test_spans_that_touch_are_one_unit():
 def test_a_rate_that_is_no_share_is_refused(rate):
     with pytest.raises(ValueError, match=r"choose.rate is .*, allowed is a share above 0, at most 1"):
         Tokens(rate=rate)
+
+
+def test_ngram_knobs_are_checked():
+    with pytest.raises(ValueError, match=r"choose.longest is 0, allowed is a number of words from 1 up"):
+        Ngrams(longest=0)
+    with pytest.raises(ValueError, match=r"choose.most is -1"):
+        Ngrams(most=-1)
 
 
 def test_span_knobs_are_checked():

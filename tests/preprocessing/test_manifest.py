@@ -61,11 +61,11 @@ def test_a_folder_without_a_manifest_is_no_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 1}', b'{"schema_version": 1, "splits": {}}']
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 2}', b'{"schema_version": 2, "splits": {}}']
 )
 def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(BadInput, match="cannot be read as a manifest") as error:
+    with pytest.raises(BadInput, match="is damaged, or no manifest") as error:
         Manifest.load(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -73,7 +73,7 @@ def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: by
 def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     value = json.loads(MANIFEST.to_json()) | {"schema_version": 99}
     (tmp_path / FILE_NAME).write_text(json.dumps(value))
-    with pytest.raises(BadInput, match="schema version 99, this Sesame reads 1"):
+    with pytest.raises(BadInput, match="schema version 99, this Sesame reads 2"):
         Manifest.load(tmp_path)
 
 

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from preprocessing.choose import Nothing, Spans, Tokens, Words
+from preprocessing.choose import Entities, Nothing, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.order import rank_slice
@@ -169,12 +169,35 @@ def test_rows_travel_to_another_process(tmp_path):
     assert_same(pickle.loads(pickle.dumps(rows)).row(1, 2), rows.row(1, 2))
 
 
-def written(text: ToyShard, path) -> Shard:
+def test_rows_without_units_have_no_such_column_and_entities_are_refused():
+    assert "unit_starts" not in rows_of(BERT).row(0, 0)
+    assert impossible(Pair(negative="swap"), Entities(), Cloze(), {"masked_tokens": LABELS}) is None
+    with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `units` in the corpus file"):
+        rows_of(BERT | {"choose": Entities()})
+
+
+@pytest.mark.parametrize("segment", [Pair(negative="random"), Packed(fill="sentences"), Packed(fill="tokens")])
+def test_entities_are_masked_as_one(tmp_path, segment):
+    text = random_shard(20)
+    phrases_T = text.starts_T & (np.arange(len(text.ids_T)) % 3 == 0)
+    phrases_T[text.sentence_at_M] = True
+    store = ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow", phrases_T),))
+    parts = {"segment": segment, "choose": Entities(), "rewrite": Cloze(unit="span")}
+    for sample in range(10):
+        row = rows_of(parts, store).row(0, sample)
+        assert row["unit_starts"][row["special"]].all()
+        for unit in np.split(row["hits"], np.flatnonzero(row["unit_starts"])[1:]):
+            assert len(set(unit.tolist())) == 1
+        assert row["hits"].any()
+
+
+def written(text: ToyShard, path, phrases_T=None) -> Shard:
     pieces = [slice(*bounds) for bounds in zip(text.offset_N1[:-1], text.offset_N1[1:], strict=True)]
     is_start_T = np.isin(np.arange(len(text.ids_T)), text.sentence_at_M)
     columns = [[column[piece] for piece in pieces] for column in (text.ids_T, text.starts_T, is_start_T)]
     keys = [i.to_bytes(16, "big") for i in range(len(pieces))]
-    write_shard(path, *columns, ["toy"] * len(pieces), keys, vocab_size=1000)
+    units = None if phrases_T is None else [phrases_T[piece] for piece in pieces]
+    write_shard(path, *columns, ["toy"] * len(pieces), keys, vocab_size=1000, unit_starts=units)
     return Shard(path)
 
 

@@ -29,10 +29,9 @@ class Documents:
     source: list[str] = field(default_factory=lambda: ["wiki", "books"])
     key: list[bytes] = field(default_factory=lambda: [b"0123456789abcdef", b"fedcba9876543210"])
 
-    def write(self, path: Path, vocab_size: int = 10) -> ShardInfo:
-        return write_shard(
-            path, self.ids, self.word_starts, self.sentence_starts, self.source, self.key, vocab_size=vocab_size
-        )
+    def write(self, path: Path, vocab_size: int = 10, unit_starts: list[Bools] | None = None) -> ShardInfo:
+        columns = (self.ids, self.word_starts, self.sentence_starts, self.source, self.key)
+        return write_shard(path, *columns, vocab_size=vocab_size, unit_starts=unit_starts)
 
 
 @pytest.fixture
@@ -194,11 +193,48 @@ def test_info_describes_the_file(path: Path) -> None:
 
 def test_a_store_costs_at_most_2_3_bytes_a_token(path: Path) -> None:
     rng = np.random.default_rng(0)
-    ids = [rng.integers(0, 30_522, size=1_000) for _ in range(100)]
-    starts = [np.arange(1_000) % 3 == 0 for _ in ids]
+    ids = [rng.integers(0, 30_522, size=500) for _ in range(1_000)]  # documents are as short as those of a wiki
+    starts = [np.arange(500) % 3 == 0 for _ in ids]
     keys = [rng.bytes(16) for _ in ids]
-    info = write_shard(path, ids, starts, starts, ["wiki"] * 100, keys, vocab_size=30_522)
+    info = write_shard(path, ids, starts, starts, ["wiki"] * 1_000, keys, vocab_size=30_522)
     assert info.bytes / info.tokens < 2.3
+
+
+def test_a_document_costs_its_key_its_place_and_its_source(tmp_path: Path) -> None:
+    sizes = []
+    for count in (1_000, 2_000):
+        ones = [np.ones(8, np.int64)] * count
+        flags = [np.ones(8, bool)] * count
+        path = tmp_path / shard_name("train", count, 2_001)
+        sizes.append(write_shard(path, ones, flags, flags, ["a"] * count, [bytes(16)] * count, vocab_size=9).bytes)
+    assert sizes[1] - sizes[0] == pytest.approx(1_000 * (16 + 4 + 1 + 8 * 2.25), abs=64 * 6)  # buffers end at 64 bytes
+
+
+def test_tokens_of_a_document_are_a_view(path: Path) -> None:
+    Documents().write(path)
+    shard = Shard(path)
+    assert shard.tokens(1).tolist() == [9, 5, 9, 8]
+    assert np.shares_memory(shard.tokens(1), shard.ids_T)
+
+
+def test_units_are_a_column_that_only_some_shards_have(path: Path) -> None:
+    plain, units = path, path.with_name(shard_name("train", 1, 2))
+    Documents().write(plain)
+    starts = [np.array([1, 0, 0], bool), np.array([1, 0, 0, 1], bool)]
+    Documents().write(units, unit_starts=starts)
+    assert Shard(units).unit_starts(2, 7).tolist() == [False, True, False, False, True]
+    assert Shard(units).document(0)["unit_starts"].tolist() == [True, False, False]
+    assert Shard(plain).unit_starts(0, 7).tolist() == Shard(plain).word_starts(0, 7).tolist()
+    assert (Shard(plain).has_units, Shard(units).has_units) == (False, True)
+
+
+@pytest.mark.parametrize(("count", "type"), [(128, np.int8), (129, np.int16)])
+def test_sources_are_numbered_in_the_smallest_type(path: Path, count: int, type: type) -> None:
+    ones, flags = [np.ones(1, np.int64)] * count, [np.ones(1, bool)] * count
+    names, keys = [f"file {i}" for i in range(count)], [bytes(16)] * count
+    write_shard(path, ones, flags, flags, names, keys, vocab_size=2)
+    assert Shard(path).source_N.dtype == type
+    assert [Shard(path).source(i) for i in range(count)] == names
 
 
 def test_a_shard_is_one_uncompressed_batch_that_plain_pyarrow_reads(path: Path) -> None:
@@ -206,7 +242,10 @@ def test_a_shard_is_one_uncompressed_batch_that_plain_pyarrow_reads(path: Path) 
     with pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
         assert reader.num_record_batches == 1
-        assert reader.read_all()["ids"].to_pylist() == [[5, 6, 7], [9, 5, 9, 8]]
+        documents = reader.read_all().to_pylist()
+    assert [[token["id"] for token in document["tokens"]] for document in documents] == [[5, 6, 7], [9, 5, 9, 8]]
+    assert documents[0]["tokens"][1] == {"id": 6, "word_start": False, "sentence_start": False}
+    assert (documents[0]["source"], documents[0]["key"]) == ("wiki", b"0123456789abcdef")
 
 
 @pytest.mark.parametrize("content", [b"", b"no arrow at all", b"ARROW1\0\0" + bytes(100)])

@@ -1,6 +1,7 @@
 import itertools
 import re
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from preprocessing.text import decode, normalise, sentences, text_key
+from preprocessing.text import decode, lines_as_sentences, normalise, sentences, text_key
 
 REPEATABLE = settings(deadline=None, derandomize=True)  # the same examples each time, however busy the machine
 
@@ -96,6 +97,7 @@ def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
         ["I said no.", " It was so."],
         ["It was I.", " Then it rained."],
         ["He is in the U.S. Army."],
+        ["It is 20 \u00b0C.", " Roe v. Wade was decided.", " He lived c. 1630 BC.", " MR. BUMBLE left."],
         ['"Why?" he asked.', ' "Because."', " (Really.)", " So."],
         ["What?!", " Yes...", " No\u2026", " Well... maybe."],
         ["It costs 3.50 at www.example.com today.", " 12 more came."],
@@ -103,6 +105,7 @@ def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
         ["A heading", "\n\nA paragraph\nover lines.", "\nNext.", "\n\nlower"],
         ["\u041e\u043d \u0442. \u0435. \u044f.", " \u0414\u0430."],
         ["\u4ed6\u8d70\u4e86\u3002", "\u6211\u4e5f\u662f\uff01\u201c\u771f\u7684\uff1f\u201d", "\u5bf9\u3002"],
+        ["\u4ed6\u770b\u300a\u4e66\u3002\u300b", "\u6211\u770b\uff61", "\u5bf9"],
         ["\u300c\u4f55\uff1f\u300d", "\u5f7c\u306f\u8a00\u3063\u305f\u3002", " \u300c\u306f\u3044\u3002\u300d"],
     ],
 )
@@ -133,7 +136,24 @@ def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
 @REPEATABLE
 @given(EVENTFUL.map(normalise))
 def test_no_sentence_is_white_space(text: str) -> None:
-    assert all(piece.strip() for piece in sentences(text))
+    assert all(piece.strip() for piece in [*sentences(text), *lines_as_sentences(text)])
+
+
+@REPEATABLE
+@given(EVENTFUL)
+def test_joined_lines_are_the_text(text: str) -> None:
+    pieces = lines_as_sentences(text)
+    assert "".join(pieces) == text
+    assert all("\n" not in piece.lstrip("\n") for piece in pieces)
+
+
+@pytest.mark.parametrize("split", [sentences, lines_as_sentences])
+def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[str], list[str]]) -> None:
+    words, run = " word" * 2_001, "x" * 20_001
+    assert [len(piece) for piece in split("A" + words)] == [10_000 - 4, 10]
+    assert [len(piece) for piece in split(run)] == [10_000, 10_000, 1]
+    assert "".join(split("A" + words + run)) == "A" + words + run
+    assert split("A" + words)[1] == " word word"
 
 
 @pytest.mark.timeout(20)  # a backtracking pattern takes hours

@@ -10,8 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
+from preprocessing.files import checked_json, from_checked_json
 from preprocessing.text import sentences
-from preprocessing.vocab import ByteBPE, Unigram, Vocab, VocabSpec, WordPiece, fits, train
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, Vocab, VocabSpec, WordPiece, fits, train
 
 SENTENCE = "the cat sat on a mat and the dogs ran after it quickly while nobody was looking at their unhappy faces"
 WORDS = SENTENCE.split()
@@ -24,6 +25,7 @@ SPECS: list[VocabSpec] = [
     ByteBPE(size=300),
     ByteBPE(size=300, specials="roberta"),
     Unigram(size=60),
+    SentencePieceBPE(size=60),
 ]
 SAMPLE = "The cats sat\nunhappily.\n\nNobody ran after the Caf\u00e9 1, quickly!"
 
@@ -92,7 +94,7 @@ def test_special_tokens_are_named_when_decoded(vocab: Vocab) -> None:
 def test_documents_are_encoded_sentence_by_sentence(vocab: Vocab) -> None:
     texts = [sentences(SAMPLE), [], sentences(TEXTS[0]), ["cat"]]
     encoded = vocab.encode_documents(texts)
-    for document, (ids, sentence_starts, word_starts) in zip(texts, encoded, strict=True):
+    for document, (ids, sentence_starts, word_starts, _) in zip(texts, encoded, strict=True):
         pieces = [vocab.encode(sentence) for sentence in document]
         assert ids.tolist() == [id for piece in pieces for id in piece]
         starts = np.cumsum([0, *map(len, pieces)])[:-1]
@@ -103,7 +105,7 @@ def test_documents_are_encoded_sentence_by_sentence(vocab: Vocab) -> None:
 
 
 def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[VocabSpec, Vocab]) -> None:
-    ids, sentence_starts, _ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", "mat", "\x07"]])[0]
+    ids, sentence_starts, *_ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", "mat", "\x07"]])[0]
     assert (len(ids), sentence_starts.tolist()) == (2, [True, True])
     assert len(vocabs[SPECS[0]].encode_documents([["\x07"]])[0].ids) == 0
 
@@ -119,7 +121,7 @@ def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[VocabSpec, Vocab]
 )
 def test_words_begin_where_words_begin(vocabs: dict[VocabSpec, Vocab], spec: VocabSpec, words: list[str]) -> None:
     vocab = vocabs[spec]
-    ids, _, word_starts = vocab.encode_documents([sentences("The cats sat\nunhappily.\n\nNobody ran")])[0]
+    ids, _, word_starts, _ = vocab.encode_documents([sentences("The cats sat\nunhappily.\n\nNobody ran")])[0]
     begun = np.split(ids, np.flatnonzero(word_starts)[1:])
     spelled = ["".join(vocab.piece(id).replace("##", "") for id in word) for word in begun]
     marks = {"\u0120": " ", "\u010a": "\n", "\u2581": ""}
@@ -129,7 +131,7 @@ def test_words_begin_where_words_begin(vocabs: dict[VocabSpec, Vocab], spec: Voc
 def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
     inside = [vocab.piece(id) for id in np.flatnonzero(~vocab.starts_word_V)]
     begin = [vocab.piece(id) for id in np.flatnonzero(vocab.starts_word_V) if id not in vocab.special_ids]
-    mark = {"wordpiece": "##", "byte_bpe": "\u0120", "unigram": "\u2581"}[vocab.kind]
+    mark = {"wordpiece": "##", "byte_bpe": "\u0120"}.get(vocab.kind, "\u2581")
     assert all(piece.startswith(mark) == (vocab.kind == "wordpiece") for piece in inside)
     assert any(piece.startswith(mark) for piece in (inside if vocab.kind == "wordpiece" else begin))
     assert vocab.starts_word_V.shape == (vocab.size,)
@@ -173,9 +175,7 @@ def test_tokenizer_json_puts_the_special_tokens_of_the_family_around_a_text(voca
 
 def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
-    own = {"wordpiece": {"vocab.txt"}, "byte_bpe": {"vocab.json", "merges.txt"}, "unigram": {"spiece.model"}}[
-        vocab.kind
-    ]
+    own = {"wordpiece": {"vocab.txt"}, "byte_bpe": {"vocab.json", "merges.txt"}}.get(vocab.kind, {"spiece.model"})
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "specials.json"} | own
     about = json.loads((tmp_path / "specials.json").read_bytes())
     assert {role: id for role, id in about.items() if role in vocab.specials} == vocab.specials
@@ -185,10 +185,10 @@ def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[VocabSpec
     for number, (spec, vocab) in enumerate(vocabs.items()):
         folder = tmp_path / str(number)
         vocab.save(folder)
-        file = {"wordpiece": "vocab.txt", "byte_bpe": "", "unigram": "spiece.model"}[spec.kind]
+        file = {"wordpiece": "vocab.txt", "byte_bpe": ""}.get(spec.kind, "spiece.model")
         settings = {name: getattr(spec, name) for name in ("size", "lowercase", "specials") if hasattr(spec, name)}
         assert train(type(spec)(**settings, file=str(folder / file)), []) == vocab
-        if spec.kind != "unigram":
+        if spec.kind in ("wordpiece", "byte_bpe"):
             assert train(type(spec)(**settings, file=str(folder / "tokenizer.json")), []) == vocab
 
 
@@ -218,6 +218,7 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
         (ByteBPE(size=260, specials="roberta"), "need 261"),
         (Unigram(size=5_000), "vocab.size is 5000, this text gives no such model .*too high"),
         (Unigram(size=8), "vocab.size is 8, this text gives no such model"),
+        (SentencePieceBPE(size=8), "vocab.size is 8, this text gives no such model"),
     ],
 )
 def test_a_size_that_the_text_cannot_give_is_bad_input(spec: VocabSpec, message: str) -> None:
@@ -245,6 +246,8 @@ def test_no_text_at_all_is_bad_input_for_unigram() -> None:
         ("tokenizer.json", b'{"model": []}', ByteBPE, "cannot be read as this kind"),
         ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
         ("spiece.model", b"", Unigram, "is no sentencepiece model"),
+        ("tokenizer.json", b'{"model": {"type": "BPE"}}', Unigram, "is BPE, vocab.kind asks for a unigram model"),
+        ("tokenizer.json", b'{"model": {"type": "Unigram"}}', SentencePieceBPE, "asks for a bpe model"),
     ],
 )
 def test_a_file_that_is_no_such_vocabulary_is_bad_input(
@@ -290,8 +293,8 @@ def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -
 
 def test_changed_special_ids_are_another_vocabulary(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
-    about = json.loads((tmp_path / "specials.json").read_bytes())
-    (tmp_path / "specials.json").write_text(json.dumps(about | {"sep": 5}))
+    about = from_checked_json((tmp_path / "specials.json").read_bytes())
+    (tmp_path / "specials.json").write_bytes(checked_json(about | {"sep": 5}))
     with pytest.raises(BadInput, match="the corpus was made with"):
         Vocab.load(tmp_path, wanted=vocab.hash)
 

@@ -4,12 +4,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
+from preprocessing.errors import BadInput
 from preprocessing.text import normalise, sentences
-from preprocessing.vocab import ByteBPE, Unigram, WordPiece, train
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, WordPiece, train
 
 pytestmark = pytest.mark.shared
+
+# Text with names of special tokens, unknown characters, characters that are normalised, and none at all
+ODD = ["<pad> </s> <unk> [CLS] <s> <extra_id_0>", "\u4e0b\u4e00 \u6211\u4eec", "\u00bd cafe\u0301 \uff21", "", " a  b "]
+
+
+def sample(shared: Path) -> list[str]:
+    """Sentences in many scripts, and English ones."""
+    scripts = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")
+    text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))
+    return [*scripts, *sentences(text[:50_000]), *ODD]
 
 
 def test_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
@@ -25,6 +37,73 @@ def test_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
         assert vocab.encode(text) == reference.convert_tokens_to_ids(reference.tokenize(text))
 
 
+def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
+    from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy  # slow to import
+
+    file = shared / "tokenizers" / "bert-chinese" / "vocab.txt"
+    vocab, reference = train(WordPiece(file=str(file)), []), BertTokenizerLegacy(str(file))
+    assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (21128, 0, 100, 101, 102, 103)
+    news = (shared / "zh" / "zh_samples" / "news_zh_1.txt").read_text(encoding="utf-8", errors="replace")
+    for text in sentences(normalise(news))[:100]:
+        assert vocab.encode(text) == reference.convert_tokens_to_ids(reference.tokenize(text))
+
+
+def test_a_small_vocabulary_of_t5s_tests_loads(shared: Path) -> None:
+    vocab = train(WordPiece(file=str(shared / "tokenizers" / "seqio_fixture" / "bert_vocab_small.txt")), [])
+    assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (108, 0, 100, 101, 102, 103)
+    assert [vocab.piece(id) for id in vocab.encode("this is a test")] == ["this", "is", "a", "test"]
+
+
+@pytest.mark.parametrize(
+    ("file", "spec", "size", "specials"),
+    [
+        ("albert/spiece.model", Unigram, 30000, {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}),
+        ("t5/spiece.model", Unigram, 32000, {"pad": 0, "unk": 2, "sep": 1}),
+        ("hf_fixtures/test_sentencepiece.model", Unigram, 1000, {"unk": 0, "cls": 1, "sep": 2}),
+        ("hf_fixtures/test_sentencepiece_bpe.model", SentencePieceBPE, 1000, {"unk": 0, "cls": 1, "sep": 2}),
+        ("hf_fixtures/test_sentencepiece_no_bos.model", Unigram, 1000, {"unk": 2, "sep": 1}),
+        ("seqio_fixture/sentencepiece.model", Unigram, 26, {"pad": 0, "unk": 2, "sep": 1}),
+    ],
+)
+def test_sentencepiece_models_give_the_ids_of_sentencepiece(
+    shared: Path, file: str, spec: type[Unigram], size: int, specials: dict[str, int]
+) -> None:
+    path = shared / "tokenizers" / file
+    vocab, reference = train(spec(file=str(path)), []), SentencePieceProcessor(model_file=str(path))
+    plain = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
+    plain.encode_special_tokens = True
+    assert (vocab.size, vocab.specials) == (size, specials)
+    texts = sample(shared)
+    assert [vocab.encode(text) for text in texts] == reference.encode(texts)
+    texts = [text for text in texts if text not in ODD]  # `tokenizers` knows no control pieces
+    assert [plain.encode(text, add_special_tokens=False).ids for text in texts] == reference.encode(texts)
+
+
+@pytest.mark.parametrize(
+    ("file", "spec"),
+    [("t5/spiece.model", SentencePieceBPE), ("hf_fixtures/test_sentencepiece_bpe.model", Unigram)],
+)
+def test_a_model_of_the_other_kind_is_bad_input(shared: Path, file: str, spec: type[Unigram]) -> None:
+    with pytest.raises(BadInput, match="change the kind or the file"):
+        train(spec(file=str(shared / "tokenizers" / file)), [])
+
+
+def test_t5_tokenizer_json_gives_the_ids_of_transformers_and_of_its_model(shared: Path) -> None:
+    from transformers import PreTrainedTokenizerFast  # slow to import
+
+    folder = shared / "tokenizers" / "t5"
+    vocab = train(Unigram(size=32100, file=str(folder / "tokenizer.json")), [])
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    texts = [text for text in sample(shared) if text not in ODD]
+    ids = [vocab.encode(text) for text in texts]
+    assert ids == [reference.encode(text, add_special_tokens=False) for text in texts]
+    assert [vocab.encode(text) for text in ODD] == SentencePieceProcessor(
+        model_file=str(folder / "spiece.model")
+    ).encode(ODD)
+    assert (vocab.size, vocab.specials) == (32100, {"pad": 0, "unk": 2, "sep": 1})
+    assert vocab.piece(32099) == "<extra_id_0>"
+
+
 @pytest.mark.parametrize("file", ["", "tokenizer.json"])
 def test_gpt2_ids_are_the_published_ones(shared: Path, file: str) -> None:
     vocab = train(ByteBPE(file=str(shared / "tokenizers" / "gpt2-roberta" / file)), [])
@@ -33,6 +112,16 @@ def test_gpt2_ids_are_the_published_ones(shared: Path, file: str) -> None:
     assert vocab.encode("The quick brown fox jumps over the lazy dog.") == [
         464, 2068, 7586, 21831, 18045, 625, 262, 16931, 3290, 13,
     ]  # fmt: skip
+    reference = Tokenizer.from_file(str(shared / "tokenizers" / "gpt2-roberta" / "tokenizer.json"))
+    for text in sample(shared):
+        assert vocab.encode(text) == reference.encode(text, add_special_tokens=False).ids
+
+
+def test_gpt2_files_are_known_by_both_pairs_of_names(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "tokenizers" / "gpt2-roberta"
+    for given, name in {"encoder.json": "vocab.json", "vocab.bpe": "merges.txt"}.items():
+        (tmp_path / name).write_bytes((folder / given).read_bytes())
+    assert train(ByteBPE(file=str(tmp_path)), []).hash == train(ByteBPE(file=str(folder)), []).hash
 
 
 def test_roberta_ids_are_the_published_ones(shared: Path) -> None:
@@ -41,6 +130,11 @@ def test_roberta_ids_are_the_published_ones(shared: Path) -> None:
     assert (vocab.size, vocab.special_ids) == (50265, (0, 1, 2, 3, 50264))
     assert vocab.encode("Hello world") == [31414, 232]
     assert vocab.decode([0, 31414, 232, 50264, 2]) == "<s>Hello world<mask></s>"
+    gpt2 = train(ByteBPE(file=str(shared / "tokenizers" / "gpt2-roberta")), [])
+    entries = (shared / "tokenizers" / "gpt2-roberta" / "roberta_dict_50260.txt").read_text().splitlines()
+    fairseq = {entry.split()[0]: 4 + row for row, entry in enumerate(entries)}  # behind <s>, <pad>, </s> and <unk>
+    for text in sample(shared):
+        assert vocab.encode(text) == [fairseq[str(id)] for id in gpt2.encode(text)]
 
 
 def test_albert_ids_are_those_of_its_model(shared: Path) -> None:

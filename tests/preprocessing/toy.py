@@ -26,6 +26,7 @@ class ToyShard:
     sentence_at_M: np.ndarray
     starts_T: np.ndarray
     path: Path = Path("toy/train-00000-of-00001.arrow")
+    has_units: bool = False
 
     def word_starts(self, start: int, stop: int) -> np.ndarray:
         return self.starts_T[start:stop]

@@ -1,0 +1,277 @@
+"""End to end from jsonl.zst to files of tokens: Sesame against four systems, on one core and on two; its time by stage.
+
+    python benchmarks/corpus.py --make-envs      # once: the peers' environments, with pip, pinned
+    python benchmarks/corpus.py [--json]         # the text is that of ../shared/data/text, or --shared FOLDER
+    python benchmarks/corpus.py --memory 100 1000    # only the memory of Sesame's job, on so many MB of text
+
+All get the same files and the same WordPiece, BERT's uncased one, and give ids of each document. The peers do no more
+than that (benchmarks/peers/ has them); Sesame's whole job also repairs, normalises and deduplicates, finds sentences
+and words, holds out two splits, orders the documents and counts and seals it all. "Sesame, shared work" is the job with
+as much of this left out as its options allow. Each run is a process tree pinned to its cores; the systems take turns,
+in another order each round, and figures are medians of the rounds. CPU and memory (resident set, the sum over all
+processes, pages that they share counted again) are those of the whole tree, start-up included.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import zstandard
+from peers.measure import Run, adopt, measured
+
+from preprocessing.vocab import WordPiece, train
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PEERS: Final = ROOT / "benchmarks" / "peers"
+PINS: Final = {  # environment -> what is installed there
+    "tokenizers": ("tokenizers==0.23.3", "zstandard==0.25.0", "orjson==3.13.0"),
+    "datatrove": ("datatrove[io,processing]==0.10.1", "tokenizers==0.23.3", "zstandard==0.25.0", "orjson==3.13.0"),
+    "megatron": ("torch==2.13.0", "megatron-core==0.16.1", "tokenizers==0.23.3", "zstandard==0.25.0", "numpy==2.4.6"),
+    "datasets": ("datasets==5.2.0", "tokenizers==0.23.3", "zstandard==0.25.0"),
+}
+FILE_BYTES: Final = 2_500_000  # of text in a file
+NOVELS: Final = 0.25  # share of the text
+MB: Final = 1e6
+
+
+@dataclass(frozen=True)
+class System:
+    """A script of benchmarks/peers and the environment that it runs in; "" is the one of this process."""
+
+    name: str
+    script: str
+    env: str = ""
+    threads: bool = False  # of tokenizers, where the work is not shared out among processes
+
+    def environment(self, cores: int) -> dict[str, str]:
+        """Variables: nobody looks anything up, and nobody has more threads than cores."""
+        found = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        found |= {"RAYON_NUM_THREADS": str(cores), "TOKENIZERS_PARALLELISM": str(self.threads).lower()}
+        return found if self.env else found | {"PYTHONPATH": str(ROOT)}
+
+    def python(self, envs: Path) -> Path:
+        return envs / self.env / "bin" / "python" if self.env else Path(sys.executable)
+
+
+SYSTEMS: Final = (
+    System("Sesame", "sesame_job.py"),
+    System("Sesame, shared work", "sesame_shared_work.py"),
+    System("tokenizers alone", "tokenizers_alone.py", "tokenizers", threads=True),
+    System("datatrove", "datatrove_tokens.py", "datatrove"),
+    System("megatron-core", "megatron_indexed.py", "megatron"),
+    System("datasets.map", "datasets_map.py", "datasets"),
+)
+
+
+def make_input(shared: Path, out: Path, mb: int) -> None:
+    """Write `mb` MB of text, three quarters Wikipedia and one novels, as .jsonl.zst files, unless they are there.
+
+    Where there is not enough, it comes again with another first line each time, so that no two documents are equal.
+    """
+    if out.exists():
+        return
+    part = out.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    size, here, lines = 0, 0, list[str]()
+    number = itertools.count()
+    for text in _mixed(shared / "text"):
+        lines.append(json.dumps({"text": text}, ensure_ascii=False))
+        here += len(text.encode())
+        if here >= FILE_BYTES or size + here >= mb * MB:
+            packed = zstandard.compress("\n".join([*lines, ""]).encode())
+            (part / f"{next(number):04d}.jsonl.zst").write_bytes(packed)
+            size, here, lines = size + here, 0, []
+        if size >= mb * MB:
+            break
+    part.rename(out)
+
+
+def _mixed(folder: Path) -> Iterator[str]:
+    """Articles, and a novel whenever there are too few; without end."""
+    sizes = {"articles": 0, "novels": 0}
+    sources = {"articles": _again(folder, _articles), "novels": _again(folder, _novels)}
+    while True:
+        which = "novels" if sizes["novels"] < NOVELS * sum(sizes.values()) else "articles"
+        text = next(sources[which])
+        sizes[which] += len(text.encode())
+        yield text
+
+
+def _again(folder: Path, read: Any) -> Iterator[str]:
+    yield from read(folder)
+    for time_ in itertools.count(2):
+        for text in read(folder):
+            yield f"Copy {time_}.\n{text}"
+
+
+def _articles(folder: Path) -> Iterator[str]:
+    with tarfile.open(folder / "enwiki2015_AA.tar.xz") as tar:
+        for member in tar:
+            if (file := tar.extractfile(member)) is not None:
+                yield from re.findall(r"<doc [^>]*>\n(.*?)</doc>", file.read().decode(), re.DOTALL)
+
+
+def _novels(folder: Path) -> Iterator[str]:
+    with tarfile.open(folder / "novels100.tar.bz2") as tar:
+        for member in tar:
+            if (file := tar.extractfile(member)) is not None:
+                yield file.read().decode(errors="replace")
+
+
+def make_envs(envs: Path) -> None:
+    """The peers' environments, each made where there is none, by venv and pip."""
+    for name, pins in PINS.items():
+        if not (envs / name).exists():
+            subprocess.run([sys.executable, "-m", "venv", envs / name], check=True)
+            subprocess.run([envs / name / "bin" / "python", "-m", "pip", "install", "--quiet", *pins], check=True)
+            print(f"{name}: {', '.join(pins)}")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the text, the tokenizer and the environments are; `scratch` holds what the runs write, then nothing."""
+
+    input: Path
+    tokenizer: Path
+    envs: Path
+    scratch: Path
+
+    def run(self, system: System, cores: Sequence[int]) -> Run:
+        out = self.scratch / "run"
+        shutil.rmtree(out, ignore_errors=True)
+        options = {"input": self.input, "tokenizer": self.tokenizer, "out": out, "cores": len(cores)}
+        command = [str(system.python(self.envs)), str(PEERS / system.script)]
+        command += [f"--{name}={value}" for name, value in options.items()]
+        run = measured(command, cores, system.environment(len(cores)))
+        shutil.rmtree(out)
+        return run
+
+    def compare(self, rounds: int) -> list[dict[str, Any]]:
+        """A row for each system and number of cores: medians, and those of its times as shares of Sesame's."""
+        present = [system for system in SYSTEMS if system.python(self.envs).exists()]
+        for system in set(SYSTEMS) - set(present):
+            print(
+                f"{system.name} is left out: there is no {system.python(self.envs)}; see --make-envs", file=sys.stderr
+            )
+        all_cores = sorted(os.sched_getaffinity(0))
+        places = [all_cores[:1], all_cores[:2]] if len(all_cores) > 1 else [all_cores]
+        runs: dict[tuple[str, int], list[Run]] = {}
+        for turn in range(rounds):
+            first = turn % len(present)
+            for cores in places:
+                for system in present[first:] + present[:first]:
+                    runs.setdefault((system.name, len(cores)), []).append(self.run(system, cores))
+        return [
+            _row(name, cores, runs)
+            for cores in sorted({cores for _, cores in runs})
+            for name, at in runs
+            if at == cores
+        ]
+
+    def stages(self) -> dict[str, float]:
+        """CPU seconds of each stage of Sesame's job, on one core."""
+        run = self.run(System("", "sesame_by_stage.py"), sorted(os.sched_getaffinity(0))[:1])
+        return run.said["stages"]
+
+    def memory(self) -> list[dict[str, Any]]:
+        """Peaks of Sesame's job, for one worker and for two, against 400 MB + 300 MB a worker."""
+        rows = list[dict[str, Any]]()
+        for workers in (1, 2):
+            run = self.run(SYSTEMS[0], sorted(os.sched_getaffinity(0))[:workers])
+            peaks = {stage: round(peak / MB) for stage, peak in run.peaks.items()}
+            rows.append(
+                {"workers": workers, "wall_s": round(run.wall), "peak_mb": peaks, "bound_mb": 400 + 300 * workers}
+            )
+        return rows
+
+
+def make_bench(shared: Path, scratch: Path, mb: int, envs: Path = Path()) -> Bench:
+    """A bench on `mb` MB of text, with what it needs."""
+    text, tokenizer = scratch / f"text-{mb}mb", scratch / "tokenizer.json"
+    make_input(shared, text, mb)
+    vocab = train(WordPiece(file=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), ())
+    tokenizer.write_bytes(vocab.files["tokenizer.json"])
+    return Bench(text, tokenizer, envs, scratch)
+
+
+def _row(name: str, cores: int, runs: dict[tuple[str, int], list[Run]]) -> dict[str, Any]:
+    mine, ours = runs[name, cores], runs["Sesame", cores]
+    return {
+        "system": name,
+        "cores": cores,
+        "documents": mine[0].said["documents"],
+        "tokens": mine[0].said["tokens"],
+        "wall_s": median(run.wall for run in mine),
+        "start_s": median(run.start for run in mine),
+        "cpu_s": median(run.cpu for run in mine),
+        "peak_mb": median(run.peak for run in mine) / MB,
+        "wall_of_sesame": median(run.wall / our.wall for run, our in zip(mine, ours, strict=True)),
+        "cpu_of_sesame": median(run.cpu / our.cpu for run, our in zip(mine, ours, strict=True)),
+    }
+
+
+def _print_comparison(rows: list[dict[str, Any]], mb: float) -> None:
+    names = ("wall s", "start s", "CPU s", "peak MB", "MB/s", "of wall", "of CPU")
+    print(f"{'':24} {'cores':>5} {'documents':>9} {'tokens':>11}" + "".join(f" {name:>8}" for name in names))
+    for row in rows:
+        print(
+            f"{row['system']:24} {row['cores']:>5} {row['documents']:>9,} {row['tokens']:>11,} {row['wall_s']:>8.1f} "
+            f"{row['start_s']:>8.1f} {row['cpu_s']:>8.1f} {row['peak_mb']:>8.0f} {mb / row['wall_s']:>8.2f} "
+            f"{row['wall_of_sesame']:>8.2f} {row['cpu_of_sesame']:>8.2f}"
+        )
+    print("of wall, of CPU: as a share of what Sesame's whole job takes, round by round")
+
+
+def _print_stages(stages: dict[str, float]) -> None:
+    total = sum(stages.values())
+    print(f"\n{'the stages of Sesame on one core':44} {'CPU s':>7} {'share':>6}")
+    for stage, seconds in sorted(stages.items(), key=lambda item: -item[1]):
+        print(f"{stage:44} {seconds:>7.2f} {seconds / total:>6.1%}")
+    print(f"{'all':44} {total:>7.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=40, help="MB of text")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", type=int, nargs="+", metavar="MB", help="only the memory, on so many MB of text")
+    parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--envs", type=Path, default=ROOT / "build" / "peers")
+    parser.add_argument("--scratch", type=Path, default=ROOT / "build" / "corpus")
+    parser.add_argument("--make-envs", action="store_true", help="make the peers' environments, then end")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    if args.make_envs:
+        make_envs(args.envs)
+        return
+    adopt()
+
+    def bench(mb: int) -> Bench:
+        return make_bench(args.shared, args.scratch, mb, args.envs)
+
+    if args.memory:
+        memory = [{"mb": mb} | row for mb in args.memory for row in bench(mb).memory()]
+        print(json.dumps(memory, indent=1) if args.json else "\n".join(map(str, memory)))
+        return
+    rows, stages = bench(args.mb).compare(args.rounds), bench(args.mb).stages()
+    if args.json:
+        print(json.dumps({"mb": args.mb, "rounds": args.rounds, "systems": rows, "stages": stages}, indent=1))
+        return
+    _print_comparison(rows, args.mb)
+    _print_stages(stages)
+
+
+if __name__ == "__main__":
+    main()

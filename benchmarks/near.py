@@ -1,0 +1,87 @@
+"""Near-duplicates in a corpus with planted ones: how many are found, and how many of what is found is one.
+
+    python benchmarks/near.py FOLDER        # of text: WikiExtractor's output, for example
+
+A twentieth of the documents gets a near copy with a Jaccard similarity (5-grams of words) between 0.8 and 1, another
+twentieth a decoy between 0.3 and 0.5, which is no duplicate. Documents of the folder that are alike by themselves are
+left out first, so that what is planted is all there is to find.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.jobs import read_text
+from pipeline.plan import Texts
+from pipeline.sources import sniff
+from pipeline.spec import Clean, Corpus, Dedup, Jsonl
+from preprocessing.minhash import jaccard
+from preprocessing.text import text_key
+
+SHARE = 20  # one document of so many
+NEAR = Dedup(near=True)
+HERE = ("--direct_running_mode=in_memory",)
+
+
+def edited(text: str, similarity: float, rng: np.random.Generator) -> str:
+    """A copy with so many words replaced, in runs of three, that about `similarity` of the 5-grams are shared."""
+    words = text.split(" ")
+    share = (1 - similarity) / (1 + similarity)  # of the 5-grams of each side that the other has not
+    for at in rng.integers(len(words), size=max(1, round(share * len(words) / 7))):  # a run of 3 touches 7 5-grams
+        words[at : at + 3] = [f"edit{number}" for number in rng.integers(10**6, size=3)]
+    return " ".join(words)
+
+
+def unlike(source: str, folder: Path) -> list[str]:
+    """The documents of a source of which none is near to another."""
+    texts = read_text(Corpus(name="plain", sources=(sniff(source),), dedup=NEAR), folder / "plain", HERE)
+    touched = {key for repeat in repeats(texts) for key in (repeat["key"], repeat["kept_key"])}
+    found = [document.text for document in texts.documents(0, texts.ledger.kept.documents)]
+    return [text for text in found if text_key(text).hex() not in touched and len(text.split()) >= 50]
+
+
+def repeats(texts: Texts) -> list[dict[str, str]]:
+    with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
+        return pa.ipc.open_file(file).read_all().to_pylist()
+
+
+def measure(source: str, folder: Path) -> dict[str, float]:
+    originals = unlike(source, folder)
+    rng = np.random.default_rng(0)
+    num = len(originals) // SHARE
+    copies = [edited(text, rng.uniform(0.8, 1), rng) for text in originals[:num]]
+    decoys = [edited(text, rng.uniform(0.3, 0.5), rng) for text in originals[num : 2 * num]]
+    similarity = [jaccard(one, other, NEAR.ngram) for one, other in zip(originals, copies, strict=False)]
+    (folder / "planted.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in [*originals, *copies, *decoys])
+    )
+    start = time.perf_counter()
+    corpus = Corpus(
+        name="planted", sources=(Jsonl(path=str(folder / "planted.jsonl")),), dedup=NEAR, clean=Clean(repair=False)
+    )
+    found = repeats(read_text(corpus, folder / "planted", HERE))
+    seconds = time.perf_counter() - start
+    told = {frozenset((repeat["key"], repeat["kept_key"])) for repeat in found}
+    pairs = [frozenset(text_key(text).hex() for text in pair) for pair in zip(originals, copies, strict=False)]
+    wanted = [pair for pair, similar in zip(pairs, similarity, strict=True) if similar >= 0.8]
+    return {
+        "documents": len(originals),
+        "planted with J >= 0.8": len(wanted),
+        "decoys": len(decoys),
+        "recall": sum(pair in told for pair in wanted) / len(wanted),
+        "precision": sum(pair in set(pairs) for pair in told) / len(told),
+        "seconds": seconds,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, value in measure(parser.parse_args().folder, Path(scratch)).items():
+            print(f"{name:<24}{value:,.4g}")

@@ -1,0 +1,112 @@
+"""Sesame's whole job in one process, with a stopwatch on its functions; it ends with the CPU seconds of each stage.
+
+A stage's time is its own: what it calls that has a stage is not in it. What no stage claims is Beam, the imports and
+the lines of Python between.
+"""
+
+import functools
+import importlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from sesame_job import whole, work
+from task import begin, end
+
+# Where each function is looked up, and the stage that it is.
+STAGES: Final = {
+    "pipeline.sources.lines": "decompress, lines",
+    "pipeline.sources.blocks": "decompress, lines",
+    "pipeline.jsonl.parsed": "json",
+    "preprocessing.repair.repaired": "repair",
+    "pipeline.clean.normalise": "normalise",
+    "preprocessing.quality.apply": "rules",
+    "pipeline.clean.text_key": "key",
+    "pipeline.clean.write_documents": "write text",
+    "pipeline.clean.seal": "write text",
+    "pipeline.clean.sealed": "write text",
+    "pipeline.read.addresses": "dedup, plan",
+    "pipeline.dedup.in_order": "dedup, plan",
+    "pipeline.dedup._repeats": "dedup, plan",
+    "pipeline.plan.in_order": "dedup, plan",
+    "pipeline.plan.cut": "dedup, plan",
+    "pipeline.plan.write_repeats": "dedup, plan",
+    "pipeline.plan.seal": "dedup, plan",
+    "pipeline.read._text": "dedup, plan",
+    "pipeline.plan.rows_of": "read text again",
+    "pipeline.plan.document_at": "read text again",
+    "pipeline.encode.sentences": "sentences",
+    "preprocessing.vocab.Vocab._encode": "tokenize (the library)",
+    "preprocessing.vocab.Vocab._documents": "ids and starts as arrays",
+    "pipeline.encode.write_shard": "write shards",
+    "pipeline.encode.seal": "write shards",
+    "pipeline.encode.sealed": "write shards",
+    "pipeline.jobs.check_fit": "does the vocabulary fit",
+    "pipeline.jobs._manifest": "manifest",
+}
+
+
+class Stopwatch:
+    """CPU seconds of this process, shared out among the stages: at any time one of them runs, the innermost."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.running = ["the rest: Beam, imports, Python between"]
+        self.since = 0.0  # the clock of a process starts at 0
+
+    def turn(self, stage: str | None) -> None:
+        """Begin a stage; None ends the innermost."""
+        now = time.process_time()
+        self.seconds[self.running[-1]] += now - self.since
+        self.since = now
+        if stage is None:
+            self.running.pop()
+        else:
+            self.running.append(stage)
+
+    def timed(self, function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        """The function, with its time, or that of what it yields, on account of the stage."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.turn(stage)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self.turn(None)
+            return self.each(result, stage) if isinstance(result, Iterator) else result
+
+        return call
+
+    def each(self, items: Iterator[Any], stage: str) -> Iterator[Any]:
+        while True:
+            self.turn(stage)
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            finally:
+                self.turn(None)
+            yield item
+
+
+def watch(stopwatch: Stopwatch) -> None:
+    """Put the stopwatch on each function of STAGES where its caller finds it."""
+    for where, stage in STAGES.items():
+        path, name = where.rsplit(".", 1)
+        try:
+            owner: Any = importlib.import_module(path)
+        except ModuleNotFoundError:
+            module, cls = path.rsplit(".", 1)
+            owner = getattr(importlib.import_module(module), cls)
+        setattr(owner, name, stopwatch.timed(getattr(owner, name), stage))
+
+
+if __name__ == "__main__":
+    stopwatch = Stopwatch()
+    watch(stopwatch)
+    task = begin()
+    kept = work(task, whole(task)).ledger.kept
+    stopwatch.turn(None)
+    end(kept.documents, kept.tokens, stages=stopwatch.seconds)

@@ -1,0 +1,32 @@
+"""Sesame's whole job, as `sesame corpus` does it: clean, dedup, plan; sentences, words and ids to a verified store."""
+
+from task import Task, begin, end, stage
+
+from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.spec import Corpus, Jsonl
+from preprocessing.manifest import Manifest
+from preprocessing.vocab import WordPiece
+
+
+def whole(task: Task) -> Corpus:
+    return Corpus(name="benchmark", sources=(Jsonl(path=str(task.input)),))
+
+
+def work(task: Task, corpus: Corpus) -> Manifest:
+    beam_args = [f"--direct_num_workers={task.cores}"]
+    stage("text")
+    read_text(corpus, task.out / "text", beam_args)
+    stage("vocabulary")
+    train_vocab(task.out / "text", WordPiece(file=str(task.tokenizer)), task.out / "vocab")
+    stage("corpus")
+    return encode(task.out / "text", task.out / "vocab", corpus, task.out / "corpus", beam_args)
+
+
+def main() -> None:
+    task = begin()
+    manifest = work(task, whole(task))
+    end(manifest.ledger.kept.documents, manifest.ledger.kept.tokens, digest=manifest.digest)
+
+
+if __name__ == "__main__":
+    main()

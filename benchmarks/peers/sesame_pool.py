@@ -1,0 +1,71 @@
+"""Sesame's whole job without Beam: the same functions in a plain pool of processes that take part after part."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from sesame_job import whole
+from task import begin, end, stage
+
+from pipeline import jobs, read
+from pipeline.clean import Cleaner
+from pipeline.dedup import addresses, first_of_each
+from pipeline.encode import ENCODER_VERSION, Marks, check_fit, encode_shard
+from pipeline.plan import Shard, Texts, write_plan
+from pipeline.spec import Corpus
+from preprocessing.manifest import Manifest
+from preprocessing.schema import SCHEMA_VERSION
+from preprocessing.vocab import Vocab, WordPiece, train
+
+
+def clean(part: read.Part, out: str, cleaner: Cleaner) -> list[tuple[int, bytes]]:
+    read._clean(part, out, cleaner)
+    return list(addresses(Path(out) / part.name, part.number))
+
+
+def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
+    out.mkdir()
+    cleaner = Cleaner(corpus.clean)
+    parts = read._parts(corpus, cleaner, "")
+    work = [pool.submit(clean, part, str(out), cleaner) for part in parts]
+    groups = defaultdict[int, list[bytes]](list)
+    for done in work:
+        for group, block in done.result():
+            groups[group].append(block)
+    names = [part.name for part in parts]
+    write_plan([first_of_each(group, corpus.dedup.exact) for group in groups.items()], [], str(out), corpus, names)
+    texts = read._text(out, "", corpus, parts, names)
+    texts.save()
+    return texts
+
+
+def encode(corpus: Corpus, texts: Texts, vocab: Vocab, out: Path, pool: ProcessPoolExecutor) -> Manifest:
+    marks = Marks(corpus.sentences, corpus.words, corpus.units)
+    identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
+    check_fit(vocab, texts)
+    vocab.save(out / "vocab")
+    shards: Sequence[Shard] = texts.shards
+    work = [pool.submit(encode_shard, shard, str(texts.folder), str(out), marks, **identity) for shard in shards]
+    for done in work:
+        done.result()
+    manifest = jobs._manifest(corpus, texts, vocab, [read.seal_of(out / shard.name) for shard in shards])
+    manifest.save(out)
+    return manifest
+
+
+def main() -> None:
+    task = begin()
+    corpus = whole(task)
+    with ProcessPoolExecutor(task.cores) as pool:
+        stage("text")
+        texts = read_text(corpus, task.out / "text", pool)
+        stage("vocabulary")
+        vocab = train(WordPiece(file=str(task.tokenizer)), ())
+        stage("corpus")
+        manifest = encode(corpus, texts, vocab, task.out / "corpus", pool)
+    end(manifest.ledger.kept.documents, manifest.ledger.kept.tokens, digest=manifest.digest)
+
+
+if __name__ == "__main__":
+    main()

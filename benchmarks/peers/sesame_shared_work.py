@@ -1,0 +1,14 @@
+"""As little of Sesame's job as its options allow: no repair, no dedup, lines as sentences."""
+
+from dataclasses import replace
+
+from sesame_job import whole, work
+from task import begin, end
+
+from pipeline.spec import Clean, Dedup
+
+if __name__ == "__main__":
+    task = begin()
+    little = replace(whole(task), clean=Clean(repair=False), dedup=Dedup(exact=False), sentences="lines")
+    kept = work(task, little).ledger.kept
+    end(kept.documents, kept.tokens)

@@ -1,0 +1,311 @@
+"""Paths, folders, globs and URLs -> files; files -> bytes, decompressed, in UTF-8, in bounded memory."""
+
+import codecs
+import glob
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import fsspec
+import pyarrow as pa
+
+from preprocessing.errors import BadInput
+
+COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_PIECE: Final = 1 << 13  # bytes decompressed at a time
+_GATHERED: Final = 8  # of these, handed on together
+_BLOCK: Final = 1 << 20  # bytes asked for at a time where a file is far away
+_MOST_RATIO: Final = 200  # decompressed : compressed; text has 3 to 10, a few words again and again 100, a bomb 1000
+_HARMLESS: Final = 1 << 28  # decompressed bytes that may have any ratio
+TORN: Final = (OSError, pa.ArrowInvalid)  # what pyarrow raises for an archive that breaks off, or is none
+_CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]  # all but NUL, white space and escape
+_MARKS: Final = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    b"PK\x03\x04",
+    b"BZh",
+    b"\xfd7zXZ",
+    b"\x89PNG",
+    b"%PDF",
+    b"PAR1",
+    b"ARROW1",
+)
+_TAR_MARK: Final = 257  # where a .tar says what it is
+_UTF16: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+# What tells one version of a remote file from the next, in the words of different stores.
+_VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
+
+
+class File(NamedTuple):
+    """An input file; `label` is its name inside of the folder that was given, the same on every machine."""
+
+    label: str
+    path: str  # or URL
+    size: int  # bytes where it is stored
+    changed: int  # time of the last change, ns; of a URL a hash of what its store says of the version
+
+    @property
+    def compression(self) -> str | None:
+        return COMPRESSED.get(Path(self.path).suffix)
+
+
+def is_url(path: str) -> bool:
+    """Whether fsspec is asked for it; what is said of a kind is no protocol.
+
+    >>> is_url("s3://bucket/wiki"), is_url("jsonl:wiki.txt")
+    (True, False)
+    """
+    return "://" in path
+
+
+def local(path: str) -> str:
+    """A path without the `file://` before it: files of this machine are read directly."""
+    return path.removeprefix("file://")
+
+
+def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
+    """The files that a path, a folder, a glob or a URL of these names, in order; BadInput where there are none.
+
+    Folders are searched in depth, hidden files apart, for names with one of `endings` (all names, without endings).
+    """
+    path = local(path)
+    return sorted(_far(path, endings) if is_url(path) else _near(path, endings))
+
+
+def _near(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+    top = Path(path)
+    if top.is_dir():
+        found = [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
+        files = [(label, file) for file in found if _wanted(label := str(file.relative_to(top)), endings)]
+        if not files:
+            raise _nothing_inside(path, endings)
+    elif top.exists():
+        files = [(top.name, top)]
+    elif glob.has_magic(path):
+        fixed = Path(*_until(top.parts, glob.has_magic))
+        names = filter(os.path.isfile, glob.glob(path, recursive=True))
+        files = [(os.path.relpath(name, fixed), Path(name)) for name in names]
+        if not files:
+            raise BadInput(f"{path}: no file matches; check the pattern")
+    else:
+        raise BadInput(f"{path}: no such file or folder; check the path")
+    for label, file in files:
+        if not os.access(file, os.R_OK):
+            raise BadInput(f"{file}: cannot be read; check its permissions")
+        stat = file.stat()
+        yield File(label, str(file), stat.st_size, stat.st_mtime_ns)
+
+
+def _far(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+    """As `_near`, through fsspec, whose stores raise what they like."""
+    store, inside = _store(path)
+    try:
+        if glob.has_magic(inside):
+            top = "/".join(_until(tuple(inside.split("/")), glob.has_magic))
+            found = {name: facts for name, facts in store.glob(inside, detail=True).items() if facts["type"] == "file"}
+        elif store.isdir(inside):
+            found = store.find(inside, detail=True)
+            top = inside.rstrip("/")
+            found = {name: facts for name, facts in found.items() if _wanted(name[len(top) :].strip("/"), endings)}
+            if not found:
+                raise _nothing_inside(path, endings)
+        else:
+            top, found = inside.rpartition("/")[0], {inside: store.info(inside)}
+    except BadInput:
+        raise
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file or folder; check the URL") from None
+    except Exception as error:  # no two stores have a class of errors in common
+        raise BadInput(f"{path}: {_brief(error)}; check the URL and the credentials in the environment") from None
+    if not found:
+        raise BadInput(f"{path}: no file matches; check the pattern")
+    for name, facts in found.items():
+        label, url = name[len(top) :].strip("/"), str(store.unstrip_protocol(name))
+        if facts.get("size") is None:
+            raise BadInput(f"{url}: its store does not say how large it is; copy it to a disk first")
+        yield File(label, url, int(facts["size"]), _version(facts))
+
+
+def _store(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL and the path in there."""
+    try:
+        return fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise BadInput(f"{url}: {_brief(error)}") from None
+    except ValueError as error:
+        known = "file, memory, http, s3, gs and what else fsspec knows"
+        raise BadInput(f"{url}: {_brief(error)}; protocols are {known}") from None
+    except Exception as error:  # no two stores have a class of errors in common
+        raise BadInput(f"{url}: {_brief(error)}; check the URL and the credentials in the environment") from None
+
+
+def _brief(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _version(facts: dict[str, Any]) -> int:
+    """What a store says of the version of a file, as a number of 63 bits."""
+    said = sorted((name, str(value)) for name, value in facts.items() if name.replace("_", "").lower() in _VERSIONS)
+    return int.from_bytes(hashlib.sha256(repr(said).encode()).digest()[:8], "big") >> 1
+
+
+def _wanted(label: str, endings: tuple[str, ...]) -> bool:
+    hidden = any(part.startswith(".") for part in label.split("/"))
+    return not hidden and (not endings or plain_suffix(label) in endings)
+
+
+def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
+    return BadInput(f"{path}: a folder without {' or '.join(endings) or 'any'} files; name one that holds text")
+
+
+def plain_suffix(name: Path | str) -> str:
+    """The ending of a name, compression apart.
+
+    >>> plain_suffix("wiki.jsonl.zst")
+    '.jsonl'
+    """
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+
+
+def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:
+    for part in parts:
+        if stop(part):
+            return
+        yield part
+
+
+def open_stored(path: str) -> io.BufferedReader:
+    """A file as it is stored, for reading at any place."""
+    if not is_url(path):
+        return open(path, "rb")
+    store, inside = _store(path)
+    return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
+
+
+class _EndsHere(Exception):
+    """The rest of a compressed file is not read; the argument says why."""
+
+
+class Decoded(io.RawIOBase):
+    """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, and `fault` says why.
+
+    `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond all measure.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces, self.fault, self.rest = pieces, "", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            while not self.rest and (piece := next(self.pieces, None)) is not None:
+                self.rest = memoryview(piece)
+        except _EndsHere as end:
+            self.fault, self.pieces = str(end), iter(())
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+def open_bytes(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
+    """What a file holds: decompressed where its name says so, in UTF-8 where a byte order mark says that it is UTF-16.
+
+    Of a compressed file that is several end to end, [start, stop) may be a range of whole ones, in compressed bytes.
+    Where a compressed file cannot be read on, the stream ends; `fault` tells whether it did.
+    """
+    compression = COMPRESSED.get(Path(path).suffix)
+    if compression is None:
+        file = open_stored(path)
+    else:
+        file = io.BufferedReader(Decoded(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
+    encoding = _UTF16.get(file.peek(2)[:2])
+    return file if encoding is None else io.BufferedReader(Decoded(_utf8(file, encoding)))
+
+
+def fault(file: io.BufferedReader) -> str:
+    """Why a stream of `open_bytes` ended before the end of its file, or "" where it did not."""
+    return file.raw.fault if isinstance(file.raw, Decoded) else ""
+
+
+def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
+    """Decompressed by pyarrow: members, frames and streams end to end as one; zstd windows up to 128 MB."""
+    done, gathered = 0, list[bytes]()
+    with _archive(path, start, stop) as stored:
+        at = stored.tell()
+        most = _HARMLESS + _MOST_RATIO * (stored.seek(0, io.SEEK_END) - at)
+        stored.seek(at)
+        try:
+            with pa.input_stream(stored, compression=compression) as stream:
+                while piece := stream.read(_PIECE):
+                    done += len(piece)
+                    if done > most:
+                        raise _EndsHere("bomb")
+                    gathered.append(piece)
+                    if len(gathered) == _GATHERED:
+                        yield b"".join(gathered)
+                        gathered = []
+                yield b"".join(gathered)
+        except TORN as error:
+            raise_if_ours(error)
+            yield b"".join((*gathered, *_before_the_tear(path, compression, start, stop, done)))
+            raise _EndsHere("truncated") from None
+
+
+def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
+    """A range of a compressed file, from where it stands."""
+    file = open_stored(path)
+    file.seek(start)
+    if stop is None:
+        return file
+    with file:
+        return io.BytesIO(file.read(stop - start))
+
+
+def raise_if_ours(error: Exception) -> None:
+    """Raise what is a matter of the disk or the network, not of the archive."""
+    if getattr(error, "errno", None) is not None or isinstance(error, TimeoutError | ConnectionError):
+        raise error
+
+
+def _before_the_tear(path: str, compression: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
+    """What can be decompressed after the first `done` bytes, byte for byte: a piece that cannot be filled is lost."""
+    with suppress(*TORN), pa.input_stream(_archive(path, start, stop), compression=compression) as stream:
+        while done:
+            done -= len(stream.read(min(done, _PIECE)))
+        while byte := stream.read(1):
+            yield byte
+
+
+def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    while block := file.read(_PIECE):
+        yield decoder.decode(block).encode(errors="replace")
+    yield decoder.decode(b"", final=True).encode()
+    if why := fault(file):
+        raise _EndsHere(why)
+
+
+def head(path: str, size: int = 8192) -> bytes:
+    """The first bytes of what a file holds; b"" where it cannot be decompressed."""
+    with open_bytes(path) as file:
+        return file.read(size)
+
+
+def is_text(start: bytes) -> bool:
+    r"""Whether a file that starts so is text: no other format's mark, hardly any control characters, some NULs at most.
+
+    >>> is_text(b"plain\x00 text"), is_text("plain text".encode("utf-16-le")), is_text(b"\x7fELF\x01\x02")
+    (True, False, False)
+    """
+    controls = sum(start.count(byte) for byte in _CONTROLS)
+    other = start.startswith(_MARKS) or start[_TAR_MARK:].startswith(b"ustar")
+    return not other and start.count(0) <= 0.25 * len(start) and controls <= 0.03 * len(start)

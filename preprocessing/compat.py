@@ -1,0 +1,344 @@
+"""The data procedures of the reference BERT and ALBERT, draw for draw, quirks included: `semantics: compat`.
+
+Given the same documents in the same order, the same vocabulary and the same seed, `bert` and `albert` make the very
+instances of create_pretraining_data.py of google-research/bert (eedf571) and google-research/albert (b772393) under
+Python 3. They exist to repeat an experiment, not to train well: all documents and instances are in memory, and what is
+wrong with the procedures stays wrong. segment, choose and rewrite have it mended: tests/preprocessing/test_quirks.py.
+"""
+
+import random
+import string
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from preprocessing.choose import Choose, Ngrams, Tokens, Words
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze, Rewrite
+from preprocessing.schema import IGNORE, Row
+from preprocessing.segment import Pair, Segment
+from preprocessing.shards import Shard
+from preprocessing.vocab import Vocab
+
+Document = Sequence[Sequence[int]]  # ids of each sentence
+
+_PARTNER_TRIES: Final = 10  # then the document itself is its own random partner
+# What may go on a word in ALBERT's eyes: four ASCII marks are not in its list
+_GOES_ON: Final = frozenset(string.ascii_lowercase + string.punctuation) - set("'<=>")
+
+
+class Instance(NamedTuple):
+    """A training instance of a reference script, padding left out."""
+
+    ids: list[int]  # with [CLS] and [SEP], masked
+    segments: list[int]
+    label: int  # 1: what the reference calls is_random_next, be the second segment random or the two swapped
+    positions: list[int]  # that are asked, in order
+    targets: list[int]  # the ids that were there
+
+
+@dataclass(frozen=True)
+class _Masking:
+    """How tokens are chosen; ALBERT's n-gram of words is BERT's single word where `num_words` always gives 1."""
+
+    vocab: Vocab
+    starts_V: list[bool]  # pieces that begin a unit
+    rate: float
+    most: int
+    num_words: Callable[[], int]
+    shuffles_again: bool
+
+
+def bert(
+    documents: Sequence[Document],
+    vocab: Vocab,
+    *,
+    length: int = 128,
+    seed: int = 12345,
+    duplicates: int = 10,
+    short: float = 0.1,
+    rate: float = 0.15,
+    most: int = 20,
+    whole_word: bool = False,
+) -> list[Instance]:
+    """What the reference BERT makes of documents in the order of its file; the names of its flags in brackets.
+
+    `length` (max_seq_length) 5 or more, `duplicates` (dupe_factor), `short` (short_seq_prob), `rate` (masked_lm_prob)
+    above 0, `most` (max_predictions_per_seq; 0: no cap), `whole_word` (do_whole_word_mask). It knows WordPiece only.
+    """
+    starts_V = (vocab.starts_word_V | (not whole_word)).tolist()
+    masking = _Masking(vocab, starts_V, rate, most, num_words=lambda: 1, shuffles_again=False)
+    return _instances(documents, masking, random.Random(seed), length, duplicates, short, "random")
+
+
+def albert(
+    documents: Sequence[Document],
+    vocab: Vocab,
+    *,
+    length: int = 512,
+    seed: int = 12345,
+    duplicates: int = 40,
+    short: float = 0.1,
+    rate: float = 0.15,
+    most: int = 20,
+    whole_word: bool = True,
+    longest: int = 3,
+    favor_short: bool = True,
+    negative: Literal["random", "swap"] = "swap",
+    ngram_rng: np.random.RandomState | None = None,
+) -> list[Instance]:
+    """What the reference ALBERT makes of documents, were its lengths of n-grams drawn from `ngram_rng`.
+
+    The reference draws them from numpy's global generator, which it does not seed: `np.random.seed(s)` before its run
+    is RandomState(s) here, and without one it is RandomState(seed). `longest` (ngram), `favor_short`
+    (favor_shorter_ngram), `negative` random (random_next_sentence); its do_permutation, off by default, is left out.
+    """
+    lengths = np.arange(1, longest + 1)
+    share = 1.0 / lengths
+    share /= share.sum()
+    share = share if favor_short else share[::-1]
+    share = share / share.sum()  # a second time, as there: the last bit counts
+    draws = ngram_rng or np.random.RandomState(seed)
+    masking = _Masking(
+        vocab,
+        _albert_starts(vocab) if whole_word else [True] * vocab.size,
+        rate,
+        most,
+        num_words=lambda: int(draws.choice(lengths, p=share)),
+        shuffles_again=True,
+    )
+    return _instances(documents, masking, random.Random(seed), length, duplicates, short, negative)
+
+
+def row(instance: Instance, vocab: Vocab) -> Row:
+    """The columns of schema.py; `hits` is left out, `word_starts` follows the vocabulary and the separators."""
+    ids_S = np.array(instance.ids, dtype=np.int32)
+    labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
+    labels_S[instance.positions] = instance.targets
+    before_S = np.where(labels_S == IGNORE, ids_S, labels_S)
+    special_S = (before_S == vocab.cls) | (before_S == vocab.sep)
+    word_starts_S = vocab.starts_word_V[before_S] | special_S
+    word_starts_S[1:] |= special_S[:-1]
+    return {
+        "ids": ids_S,
+        "segments": np.array(instance.segments, dtype=np.int8),
+        "special": special_S,
+        "word_starts": word_starts_S,
+        "pair_label": np.array(instance.label, dtype=np.int8),
+        "labels": labels_S,
+    }
+
+
+def documents_of(shards: Sequence[Shard]) -> list[list[list[int]]]:
+    """Every document of a store, in its order (by key, not that of the source), as the ids of its sentences."""
+    found = []
+    for shard in shards:
+        bounds_N1 = np.searchsorted(shard.sentence_at_M, shard.offset_N1).tolist()
+        at_M1 = [*shard.sentence_at_M.tolist(), int(shard.offset_N1[-1])]
+        sentences = [shard.ids_T[first:last].tolist() for first, last in pairwise(at_M1)]
+        found += [sentences[first:last] for first, last in pairwise(bounds_N1)]
+    return found
+
+
+def unfaithful(segment: Segment, choose: Choose, rewrite: Rewrite) -> str | None:
+    """Why no reference script makes what these parts make, and what to do, or None where one does.
+
+    >>> unfaithful(Pair(negative="random"), Words(most=20), Cloze(swap_from="vocabulary"))
+    >>> unfaithful(Pair(negative="swap"), Words(), Cloze(swap_from="vocabulary"))
+    "semantics: compat has no reference for segment 'swap' with choose 'words': use 'random' with 'tokens' or 'words'
+    (BERT), or 'swap' with 'ngrams' (ALBERT), or semantics: fixed"
+    """
+    negative = segment.negative if isinstance(segment, Pair) else segment.kind
+    if (negative, choose.kind) not in {("random", "tokens"), ("random", "words"), ("swap", "ngrams")}:
+        return (
+            f"semantics: compat has no reference for segment {negative!r} with choose {choose.kind!r}: use 'random' "
+            "with 'tokens' or 'words' (BERT), or 'swap' with 'ngrams' (ALBERT), or semantics: fixed"
+        )
+    if isinstance(choose, Tokens | Words | Ngrams) and choose.rounding != "nearest":
+        return "semantics: compat rounds the budget to the nearest: set choose.rounding=nearest, or semantics: fixed"
+    if rewrite != Cloze(swap_from="vocabulary"):
+        return (
+            "semantics: compat swaps in any id of the vocabulary and masks 80/10/10 by token: "
+            "use rewrite {kind: cloze, swap_from: vocabulary}, or semantics: fixed"
+        )
+    return None
+
+
+def instances(
+    documents: Sequence[Document],
+    vocab: Vocab,
+    *,
+    segment: Segment,
+    choose: Choose,
+    rewrite: Rewrite,
+    length: int,
+    seed: int,
+    duplicates: int,
+) -> list[Instance]:
+    """Instances of the reference that these parts stand for: Pair random is BERT, swap is ALBERT; else BadInput."""
+    if problem := unfaithful(segment, choose, rewrite):
+        raise BadInput(problem)
+    assert isinstance(segment, Pair)
+    assert isinstance(choose, Tokens | Words | Ngrams)
+    if isinstance(choose, Ngrams):
+        make = partial(albert, longest=choose.longest)
+    else:
+        make = partial(bert, whole_word=choose.kind == "words")
+    return make(
+        documents,
+        vocab,
+        length=length,
+        seed=seed,
+        duplicates=duplicates,
+        short=segment.short,
+        rate=choose.rate,
+        most=choose.most,
+    )
+
+
+def _instances(
+    documents: Sequence[Document],
+    masking: _Masking,
+    rng: random.Random,
+    length: int,
+    duplicates: int,
+    short: float,
+    negative: Literal["random", "swap"],
+) -> list[Instance]:
+    """All copies of all documents, shuffled together; `rng` gives every draw, in the order of the reference."""
+    filled = [[sentence for sentence in document if len(sentence)] for document in documents]
+    shuffled = [document for document in filled if document]
+    rng.shuffle(shuffled)
+    room = length - 3
+    found = []
+    for _ in range(duplicates):
+        for number in range(len(shuffled)):
+            for a, b, label in _pairs(shuffled, number, room, short, negative, rng):
+                _truncate(a, b, room, rng)  # here and not in a second pass: its draws come before the next pair's
+                found.append(_masked(a, b, label, masking, rng))
+    rng.shuffle(found)
+    return found
+
+
+def _pairs(
+    documents: Sequence[Document],
+    number: int,
+    room: int,
+    short: float,
+    negative: Literal["random", "swap"],
+    rng: random.Random,
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """A, B and the label of each chunk of one document; one target length for the whole document."""
+    document = documents[number]
+    target = rng.randint(2, room) if rng.random() < short else room
+    first = 0
+    while first < len(document):
+        total, last = 0, first
+        while last < len(document) and total < target:
+            total += len(document[last])
+            last += 1
+        is_lone = last - first == 1
+        split = first + (1 if is_lone else rng.randint(1, last - first - 1))
+        a = list(chain.from_iterable(document[first:split]))
+        label = int(is_lone or rng.random() < 0.5)  # a lone sentence draws nothing: it is always a negative
+        if label and (is_lone or negative == "random"):
+            yield a, _partner(documents, number, target - len(a), rng), label
+            first = split  # what stood behind A is put back
+        else:
+            b = list(chain.from_iterable(document[split:last]))
+            yield (b, a, label) if label else (a, b, label)
+            first = last
+
+
+def _partner(documents: Sequence[Document], number: int, wanted: int, rng: random.Random) -> list[int]:
+    """Sentences from somewhere in a random document on, until there are `wanted` tokens or it ends."""
+    for _ in range(_PARTNER_TRIES):
+        other = rng.randint(0, len(documents) - 1)
+        if other != number:
+            break
+    partner: list[int] = []
+    for sentence in documents[other][rng.randint(0, len(documents[other]) - 1) :]:
+        partner += sentence
+        if len(partner) >= wanted:
+            break
+    return partner
+
+
+def _truncate(a: list[int], b: list[int], room: int, rng: random.Random) -> None:
+    """Shorten in place, token by token, whichever is longer (B when equal), in front or behind by a coin."""
+    while len(a) + len(b) > room:
+        longer = a if len(a) > len(b) else b
+        del longer[0 if rng.random() < 0.5 else -1]
+
+
+def _masked(a: list[int], b: list[int], label: int, masking: _Masking, rng: random.Random) -> Instance:
+    """[CLS] A [SEP] B [SEP] with units masked in random order while they fit."""
+    vocab = masking.vocab
+    assert vocab.cls is not None
+    assert vocab.sep is not None
+    before = [vocab.cls, *a, vocab.sep, *b, vocab.sep]
+    after = list(before)
+    words: list[list[int]] = []
+    for at, id in enumerate(before):
+        if id in (vocab.cls, vocab.sep):
+            continue  # and the word before goes on behind it, if the next piece begins none
+        if words and not masking.starts_V[id]:
+            words[-1].append(at)
+        else:
+            words.append([at])
+    order = list(range(len(words)))
+    rng.shuffle(order)
+    left = min(masking.most or len(before), max(1, round(len(before) * masking.rate)))
+    positions: list[int] = []
+    for first in order:
+        if not left:
+            break
+        unit = _fitting(words, first, masking.num_words(), left)
+        if unit and set(unit).isdisjoint(positions):
+            for at in unit:
+                after[at] = _replacement(before[at], vocab, rng)
+            positions += unit
+            left -= len(unit)
+    if masking.shuffles_again:
+        rng.shuffle(order)  # for the permutation that is off; what follows has its draws behind these
+    positions.sort()
+    segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    return Instance(after, segments, label, positions, [before[at] for at in positions])
+
+
+def _fitting(words: list[list[int]], first: int, num_words: int, left: int) -> list[int]:
+    """Positions of as many words from the `first` on as fit, `num_words` at most; empty where not one does."""
+    for last in range(first + num_words, first, -1):
+        unit = list(chain.from_iterable(words[first:last]))
+        if len(unit) <= left:
+            return unit
+    return []
+
+
+def _replacement(id: int, vocab: Vocab, rng: random.Random) -> int:
+    """[MASK] in 80 %, the token itself in 10 %, any id of the vocabulary in 10 %."""
+    if rng.random() < 0.8:
+        assert vocab.mask is not None
+        return vocab.mask
+    return id if rng.random() < 0.5 else rng.randint(0, vocab.size - 1)
+
+
+def _albert_starts(vocab: Vocab) -> list[bool]:
+    """Pieces that begin a word in ALBERT's eyes: of a sentencepiece model nearly all that are not English."""
+    if vocab.kind == "wordpiece":
+        return vocab.starts_word_V.tolist()
+    return [_albert_starts_word(vocab.piece(id)) for id in range(vocab.size)]
+
+
+def _albert_starts_word(piece: str) -> bool:
+    """Whether a piece has a space mark, is one ASCII mark, or holds anything that is no English letter or ASCII mark.
+
+    >>> [_albert_starts_word(piece) for piece in ("\\u2581the", "ing", ".", "'s", "2", "\\u00e9e")]
+    [True, False, True, True, True, True]
+    """
+    is_mark = len(piece) == 1 and piece in _GOES_ON and not piece.isalpha()
+    return is_mark or not all(char.lower() in _GOES_ON for char in piece)

@@ -1,0 +1,120 @@
+"""Text -> 64-bit hashes of its words and of its n-grams of words: what near-duplicates and contamination are found by.
+
+A word is what letters, digits and marks make between anything else, in lower case: punctuation and white space only
+separate. Scripts that put no space between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) have no words here:
+each character stands for one, so that their n-grams are n-grams of characters.
+
+All arithmetic is modulo 2**64 on whole arrays, and every constant is fixed: the hashes are the same in any process.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Where: TypeAlias = npt.NDArray[np.int64] | slice
+
+_BLOCK: Final = 1 << 15  # characters hashed at once: the arrays stay in a core's own cache
+_BETWEEN, _PART, _ALONE = range(3)  # what a character is: not of a word, part of one, one itself
+_SPACELESS: Final = (
+    (0x0E00, 0x0F00),  # Thai, Lao
+    (0x1000, 0x10A0),  # Burmese
+    (0x1780, 0x1800),  # Khmer
+    (0x3005, 0x3008),  # ideographic iteration mark, closing mark, zero
+    (0x3040, 0x3100),  # Hiragana, Katakana
+    (0x31F0, 0x3200),
+    (0x3400, 0x4DC0),  # Han
+    (0x4E00, 0xA000),
+    (0xF900, 0xFB00),
+    (0xFF66, 0xFFA0),  # half-width Katakana
+    (0x20000, 0x40000),
+)
+_BASE: Final = 0x9E3779B97F4A7C15  # any odd number with no pattern; odd, so that its powers have inverses
+
+
+def hashed_words(text: str) -> Hashes:
+    """One hash for each word of the text, in order.
+
+    >>> one, two, three = hashed_words("Well-known, WELL")
+    >>> one == three, one == two, len(hashed_words("\\u4f60\\u597d"))
+    (np.True_, np.False_, 2)
+    """
+    blocks = [_hashed_block(block) for block in _blocks(text.lower())]
+    return np.concatenate(blocks) if blocks else np.zeros(0, np.uint64)
+
+
+def hashed_ngrams(word_W: Hashes, ngram: int) -> Hashes:
+    """One hash for each run of `ngram` words, given the hashes of the words: W - ngram + 1 of them, or none.
+
+    >>> word_W = hashed_words("to be or not to be")
+    >>> hashed_ngrams(word_W, 2).shape, len(set(hashed_ngrams(word_W, 2).tolist()))
+    ((5,), 4)
+    """
+    num_ngrams = max(len(word_W) - ngram + 1, 0)
+    hash_N = np.zeros(num_ngrams, np.uint64)
+    step = _BLOCK - ngram + 1
+    for first in range(0, num_ngrams, step):
+        stop = min(first + step, num_ngrams)
+        starts, stops = slice(0, stop - first), slice(ngram, stop - first + ngram)
+        hash_N[first:stop] = _polynomials(word_W[first : stop + ngram - 1], starts, stops)
+    return hash_N
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """The text in pieces that end behind a space. A run of more than _BLOCK characters without one is cut anywhere."""
+    start = 0
+    while start < len(text):
+        stop = start + _BLOCK
+        if stop < len(text):
+            stop = text.rfind(" ", start, stop) + 1 or stop
+        yield text[start:stop]
+        start = stop
+
+
+def _hashed_block(text: str) -> Hashes:
+    code_S = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    kind_S = _kind_of_code()[code_S]
+    is_part_S, is_alone_S = kind_S == _PART, kind_S == _ALONE
+    begins_S, ends_S = is_part_S.copy(), is_part_S.copy()
+    begins_S[1:] &= ~is_part_S[:-1]
+    ends_S[:-1] &= ~is_part_S[1:]
+    start_W = np.flatnonzero(begins_S | is_alone_S)
+    stop_W = np.flatnonzero(ends_S | is_alone_S) + 1
+    return _polynomials(code_S + np.uint64(1), start_W, stop_W)
+
+
+def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
+    """A hash of value[start:stop] for each start and stop: their polynomial, as a difference of prefix sums.
+
+    The difference is brought down from power `start` to power 0, and then each bit is made to depend on all: the
+    finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+    """
+    power_S, inverse_S = _powers()
+    sum_S1 = np.zeros(len(value_S) + 1, np.uint64)
+    np.cumsum(value_S * power_S[: len(value_S)], out=sum_S1[1:])
+    hash_N = (sum_S1[stop] - sum_S1[start]) * inverse_S[start]
+    hash_N = (hash_N ^ (hash_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hash_N = (hash_N ^ (hash_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return hash_N ^ (hash_N >> np.uint64(31))
+
+
+@cache
+def _kind_of_code() -> npt.NDArray[np.uint8]:
+    """uint8 [0x110000]: _BETWEEN, _PART or _ALONE. Takes 0.1 s, so it is made where it is first asked for."""
+    is_part = np.fromiter((unicodedata.category(chr(code))[0] in "LNM" for code in range(0x110000)), bool, 0x110000)
+    kind = np.where(is_part, _PART, _BETWEEN).astype(np.uint8)
+    for first, stop in _SPACELESS:
+        kind[first:stop][is_part[first:stop]] = _ALONE
+    return kind
+
+
+@cache
+def _powers() -> tuple[Hashes, Hashes]:
+    """base**s and base**-s modulo 2**64, for s from 0 to _BLOCK - 1."""
+    power_S, inverse_S = np.ones((2, _BLOCK), np.uint64)
+    power_S[1:], inverse_S[1:] = _BASE, pow(_BASE, -1, 1 << 64)
+    return np.cumprod(power_S, dtype=np.uint64), np.cumprod(inverse_S, dtype=np.uint64)

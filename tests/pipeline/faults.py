@@ -1,0 +1,113 @@
+"""A job to be disturbed: all three stages in a process of its own, and what can be seen of it from outside."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import sources
+from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.spec import Corpus, Dedup, Jsonl
+from pipeline.stage import sealed
+from preprocessing.errors import SesameError
+from preprocessing.manifest import Manifest
+from preprocessing.vocab import WordPiece
+
+from .conftest import WORDS
+
+HERE = ("--direct_running_mode=in_memory",)
+TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+FOLDERS = ("text", "vocab", "corpus")
+
+
+def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
+    """All three stages, with splits of `split_kb` kB; the vocabulary, which is one piece of work, in this process."""
+    sources.SPLIT_BYTES = int(split_kb) << 10  # type: ignore[misc]  # in a process that does nothing else
+    dedup = Dedup(near=True, lines=50)  # these have files of their own
+    corpus = Corpus(name="stories", sources=(Jsonl(path=source),), dedup=dedup, validation=0.1, test=0.1, shard_mb=1)
+    folder = Path(out)
+    read_text(corpus, folder / "text", beam_args)
+    train_vocab(folder / "text", WordPiece(size=200), folder / "vocab", HERE)
+    return encode(folder / "text", folder / "vocab", corpus, folder / "corpus", beam_args)
+
+
+def start(source: Path, out: Path, split_kb: int, *beam_args: str) -> "subprocess.Popen[str]":
+    """`build` as a process that leads a session, so that whatever it starts can be found."""
+    arguments = [str(source), str(out), str(split_kb), *beam_args]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.pipeline.faults", *arguments],
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def write_stories(path: Path, kb: int) -> Path:
+    """Documents of 5 kB as JSON lines, `kb` kB in all."""
+    rng = np.random.default_rng([11, kb])
+    with path.open("w") as file:
+        for number in range(kb // 5):
+            words = rng.choice(WORDS, size=(100, 10)).tolist()
+            sentences = " ".join(f"{' '.join(line).capitalize()}." for line in words)
+            file.write(json.dumps({"text": f"Story {number}. {sentences}"}) + "\n")
+    return path
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def events(out: Path) -> int:
+    """How far a job is: files that say of something that it is finished."""
+    return sum(1 for folder in FOLDERS for _ in (out / folder).rglob("*.json") if not _.name.startswith("."))
+
+
+def parts(out: Path) -> dict[Path, bool]:
+    """The files of cleaned documents and the shards that there are, and whether each is sealed."""
+    found = [*(out / "text").glob("near-*.npy"), *(out / "text").glob("*-*.arrow"), *(out / "corpus").glob("*.arrow")]
+    return {path: sealed(path) is not None for path in found}
+
+
+def workers(out: Path) -> list[int]:
+    """Process ids of the Beam workers of the stage that runs."""
+    return [int(pid) for file in out.rglob(".tmp-beam-*.pids") for pid in file.read_text().split() if _runs(int(pid))]
+
+
+def session(leader: int) -> list[int]:
+    """The processes in a session that still run."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _session(path) == leader]
+
+
+def _session(process: Path) -> int | None:
+    try:
+        state, _, _, number = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+    except OSError:
+        return None
+    return None if state in "ZX" else int(number)
+
+
+def _runs(pid: int) -> bool:
+    return _session(Path("/proc", str(pid))) is not None
+
+
+def until(holds: Callable[[], object], seconds: float = 120) -> bool:
+    """Whether something holds in time."""
+    end = time.monotonic() + seconds
+    while not (held := bool(holds())) and time.monotonic() < end:
+        time.sleep(0.005)
+    return held
+
+
+if __name__ == "__main__":
+    try:
+        build(*sys.argv[1:])
+    except SesameError as error:
+        print(error, file=sys.stderr)
+        os._exit(error.exit_code)

@@ -1,0 +1,160 @@
+"""Each flipped bit and each cut file is noticed before anything is made of it, and the line says which file it is."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from pipeline.documents import Document
+from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.plan import Texts
+from pipeline.spec import Corpus, Jsonl
+from pipeline.stage import sealed
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab, WordPiece
+
+from .conftest import story
+from .faults import HERE
+from .formats import json_lines
+
+FLIPS = 10_000
+CUTS = 1_000
+
+
+class Made(NamedTuple):
+    """A small corpus, and the text that it was made of."""
+
+    folder: Path
+    documents: list[Document]
+
+
+def read_shards(made: Made) -> None:
+    Store.open(made.folder / "corpus", "train")
+
+
+def read_manifest(made: Made) -> None:
+    Manifest.load(made.folder / "corpus")
+
+
+def read_vocab(made: Made) -> None:
+    Vocab.load(made.folder / "corpus" / "vocab")
+
+
+def read_plan(made: Made) -> None:
+    assert len(Texts.load(made.folder / "text").plan_N) == len(made.documents)
+
+
+def read_documents(made: Made) -> bool:
+    """Whether they are as they were: each document that is read is checked, not what lies between them in the file."""
+    return list(Texts.load(made.folder / "text").documents(0, len(made.documents))) == made.documents
+
+
+def read_seals(made: Made) -> None:
+    """A seal is no use without its part, nor the part without its seal: both are made again."""
+    for part in [*(made.folder / "text").glob("text-*.arrow"), *(made.folder / "corpus").glob("*.arrow")]:
+        if sealed(part) is None:
+            raise BadInput(f"{part.with_suffix('.json')}: is damaged")
+
+
+# Who reads a file first, and how much of the flips and cuts it gets.
+READERS: dict[str, tuple[Callable[[Made], bool | None], int]] = {
+    "corpus/train-*.arrow": (read_shards, 30),
+    "corpus/manifest.json": (read_manifest, 10),
+    "corpus/vocab/tokenizer.json": (read_vocab, 10),
+    "corpus/vocab/vocab.txt": (read_vocab, 5),
+    "corpus/vocab/specials.json": (read_vocab, 5),
+    "corpus/train-*.json": (read_seals, 5),
+    "text/text.json": (read_plan, 10),
+    "text/plan.npy": (read_plan, 10),
+    "text/text-*.arrow": (read_documents, 10),
+    "text/text-*.json": (read_seals, 5),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    source = folder / "stories.jsonl"
+    source.write_bytes(json_lines([{"text": story(number)} for number in range(60)]))
+    corpus = Corpus(name="stories", sources=(Jsonl(path=str(source)),), validation=0.1, test=0.1)
+    texts = read_text(corpus, folder / "text", HERE)
+    train_vocab(folder / "text", WordPiece(size=200), folder / "vocab")
+    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    return Made(folder, list(texts.documents(0, len(texts.plan_N))))
+
+
+def damages(path: Path, damage: Callable[[bytes, int], bytes], places: np.ndarray) -> Iterator[int]:
+    """Damage a file at one place after the other; it is whole again in the end."""
+    sound, clock = path.read_bytes(), path.stat().st_mtime_ns
+    with path.open("r+b") as file:  # a file that is emptied first goes to the disk each time
+
+        def write(content: bytes, time: int) -> None:
+            file.seek(0)
+            file.write(content)
+            file.truncate()
+            file.flush()
+            os.utime(path, ns=(time, time))  # writes within a tick of the clock have the same time
+
+        try:
+            for number, place in enumerate(places.tolist(), start=1):
+                write(damage(sound, place), clock + number)
+                yield place
+        finally:
+            write(sound, clock - 1)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """The same bytes but for one bit."""
+    damaged = bytearray(content)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def cut(content: bytes, size: int) -> bytes:
+    """The first bytes."""
+    return content[:size]
+
+
+def undetected(made: Made, name: str, damage: Callable[[bytes, int], bytes], share: int, unit: int) -> list[Any]:
+    """The places where damage to a file does harm and passes, or is laid to another file."""
+    read, weight = READERS[name]
+    (path,) = made.folder.glob(name)
+    rng = np.random.default_rng([5, unit, len(name)])
+    places = rng.integers(0, path.stat().st_size * unit, size=share * weight // 100)
+    passed = []
+    for place in damages(path, damage, places):
+        try:
+            if not read(made):
+                passed.append(place)
+        except BadInput as error:
+            if not str(error).startswith(f"{path}: ") or "\n" in str(error):
+                passed.append((place, str(error)))
+    read(made)  # nothing was wrong but the damage
+    return passed
+
+
+def test_the_flips_and_cuts_are_as_many_as_is_said() -> None:
+    assert sum(weight for _, weight in READERS.values()) == 100
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_flipped_bit_is_noticed_wherever_it_is(made: Made, name: str) -> None:
+    assert undetected(made, name, flipped, FLIPS, unit=8) == []
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_cut_file_is_noticed_wherever_it_ends(made: Made, name: str) -> None:
+    assert undetected(made, name, cut, CUTS, unit=1) == []
+
+
+def test_nothing_is_made_of_text_that_was_damaged(made: Made, tmp_path: Path) -> None:
+    (part,) = (made.folder / "text").glob("text-*.arrow")
+    for _ in damages(part, flipped, np.array([8 * part.stat().st_size // 2])):
+        with pytest.raises(BadInput, match=rf"^{part}: is missing or damaged; [^\n]+$"):
+            encode(made.folder / "text", made.folder / "vocab", Corpus(name="stories"), tmp_path / "corpus", HERE)
+    assert not list((tmp_path / "corpus").iterdir())

@@ -1,0 +1,205 @@
+"""The reference scripts themselves are the oracle: tests/golden/reference.py ran them and wrote compat.json."""
+
+import inspect
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing import compat
+from preprocessing.choose import Ngrams, Tokens, Words
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze
+from preprocessing.schema import IGNORE
+from preprocessing.segment import Packed, Pair
+from preprocessing.vocab import Unigram, Vocab, WordPiece, train
+from tests.golden import reference
+from tests.preprocessing.toy import shard
+
+NAMES = {  # the flags of the reference, as ours
+    "max_seq_length": "length",
+    "random_seed": "seed",
+    "dupe_factor": "duplicates",
+    "short_seq_prob": "short",
+    "masked_lm_prob": "rate",
+    "max_predictions_per_seq": "most",
+    "do_whole_word_mask": "whole_word",
+    "ngram": "longest",
+    "favor_shorter_ngram": "favor_short",
+}
+BERT, ALBERT = compat.bert, compat.albert
+ANY_ID = Cloze(swap_from="vocabulary")
+
+
+@cache
+def golden() -> dict[str, Any]:
+    return json.loads(reference.FILE.read_text())
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Vocab:
+    file = tmp_path_factory.mktemp("made_up") / "vocab.txt"
+    file.write_text("\n".join(reference.PIECES) + "\n")
+    return train(WordPiece(size=len(reference.PIECES), file=str(file)), [])
+
+
+def encoded(text: str, vocab: Vocab) -> list[list[list[int]]]:
+    """Sentences by line, documents by blank line; lines without a token are left out."""
+    documents = [[vocab.encode(line) for line in document.split("\n")] for document in text.split("\n\n")]
+    return [[ids for ids in document if ids] for document in documents]
+
+
+def repeated(flags: dict[str, Any], documents: list, vocab: Vocab) -> dict[str, Any]:
+    """The facts of the run with these flags of the reference, made by us."""
+    knobs = {NAMES[name]: value for name, value in flags.items() if name in NAMES}
+    if "numpy_seed" not in flags:
+        return reference.facts(BERT(documents, vocab, **knobs))
+    knobs["ngram_rng"] = np.random.RandomState(flags["numpy_seed"])
+    knobs["negative"] = "random" if flags.get("random_next_sentence") else "swap"
+    return reference.facts(ALBERT(documents, vocab, **knobs))
+
+
+def check(corpus: str, documents: list, vocab: Vocab, run: int) -> None:
+    expected = dict(golden()[corpus]["runs"][run])
+    assert repeated(expected.pop("flags"), documents, vocab) == expected
+
+
+@pytest.mark.parametrize("run", range(len(reference.BERT_RUNS)))
+def test_instances_of_a_made_up_text_are_those_of_the_reference_bert(made_up: Vocab, run: int) -> None:
+    check("bert made up", encoded(reference.made_up_text(), made_up), made_up, run)
+
+
+@pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
+def test_instances_of_a_made_up_text_are_those_of_the_reference_albert(made_up: Vocab, run: int) -> None:
+    check("albert made up", encoded(reference.made_up_text(), made_up), made_up, run)
+
+
+@pytest.fixture(scope="module")
+def uncased(shared: Path) -> Vocab:
+    return train(WordPiece(file=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), [])
+
+
+@pytest.fixture(scope="module")
+def sample(shared: Path, uncased: Vocab) -> list[list[list[int]]]:
+    text = (shared / "downstream" / "fixtures" / "bert" / "sample_text.txt").read_text(encoding="utf-8")
+    return encoded(text, uncased)
+
+
+@pytest.mark.shared
+def test_our_ids_of_the_sample_text_are_those_of_the_reference(sample: list) -> None:
+    assert sample == golden()["bert sample"]["documents"]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("run", range(len(reference.BERT_RUNS)))
+def test_instances_of_the_sample_text_are_those_of_the_reference_bert(uncased: Vocab, sample: list, run: int) -> None:
+    check("bert sample", sample, uncased, run)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
+def test_instances_of_the_sample_text_are_those_of_the_reference_albert(uncased: Vocab, sample: list, run: int) -> None:
+    check("albert sample", sample, uncased, run)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
+def test_instances_of_published_pieces_are_those_of_the_reference_albert(shared: Path, run: int) -> None:
+    # The documents are as ALBERT's own tokenizer cut them: it parts digits from commas after sentencepiece.
+    pieces = train(Unigram(size=30000, file=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
+    check("albert sample pieces", golden()["albert sample pieces"]["documents"], pieces, run)
+
+
+@pytest.mark.parametrize("make", [BERT, ALBERT])
+def test_another_seed_makes_other_instances(made_up: Vocab, make: Callable) -> None:
+    documents = encoded(reference.made_up_text(), made_up)
+    one, same, other = (make(documents, made_up, length=64, duplicates=2, seed=seed) for seed in (3, 3, 4))
+    assert one == same
+    assert one != other
+
+
+def test_the_defaults_are_the_defaults_of_the_references() -> None:
+    def defaults(make: Callable) -> dict[str, Any]:
+        return {name: knob.default for name, knob in inspect.signature(make).parameters.items() if knob.kind == 3}
+
+    common = {"seed": 12345, "short": 0.1, "rate": 0.15, "most": 20}
+    assert defaults(BERT) == common | {"length": 128, "duplicates": 10, "whole_word": False}
+    albert = {"length": 512, "duplicates": 40, "whole_word": True, "longest": 3, "favor_short": True}
+    assert defaults(ALBERT) == common | albert | {"negative": "swap", "ngram_rng": None}
+
+
+def test_empty_sentences_and_documents_are_passed_over(made_up: Vocab) -> None:
+    full = [[[5, 6], [7]], [[8, 9]]]
+    assert BERT(full, made_up) == BERT([[], [[5, 6], [], [7]], [[]], [[8, 9]]], made_up)
+
+
+def test_a_row_has_the_columns_of_the_schema(made_up: Vocab) -> None:
+    row = compat.row(compat.Instance([2, 4, 3, 8, 3], [0, 0, 0, 1, 1], 1, [1], [7]), made_up)
+    assert row["ids"].tolist() == [2, 4, 3, 8, 3]
+    assert row["labels"].tolist() == [IGNORE, 7, IGNORE, IGNORE, IGNORE]
+    assert row["special"].tolist() == [True, False, True, False, True]
+    assert row["pair_label"] == 1
+    types = {name: column.dtype for name, column in row.items()}
+    assert types == {"ids": np.int32, "segments": np.int8, "special": np.bool_, "word_starts": np.bool_,
+                     "pair_label": np.int8, "labels": np.int32}  # fmt: skip
+
+
+def test_word_starts_of_a_row_are_those_of_the_text_before_it_was_masked(made_up: Vocab) -> None:
+    first, inner = made_up.encode("sun")[0], made_up.encode("suns")[1]
+    masked = compat.Instance(
+        [made_up.cls, made_up.mask, made_up.mask, made_up.sep, inner, made_up.sep],
+        [0, 0, 0, 0, 1, 1], 0, [1, 2], [first, inner],
+    )  # fmt: skip
+    assert compat.row(masked, made_up)["word_starts"].tolist() == [True, True, False, True, True, True]
+
+
+def test_documents_of_a_store_are_its_sentences_in_order() -> None:
+    shards = (shard([[2, 1], [3]]), shard([]), shard([[1]]))
+    assert compat.documents_of(shards) == [[[10, 11], [12]], [[13, 14, 15]], [[10]]]
+
+
+@pytest.mark.parametrize(
+    ("segment", "choose", "expected"),
+    [
+        (Pair(negative="random"), Tokens(most=20), {"whole_word": False, "most": 20}),
+        (
+            Pair(negative="random", short=0.3),
+            Words(rate=0.2),
+            {"whole_word": True, "most": 0, "short": 0.3, "rate": 0.2},
+        ),
+    ],
+)
+def test_parts_of_bert_make_the_instances_of_bert(made_up, segment, choose, expected) -> None:
+    documents = encoded(reference.made_up_text(), made_up)
+    settings = {"length": 64, "seed": 5, "duplicates": 2}
+    found = compat.instances(documents, made_up, segment=segment, choose=choose, rewrite=ANY_ID, **settings)
+    assert found == BERT(documents, made_up, **settings, **expected)
+
+
+def test_parts_of_albert_make_the_instances_of_albert(made_up: Vocab) -> None:
+    documents = encoded(reference.made_up_text(), made_up)
+    settings = {"length": 64, "seed": 5, "duplicates": 2}
+    parts = {"segment": Pair(negative="swap"), "choose": Ngrams(longest=2, most=20), "rewrite": ANY_ID}
+    assert compat.instances(documents, made_up, **parts, **settings) == ALBERT(
+        documents, made_up, longest=2, **settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("segment", "choose", "rewrite", "problem"),
+    [
+        (Packed(fill="tokens"), Tokens(), ANY_ID, "no reference for segment 'packed' with choose 'tokens'"),
+        (Pair(negative="swap"), Words(), ANY_ID, "no reference for segment 'swap' with choose 'words'"),
+        (Pair(negative="random"), Tokens(rounding="up"), ANY_ID, "set choose.rounding=nearest"),
+        (Pair(negative="random"), Tokens(), Cloze(), "swap_from: vocabulary"),
+    ],
+)
+def test_parts_that_no_reference_has_are_refused(made_up, segment, choose, rewrite, problem) -> None:
+    with pytest.raises(BadInput, match=problem):
+        compat.instances(
+            [[[5]]], made_up, segment=segment, choose=choose, rewrite=rewrite, length=64, seed=0, duplicates=1
+        )

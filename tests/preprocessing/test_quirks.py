@@ -1,0 +1,268 @@
+"""What the reference pipelines do wrong (../shared/reference/data.md, section 2), shown in compat and absent from ours.
+
+Facts that other tests of this folder hold already:
+  BERT      a random partner may be the same document: test_segment, ..._is_never_from_the_same_document;
+            budgets count special tokens and round half to even (kept): test_choose, test_nearest_is_the_rounding_...;
+            a random token may be [PAD] or another special one (kept as swap_from: vocabulary): test_rewrite;
+            words that overflow the budget are passed over (kept): test_choose, test_a_word_that_overflows_...;
+            one target length for a document (kept): test_segment, test_short_pairs_have_a_uniform_target
+  RoBERTa   a sentence longer than a block exceeds it: test_segment, ..._is_cut_and_not_dropped
+  HF        random ids include special tokens: test_rewrite, test_a_random_token_is_never_special_...;
+            whole words are those of ## only: test_vocab, test_words_begin_where_words_begin
+  SpanBERT  3.80 words where Megatron clips to 4.46: test_choose, test_spans_have_the_mean_of_the_paper_...;
+            the budget may cut a word (kept, one in a row): test_choose, test_spans_meet_the_budget_exactly_...;
+            the same seed gives other masks: test_rows, test_a_row_is_the_same_whoever_asks_...
+  Megatron  documents of one sentence are skipped: test_segment, ..._is_a_partner_only_and_is_counted;
+            ids up to 65,535 do not always get 16 bits: test_shards, test_ids_are_16_bits_while_the_vocabulary_fits
+  LDDL      B that does not follow is labelled as following: test_segment, ..._goes_on_where_a_ends;
+            text is cut at 512 and a tenth is left out: test_segment, test_packed_*_hold_every_token_once_...;
+            partners are from the same partition only (kept: from the same shard, a sample of the text by hash)
+  ModernBERT [CLS] and [SEP] are masked: test_choose, test_a_special_token_is_never_chosen_...
+Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from preprocessing import compat
+from preprocessing.choose import Ngrams, Spans, Tokens, Words
+from preprocessing.compat import Instance
+from preprocessing.rewrite import Cloze
+from preprocessing.rng import key
+from preprocessing.rows import Rows
+from preprocessing.schema import IGNORE
+from preprocessing.segment import Packed, Pair
+from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard, row, shard
+
+MASKING, SEGMENT = key(0, "masking"), key(0, "segment")
+CLS, SEP, MASK = 2, 3, 4
+
+
+@dataclass(frozen=True)
+class PiecesVocab(ToyVocab):
+    """Ids from 500 on go on a word."""
+
+    kind: str = "wordpiece"
+    starts_word_V: np.ndarray = field(default_factory=lambda: np.arange(1000) < 500)
+
+
+VOCAB = PiecesVocab()
+
+
+def lone_words(num_documents: int, num_sentences: int, num_tokens: int) -> list[list[list[int]]]:
+    """Documents of equal sentences; all tokens of document d are the word 10 + d."""
+    return [[[10 + number] * num_tokens] * num_sentences for number in range(num_documents)]
+
+
+def halves(one: Instance) -> tuple[list[int], list[int]]:
+    """A and B as they were before masking."""
+    ids = list(one.ids)
+    for at, id in zip(one.positions, one.targets, strict=True):
+        ids[at] = id
+    middle = ids.index(SEP)
+    return ids[1:middle], ids[middle + 1 : -1]
+
+
+# BERT, 2.1
+
+
+def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
+    made = compat.bert(compat.documents_of([random_shard(1000)]), VOCAB, duplicates=2)
+    assert len(made) > 10_000
+    assert 0.56 < np.mean([one.label for one in made]) < 0.58
+    text = random_shard(1000)
+    plans = [Pair(negative="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
+    label_R = np.concatenate([plan.pair_label_R for plan in plans])
+    assert len(label_R) > 10_000
+    assert abs(label_R.mean() - 0.5) < 0.01  # to .005 in test_segment
+
+
+def test_bert_calls_every_chunk_of_one_sentence_random() -> None:
+    made = compat.bert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB)
+    assert {one.label for one in made} == {1}
+
+
+def test_bert_may_pair_a_document_with_itself_and_call_it_random() -> None:
+    made = compat.bert(lone_words(1, num_sentences=6, num_tokens=30), VOCAB)
+    itself = [one for one in made if one.label]
+    assert itself
+    assert all(set(halves(one)[0]) == set(halves(one)[1]) for one in itself)
+
+
+def words_at_the_separator(made: list[Instance]) -> list[tuple[bool, bool]]:
+    """For each pair whose B begins inside a word: whether the last token of A is asked, and the first of B."""
+    found = []
+    for one in made:
+        a, b = halves(one)
+        if b[0] >= 500:
+            found.append((len(a) in one.positions, len(a) + 2 in one.positions))
+    return found
+
+
+def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
+    documents = [[[10, 500] * 40] * 8] * 4  # words of two pieces; truncation in front cuts every other one
+    across = words_at_the_separator(compat.bert(documents, VOCAB, length=40, whole_word=True))
+    assert len(across) > 100
+    assert all(last == first for last, first in across)
+    assert any(last for last, _ in across)
+    ours = row(8, specials=[0, 3, 7], word_starts=[1, 5])  # [CLS] x ##x [SEP] ##x x ##x [SEP]
+    units = {tuple(np.flatnonzero(Words(rate=0.3)(ours, MASKING.at(0, sample)))) for sample in range(50)}  # budget 2
+    assert units == {(1, 2), (4,), (5, 6)}
+
+
+def test_bert_has_one_target_length_for_a_whole_document_as_ours_has() -> None:
+    made = compat.bert(lone_words(40, num_sentences=300, num_tokens=1), VOCAB, length=63, short=1.0, duplicates=1)
+    longs: dict[int, set[int]] = {}
+    for one in made:
+        if not one.label:
+            longs.setdefault(halves(one)[0][0], set()).add(len(one.ids))
+    assert all(len(lengths - {max(lengths)}) <= 1 for lengths in longs.values())  # the last chunk may be shorter
+    assert len({max(lengths) for lengths in longs.values()}) > 15
+
+
+def test_bert_puts_any_id_into_a_tenth_of_a_tenth_special_ones_too() -> None:
+    tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
+    made = compat.bert([[[7] * 20] * 6] * 9, tiny, rate=0.5, most=0)
+    put = {one.ids[at] for one in made for at in one.positions}
+    assert put == set(range(12))
+
+
+# ALBERT, 2.2
+
+
+class Counted(np.random.RandomState):
+    """Counts what it is asked; always gives `fixed` where that is set."""
+
+    fixed, asked = 0, 0
+
+    def choice(self, *given, **shares):  # type: ignore[no-untyped-def]
+        self.asked += 1
+        drawn = super().choice(*given, **shares)
+        return self.fixed or drawn
+
+
+def test_albert_masks_other_tokens_for_the_same_seed_unless_numpy_is_seeded_too() -> None:
+    documents = lone_words(6, num_sentences=6, num_tokens=10)
+    one, same, other = (
+        compat.albert(documents, VOCAB, seed=1, duplicates=1, ngram_rng=np.random.RandomState(seed))
+        for seed in (0, 0, 1)
+    )
+    assert one == same
+    assert one != other
+    assert compat.albert(documents, VOCAB, seed=1) == compat.albert(documents, VOCAB, seed=1)
+
+
+def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
+    state = np.random.get_state()  # noqa: NPY002  # what a user's script may have done
+    try:
+        found = []
+        for seed in (0, 1):
+            np.random.seed(seed)  # noqa: NPY002
+            found.append(Ngrams()(row(100, [0, 99]), MASKING.at(0, 0)).tolist())
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    assert found[0] == found[1]
+
+
+def test_albert_mixes_random_documents_into_sentence_order() -> None:
+    made = compat.albert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB, duplicates=2)
+    assert {one.label for one in made} == {1}
+    assert all(set(halves(one)[0]) != set(halves(one)[1]) for one in made)
+
+
+def test_our_swapped_pairs_are_of_one_document_only() -> None:
+    text = shard([[9]] * 20 + [[9, 9]] * 20)
+    pair = Pair(negative="swap")
+    plan = pair.plan(text, 64, 0, SEGMENT.at(0, 0))
+    assert len(plan) == 20  # a document of one sentence gives none
+    assert np.array_equal(plan.start_RP.max(axis=1), plan.stop_RP.min(axis=1))
+
+
+def test_albert_draws_a_length_for_words_that_are_masked_already() -> None:
+    draws = Counted(0)
+    settings = {
+        "length": 32,
+        "duplicates": 1,
+        "rate": 1.0,
+        "most": 0,
+    }  # a budget that is never met: all words are tried
+    made = compat.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, ngram_rng=draws, **settings)
+    assert draws.asked == sum(len(one.ids) - 3 for one in made)  # its guard against covered words guards nothing
+
+
+def test_albert_masks_an_ngram_across_the_separator() -> None:
+    draws = Counted(0)
+    draws.fixed = 2  # each instance asks one bigram
+    made = compat.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws)
+    assert all(len(one.positions) == 2 for one in made)
+    assert any(one.positions == [len(halves(one)[0]), len(halves(one)[0]) + 2] for one in made)
+
+
+def test_our_ngrams_never_reach_across_the_separator() -> None:
+    one = row(9, specials=[0, 4, 8])
+    for sample in range(100):
+        hit_S = Ngrams(rate=1.0)(one, MASKING.at(0, sample))
+        assert not set(hit_S[1:4].tolist()) & set(hit_S[5:8].tolist())
+
+
+def test_albert_takes_every_piece_that_is_not_english_for_a_word_of_its_own() -> None:
+    inner = ["2", "\u00e9t\u00e9", "\u4e2d", "\u20ac", "na\u00efve"]
+    assert all(compat._albert_starts_word(piece) for piece in inner)
+    assert not any(compat._albert_starts_word(piece) for piece in ("ing", "S", "e-mail", "!!"))
+
+
+# RoBERTa, 2.3
+
+
+def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> None:
+    theirs = {int(hash((1, 0, index)) % 1e6) for index in range(5000)}
+    assert len(theirs) < 5000
+    samples = [*range(1000), *range(10**6, 10**6 + 1000), *(2**32 + n for n in range(1000))]
+    ours = {int(MASKING.at(epoch, sample).integers(2**63)) for epoch in (0, 1) for sample in samples}
+    assert len(ours) == 6000
+
+
+@pytest.mark.parametrize("choose", [Tokens(rate=0.9), Words(rate=0.9), Ngrams(rate=0.9), Spans(rate=0.9)])
+def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
+    store = ToyStore((shard([[5, 4]] * 12),))
+    rows = Rows(store, VOCAB, segment=Packed(fill="sentences"), choose=choose, rewrite=Cloze(), length=48, seed=0)
+    one = rows.row(0, 0)
+    assert np.count_nonzero(one["special"]) > 4  # <s>, </s> and one more between documents
+    assert (one["labels"][one["special"]] == IGNORE).all()
+    assert np.isin(one["ids"][one["special"]], (CLS, SEP)).all()
+
+
+# Hugging Face, 2.4
+
+
+@pytest.mark.parametrize("choose", [Tokens(), Words(), Ngrams(), Spans()], ids=lambda choose: choose.kind)
+def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(choose) -> None:
+    # A coin for each token leaves .85 ** 5 = 44 % of the rows of five tokens without a question.
+    for num_tokens in (4, 5, 8):
+        one = row(num_tokens, specials=[0, num_tokens - 1])
+        assert all(choose(one, MASKING.at(0, sample)).any() for sample in range(50))
+
+
+# Megatron, 2.9
+
+
+def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
+    reached = {2 + drawn % 508 for drawn in range(0, 508 * 10, 10)}  # the draw that says "short" is the length, too
+    assert len(reached) == 254
+    assert all(length % 2 == 0 for length in reached)
+    text = shard([[1] * 520] * 300)
+    plan = Pair(negative="swap", short=1.0).plan(text, 511, 0, SEGMENT.at(0, 0))
+    first = plan.start_RP.min(axis=1) % 520 == 0
+    target = (plan.stop_RP.astype(int) - plan.start_RP).sum(axis=1)[first]
+    assert 100 < np.count_nonzero(target % 2) < 200
+
+
+def test_megatron_drops_a_document_with_a_long_sentence_and_ours_keeps_it() -> None:
+    text = shard([[600, 5], [5, 5]])
+    plan = Pair(negative="swap").plan(text, 128, 0, SEGMENT.at(0, 0))
+    assert plan.counts["unpaired_documents"] == 0
+    assert len(plan) == 2
+    packed = Packed(fill="sentences").plan(text, 128, 0, SEGMENT.at(0, 0))
+    assert packed.counts["cuts_in_sentences"] == 4
