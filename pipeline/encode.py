@@ -65,6 +65,7 @@ def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **ident
     documents = Texts.load(text_folder).documents(shard.start, shard.stop)
     ledger = Ledger()
     sources, keys, columns = list[str](), list[bytes](), list[Encoded]()
+    narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32  # as the shard has them: half the memory until then
     for document, encoded in marks.encoded(documents, vocab):
         size, tokens = len(document.text.encode()), len(encoded.ids)
         ledger.see(bytes=size, tokens=tokens)
@@ -72,7 +73,7 @@ def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **ident
             ledger.keep(bytes=size)
             sources.append(document.source)
             keys.append(document.key)
-            columns.append(encoded)
+            columns.append(encoded._replace(ids=encoded.ids.astype(narrow)))
         else:
             ledger.drop("no_tokens", bytes=size)
     if not columns:

@@ -64,7 +64,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     processes = _processes(beam_args, work_bytes)
     try:
         with _quiet_run() as failed:
-            graph = beam.Pipeline(runner=_runner(options, processes, workers.command(log, pids)), options=options)
+            graph = beam.Pipeline(runner=_runner(options, processes, log, pids), options=options)
             yield graph
             if processes:
                 workers.run(graph.run, pids, failed)
@@ -144,7 +144,7 @@ def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
     return (given.direct_num_workers or cores) if given.direct_running_mode else wanted
 
 
-def _runner(options: PipelineOptions, processes: int, command: str) -> FnApiRunner | None:
+def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> FnApiRunner | None:
     """FnApiRunner unless the options name another: Beam's default looks for a binary on the network first."""
     if options.view_as(StandardOptions).runner not in (None, _RUNNER):
         return None
@@ -152,7 +152,7 @@ def _runner(options: PipelineOptions, processes: int, command: str) -> FnApiRunn
         return FnApiRunner()
     direct = options.view_as(DirectOptions)
     direct.direct_num_workers, direct.direct_running_mode = processes, None  # the mode would bring Beam's own command
-    return FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
+    return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
 
 
 def _told(error: Exception) -> BaseException | None:

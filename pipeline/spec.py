@@ -162,7 +162,7 @@ class Corpus:
     units: str = ""  # phrases to mask as one: "given" (spans of the sources), or a file of phrases, one a line
     validation: float = 0.005  # share of the documents
     test: float = 0.005
-    shard_mb: int = 64  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
+    shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
 
     def __post_init__(self) -> None:
         for name in ("validation", "test"):

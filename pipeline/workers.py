@@ -1,13 +1,15 @@
 """Beam's worker processes on this machine: how they start, what happens when one dies, that none is left behind."""
 
+import atexit
 import os
-import select
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +17,36 @@ from preprocessing.errors import ResourceError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
 _PATIENCE: Final = 5.0  # seconds that Beam has to come to an end by itself after a worker did
-_FRUGAL: Final = (  # memory that is free goes back: a quarter less in all (measured)
-    "ARROW_DEFAULT_MEMORY_POOL=system",
-    "MALLOC_ARENA_MAX=2",
-    "MALLOC_TRIM_THRESHOLD_=1000000",
-)
+_FRUGAL: Final = {  # memory that is free goes back: a quarter less in all (measured)
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": "1000000",
+}
 _READERS: Final = ("beam_control_read", "read_grpc_client_inputs")  # Beam's threads that read what a worker says
+
+
+@cache
+def _nursery() -> tuple[subprocess.Popen[str], str]:
+    """The process that our workers are forked from, and its address; it ends when this process does."""
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.nursery"],
+        env={**os.environ, **_FRUGAL, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    atexit.register(_end, process)
+    return process, process.stdout.readline().strip()
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a nursery, and with it the workers that it has: its input ends."""
+    for stream in filter(None, (process.stdin, process.stdout)):
+        stream.close()
+    process.wait()
 
 
 def command(log: Path, pids: Path) -> str:
@@ -29,25 +55,9 @@ def command(log: Path, pids: Path) -> str:
     Beam's own command breaks at a blank in a path and talks on the terminal. This one ends well whatever became of the
     worker, as Beam would answer with a traceback; `run` looks after the worker itself.
     """
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    python = shlex.join(
-        ["env", *_FRUGAL, f"PYTHONPATH={path}", sys.executable, "-m", "pipeline.workers", str(os.getpid())]
-    )
-    return f"exec >>{shlex.quote(str(log))} 2>&1; {python} & echo $! >>{shlex.quote(str(pids))}; wait $!; true"
-
-
-def serve(parent: int) -> None:
-    """Be a worker of Beam while the process `parent` lives: a killed job must not go on writing beside the next one."""
-    life = os.pidfd_open(parent)
-
-    def end_with_parent() -> None:
-        select.select([life], [], [])  # ready when the process has ended
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    from apache_beam.runners.worker import sdk_worker_main  # seconds that only the worker itself has to spend
-
-    sdk_worker_main.main(sys.argv)
+    client = Path(__file__).with_name("nursery.py")
+    ask = [sys.executable, "-I", "-S", str(client), _nursery()[1], str(log.absolute()), str(pids.absolute())]
+    return f"{shlex.join(ask)} >>{shlex.quote(str(log))} 2>&1; true"
 
 
 def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
@@ -71,7 +81,8 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
         try:
             while thread.is_alive() and patience > 0:
                 thread.join(0.1)
-                patience -= 0.1 * (failed.is_set() or not all(map(_alive, _started(pids))))
+                orphaned = _nursery()[0].poll() is not None or not all(map(_alive, _started(pids)))
+                patience -= 0.1 * (failed.is_set() or orphaned)
         finally:
             for pid in filter(_alive, _started(pids)):
                 os.kill(pid, signal.SIGKILL)
@@ -79,6 +90,9 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
             for reader in threading.enumerate():
                 if reader.name in _READERS:
                     reader.join(1.0)
+            if failures or patience <= 0:
+                _end(_nursery()[0])  # workers that were still asked for are not born
+                _nursery.cache_clear()
     if failures:
         raise failures[0]
     if thread.is_alive():
@@ -119,7 +133,3 @@ def _quiet_readers() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]))

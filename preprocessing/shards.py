@@ -62,7 +62,7 @@ def write_shard(
     _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids are below the vocabulary's size {vocab_size}")
     _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document begins with a sentence")
 
-    tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)}
+    tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32, copy=False)}
     tokens |= {name: np.concatenate(starts) for name, starts in flags.items()}
     token_T = pa.StructArray.from_arrays([pa.array(column_T) for column_T in tokens.values()], list(tokens))
     names, source_N = np.unique(np.array(source, object), return_inverse=True)

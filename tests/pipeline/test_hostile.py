@@ -219,4 +219,4 @@ def test_an_endless_line_and_a_bomb_take_little_memory(tmp_path: Path) -> None:
         said, peak = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
         peaks[name] = int(peak)
         assert ("bomb" in said, "too_long" in said) == (name == "hostile",) * 2
-    assert peaks["hostile"] <= peaks["clean"] + 128, peaks
+    assert peaks["hostile"] <= peaks["clean"] + 160, peaks  # a line of 40 MB is kept: as it comes, joined, decoded
