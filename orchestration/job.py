@@ -117,7 +117,10 @@ def _inputs(corpus: Corpus) -> str:
     others = [*corpus.dedup.against, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
     sources = [*corpus.sources, *(sniff(path) for path in others if path not in corpora)]
-    return digest([[split.name for split in plan_splits(sources)], [Manifest.load(path).digest for path in corpora]])
+    phrases = Path(corpus.units)
+    units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
+    digests = [Manifest.load(path).digest for path in corpora]
+    return digest([[split.name for split in plan_splits(sources)], digests, units])
 
 
 def _corpus(data: Sequence[str], default: Corpus) -> Corpus:

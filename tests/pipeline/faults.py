@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -27,11 +28,11 @@ FOLDERS = ("text", "vocab", "corpus")
 
 def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
     """All three stages, with splits of `split_kb` kB; the vocabulary, which is one piece of work, in this process."""
-    sources.SPLIT_BYTES = int(split_kb) << 10  # type: ignore[misc]  # in a process that does nothing else
     dedup = Dedup(near=True, lines=50)  # these have files of their own
     corpus = Corpus(name="stories", sources=(Jsonl(path=source),), dedup=dedup, validation=0.1, test=0.1, shard_mb=1)
     folder = Path(out)
-    read_text(corpus, folder / "text", beam_args)
+    with patch.object(sources, "SPLIT_BYTES", int(split_kb) << 10):
+        read_text(corpus, folder / "text", beam_args)
     train_vocab(folder / "text", WordPiece(size=200), folder / "vocab", HERE)
     return encode(folder / "text", folder / "vocab", corpus, folder / "corpus", beam_args)
 
