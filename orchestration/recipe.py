@@ -232,9 +232,20 @@ def anchored(source: text_spec.Source, folder: Path) -> text_spec.Source:
             return dataclasses.replace(source, path=_absolute((source.path,), folder)[0])
 
 
+_KIND = re.compile(r"(?:(?:text|line|paragraphs|books|jsonl|table|wiki_dump|wikiextractor|warc):)?")
+
+
 def _absolute(paths: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Paths seen from `folder`; URLs stay as they are."""
-    return tuple(path if "://" in path else os.path.abspath(folder / path) for path in paths)
+    """Paths seen from `folder`, with the kind that stands before one; URLs stay as they are.
+
+    >>> _absolute(("line:/eval/a.txt", "s3://bucket/b"), Path("/corpora"))
+    ('line:/eval/a.txt', 's3://bucket/b')
+    """
+    kinds = [match[0] for path in paths if (match := _KIND.match(path))]
+    return tuple(
+        path if "://" in path else kind + os.path.abspath(folder / path.removeprefix(kind))
+        for kind, path in zip(kinds, paths, strict=True)
+    )
 
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:

@@ -18,7 +18,11 @@ from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 
 MARK = "stage.json"
-COMMITS = {"corpus": "manifest.json"}  # what else a stage is not done without: mending a corpus begins with deleting it
+COMMITS = {  # what else a stage is not done without: mending it begins with deleting that
+    "text": "text.json",
+    "vocab": "specials.json",
+    "corpus": "manifest.json",
+}
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,13 @@ class Plan(NamedTuple):
 def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.vocab))
+    del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
+    marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
     text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs})
     pieces = Stage(
         "vocab", out / "vocab", f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
     )
-    shards = Stage("corpus", out / "corpora", corpus.name, {"text": text.hash, "vocab": pieces.hash})
+    shards = Stage("corpus", out / "corpora", corpus.name, {"text": text.hash, "vocab": pieces.hash, "marks": marks})
     run = Stage("run", out / "runs", recipe.name, {"recipe": _plain(recipe.science), "corpus": shards.hash})
     return Plan(text, pieces, shards, run)
 

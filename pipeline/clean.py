@@ -20,7 +20,7 @@ from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.text import normalise, text_key
 
-CLEANER_VERSION: Final = 2  # one more whenever the same records give other documents
+CLEANER_VERSION: Final = 3  # one more whenever the same records give other documents
 _MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
 
 
@@ -33,23 +33,21 @@ class Cleaner:
     known_ngrams: str = ""  # file of the n-grams that no document may share, none where empty
     ngram: int = 13
 
-    def document(self, record: Record, tally: "Tally") -> tuple[Document | None, str]:
-        """The document that a record becomes, or why it becomes none."""
+    def document(self, record: Record) -> tuple[Document | None, str, int]:
+        """The document that a record becomes, or why it becomes none, and how much private data is masked in it."""
         clean = self.clean
         if len(record.text) > clean.max_chars:  # before copies of it are made
-            return None, "too_long"
+            return None, "too_long", 0
         text = normalise(repair.repaired(record.text) if clean.repair else record.text)
-        if clean.mask:
-            text, masked = private.masked(text, clean.mask)
-            tally.masked += masked
+        text, masked = private.masked(text, clean.mask) if clean.mask else (text, 0)
         if reason := unfit(text, clean):
-            return None, reason
+            return None, reason, masked
         text, reason = quality.apply(text, clean.rules)
         reason = reason or unfit(text, clean) or self._foreign(text) or self._known(text)
         if reason:
-            return None, reason
+            return None, reason, masked
         spans = phrases.relocate(record.text, record.spans, text) if self.with_spans else ()
-        return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), ""
+        return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
 
     def _foreign(self, text: str) -> str:
         wanted = self.clean.languages
@@ -111,7 +109,7 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
             tally.reject(record, record.fault, record.snippet)
             continue
         try:
-            document, reason = cleaner.document(record, tally)
+            document, reason, masked = cleaner.document(record)
         except (ValueError, RecursionError) as error:  # one text that a library stumbles over does not stop the job
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
             continue
@@ -123,6 +121,7 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
         ledger.drop("trimmed", 0, bytes=record.size - size)
         tally.repaired[0] += record.repaired > 0
         tally.repaired[1] += record.repaired
+        tally.masked += masked
         yield document
 
 

@@ -177,21 +177,24 @@ def alike(edge_E: np.ndarray, parts: Mapping[int, Path], least: float) -> np.nda
     """The edges between documents whose signatures agree in a share of at least `least`: an estimate of their Jaccard
     similarity, of which the bands alone are a rough one."""
     edge_E = np.unique(edge_E)
-    files = {number: np.load(near_file(part), mmap_mode="r") for number, part in parts.items()} if len(edge_E) else {}
     kept = [edge_E[:0]]
     for start in range(0, len(edge_E), _AT_ONCE):
         some_E = edge_E[start : start + _AT_ONCE]
-        one_EP, other_EP = (_signatures(some_E[f"{side}part"], some_E[f"{side}row"], files) for side in ("", "other_"))
+        one_EP, other_EP = (_signatures(some_E[f"{side}part"], some_E[f"{side}row"], parts) for side in ("", "other_"))
         kept.append(some_E[(one_EP == other_EP).mean(axis=1) >= least])
     return np.concatenate(kept)
 
 
-def _signatures(part_E: np.ndarray, row_E: np.ndarray, files: Mapping[int, np.ndarray]) -> np.ndarray:
-    (num,) = next(iter(files.values())).dtype["signature"].shape
-    signature_EP = np.empty((len(part_E), num), np.uint32)
+def _signatures(part_E: np.ndarray, row_E: np.ndarray, parts: Mapping[int, Path]) -> np.ndarray:
+    """Signatures, uint32 [E, permutations]; one file is open at a time, as there may be thousands."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     for part in np.unique(part_E).tolist():
-        mine_E = part_E == part
-        signature_EP[mine_E] = files[part]["signature"][row_E[mine_E]]
+        mine_E = np.flatnonzero(part_E == part)
+        signed_N = np.load(near_file(parts[part]), mmap_mode="r", allow_pickle=False)
+        found.append((mine_E, signed_N["signature"][row_E[mine_E]]))
+    signature_EP = np.empty((len(part_E), found[0][1].shape[1]), np.uint32)
+    for mine_E, signature_KP in found:
+        signature_EP[mine_E] = signature_KP
     return signature_EP
 
 

@@ -120,4 +120,6 @@ def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
 
 def damaged(part: Path) -> BadInput:
     """The one line about a part that cannot be used."""
-    return BadInput(f"{part}: is missing or damaged; make the text again with `sesame corpus`")
+    return BadInput(
+        f"{part}: is missing or damaged; delete {part.with_name('text.json')} and repeat the command: whole parts stay"
+    )

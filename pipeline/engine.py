@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import io
-import json
 import logging
 import os
 import re
@@ -17,7 +16,7 @@ from typing import Any, Final
 from pipeline import workers
 from preprocessing import errors
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import TEMPORARY
+from preprocessing.files import TEMPORARY, from_checked_json
 
 
 @contextlib.contextmanager
@@ -189,8 +188,9 @@ def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | Non
     def tell() -> None:
         for part in parts:
             path = (folder / part).with_suffix(".json")
-            if part not in seen and path.exists():
-                seen[part] = json.loads(path.read_bytes())["ledger"]["kept"]
+            if part not in seen:
+                with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, or damaged: it is made again
+                    seen[part] = from_checked_json(path.read_bytes())["ledger"]["kept"]
         totals = {name: sum(kept[name] for kept in seen.values()) for name in ("documents", "bytes", "tokens")}
         report({"stage": stage, "done": len(seen), "total": len(parts), **totals})
 

@@ -99,7 +99,8 @@ def _near(path: str, endings: tuple[str, ...]) -> Iterator[File]:
         if not os.access(file, os.R_OK):
             raise BadInput(f"{file}: cannot be read; check its permissions")
         stat = file.stat()
-        yield File(label, str(file), stat.st_size, stat.st_mtime_ns)
+        name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
+        yield File(name, str(file), stat.st_size, stat.st_mtime_ns)
 
 
 def _far(path: str, endings: tuple[str, ...]) -> Iterator[File]:

@@ -48,7 +48,7 @@ def train_vocab(
     the text was read; it is read as it is needed, a few MB at a time. BadInput where the text or the file cannot give
     such a vocabulary.
     """
-    texts, out = Texts.load(text_dir), Path(out)
+    texts, out = Texts.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or _SAMPLE_MB.get(spec.kind, SAMPLE_MB)
     made_from = {"text": texts.hash, "spec": asdict(spec), "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):
@@ -64,7 +64,7 @@ def train_vocab(
             (
                 graph
                 | "Vocabulary" >> beam.Create([spec])
-                | "Train" >> beam.Map(_train, str(text_dir), str(out), sample_mb)
+                | "Train" >> beam.Map(_train, str(texts.folder), str(out), sample_mb)
             )
         vocab = Vocab.load(out)
         write_atomic(out / _MADE_FROM, json.dumps(made_from, indent=1, sort_keys=True).encode() + b"\n")
@@ -99,7 +99,7 @@ def encode(
 
     Raises BadInput where the vocabulary does not fit the text, or the disk is too small.
     """
-    texts, vocab, out = Texts.load(text_dir), Vocab.load(vocab_dir), Path(out)
+    texts, vocab, out = Texts.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
     names = [shard.name for shard in texts.shards]
     marks = Marks(corpus.sentences, corpus.words, corpus.units, _unit_hash(corpus, texts))
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
@@ -107,15 +107,17 @@ def encode(
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
     with owned(out, need=int(_SHARD_SHARE * left)):
         sweep(out, names)
-        if any(sealed(out / name, **identity) is None for name in names):
+        due = [name for name in names if sealed(out / name, **identity) is None]
+        if due:
             check_fit(vocab, texts)
+        vocab.save(out / "vocab")  # also where only that was damaged
+        if due:
             (out / FILE_NAME).unlink(missing_ok=True)
-            vocab.save(out / "vocab")
             with watched("corpus", out, names, report), pipeline(out, left, beam_args) as graph:
                 (
                     graph
                     | "Shards" >> beam.Create(texts.shards)
-                    | "Encode" >> beam.Map(encode_shard, str(text_dir), str(out), marks, **identity)
+                    | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, **identity)
                 )
         manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names])
         manifest.save(out)

@@ -6,7 +6,7 @@ written last, says what the rows are.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
@@ -74,7 +74,7 @@ def materialise(
         raise BadInput(
             f"objective.duplicates is {static.duplicates}, static rows need 1 or more; set objective.duplicates=10"
         )
-    out = Path(out)
+    out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
     rows = _rows(static)
     num_rows = [rows.count(copy) for copy in range(static.duplicates)]
     parts = list(_parts(num_rows, static.length))

@@ -20,7 +20,10 @@ from typing import Any
 
 def serve() -> None:
     """Say where to ask, then fork a worker for each request, until standard input ends: then none of them lives on."""
-    home = Path(tempfile.mkdtemp(prefix="sesame-"))
+    short = (
+        tempfile.gettempdir() if len(tempfile.gettempdir()) < 80 else "/tmp"
+    )  # a socket's path has 107 bytes at most
+    home = Path(tempfile.mkdtemp(prefix="sesame-", dir=short))
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(home / "ask"))

@@ -1,7 +1,8 @@
 """Lines that occur again, in the same document or in another, go (C4, arXiv:1910.10683, section 2.2).
 
-Of equal lines the one in the document with the smallest rank stays, a hash of its text and source: so what is kept
-depends neither on the order of the input nor on how it was cut. Only hashes of lines travel between workers.
+Documents that repeat others have gone before. Of equal lines the one in the document with the smallest rank stays, a
+hash of its text and source: so what is kept depends neither on the order of the input nor on how it was cut. Only
+hashes of lines travel between workers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,12 +24,11 @@ _LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("ro
 _STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
 
 
-def line_hashes(part: Path, number: int, least: int) -> Iterator[tuple[int, bytes]]:
-    """(group, hashes) of the lines of at least `least` characters in a part."""
-    rows = enumerate(document for batch in batches(part) for document in documents(batch))
+def line_hashes(part: Path, number: int, row_K: np.ndarray, least: int) -> Iterator[tuple[int, bytes]]:
+    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept."""
     found = [
         (xxhash.xxh3_64_intdigest(line.encode()), _rank(document), number, row, at)
-        for row, document in rows
+        for row, document in _kept(part, row_K)
         for at, line in enumerate(document.text.split("\n"))
         if len(line) >= least
     ]
@@ -36,6 +36,12 @@ def line_hashes(part: Path, number: int, least: int) -> Iterator[tuple[int, byte
     group_L = line_L["hash"] % np.uint64(_GROUPS)
     for group in np.unique(group_L).tolist():
         yield group, line_L[group_L == group].tobytes()
+
+
+def _kept(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
+    wanted = set(row_K.tolist())
+    rows = enumerate(document for batch in batches(part) for document in documents(batch))
+    return ((row, document) for row, document in rows if row in wanted)
 
 
 def _rank(document: Document) -> int:
@@ -54,8 +60,8 @@ def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
         yield part, struck_K.tobytes()
 
 
-def strike(part: Path, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
-    """Write the documents of a part without the lines that are struck, unless they are there and whole.
+def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
+    """Write the kept rows of a part without the lines that are struck, unless they are there and whole.
 
     A document of which too little is left goes as a whole; the phrases that its source marked go where lines do.
     """
@@ -67,8 +73,7 @@ def strike(part: Path, struck: Iterable[bytes], out: Path, clean: Clean, identit
     lost = [0, 0]  # documents, bytes
 
     def left() -> Iterator[Document]:
-        rows = (document for batch in batches(part) for document in documents(batch))
-        for row, document in enumerate(rows):
+        for row, document in _kept(part, row_K):
             if row not in lines:
                 yield document
                 continue

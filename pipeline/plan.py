@@ -40,6 +40,8 @@ from preprocessing.shards import shard_name
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
+_KEPT_BEFORE: Final = ".kept.npy"  # while the lines of what is kept are looked at
+_REPEATS_BEFORE: Final = ".repeats.npy"
 _FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
 _LEAST_BYTES: Final = 1 << 20
@@ -51,16 +53,52 @@ def write_plan(
 ) -> None:
     """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
 
-    `parts` and `others` are the files of cleaned text, ours and those from elsewhere.
+    `parts` and `others` are files of cleaned text: what is planned, and what else repeats come from or are compared
+    with. What `write_kept` dropped before is among the repeats.
     """
+    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    if (before := Path(folder, _REPEATS_BEFORE)).exists():
+        repeat_K = np.concatenate([np.load(before, allow_pickle=False), repeat_K])
+    _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others])
+
+
+def write_kept(
+    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str] = ()
+) -> None:
+    """Write down which documents are kept before lines are looked at, and which repeat one of them."""
+    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
+    write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
+
+
+def rows_kept(folder: Path, part: int) -> np.ndarray:
+    """The rows of a part that `write_kept` keeps, in order."""
+    address_N = np.load(folder / _KEPT_BEFORE, mmap_mode="r", allow_pickle=False)
+    return np.sort(address_N["row"][address_N["part"] == part])
+
+
+def forget_kept(folder: Path) -> None:
+    """Remove what `write_kept` wrote."""
+    for name in (_KEPT_BEFORE, _REPEATS_BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _kept(
+    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Addresses of the documents that are kept, in order, and the repeats."""
     address_N = in_order(np.frombuffer(b"".join(group.addresses for group in groups), ADDRESS))
     repeat_K = np.frombuffer(b"".join(group.repeats for group in groups), REPEAT)
-    if corpus.dedup.near:
+    if near and corpus.dedup.near:
         files = {number: Path(folder, name) for number, name in enumerate(parts)}
         files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
         edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.least)
         address_N, near_K = without_near(address_N, edge_E)
         repeat_K = np.concatenate([repeat_K, near_K])
+    return address_N, repeat_K
+
+
+def _write(folder: Path, address_N: np.ndarray, repeat_K: np.ndarray, corpus: Corpus, parts: Sequence[str]) -> None:
     planned_N = np.empty(len(address_N), _PLANNED)
     for name in ADDRESS.names or ():
         planned_N[name] = address_N[name]
@@ -71,8 +109,8 @@ def write_plan(
     for fold in range(len(SPLITS)):
         mine_N = planned_N["fold"] == fold
         planned_N["shard"][mine_N] = cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
-    path = Path(folder, PLAN)
-    write_repeats(Path(folder, REPEATS), repeat_K, [Path(folder, part) for part in parts])
+    path = folder / PLAN
+    write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
     write_atomic(path, npy(planned_N))
     bytes_K = repeat_K["bytes"].astype(np.int64)
     counts = {
@@ -166,10 +204,10 @@ class Texts:
             return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
         except OSError:
             raise BadInput(
-                f"{path}: no such file, so this is no finished text; make it again with `sesame corpus`"
+                f"{path}: no such file, so this is no finished text; repeat the command that made it"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}: cannot be read; remove it and make it again with `sesame corpus`") from None
+            raise BadInput(f"{path}: is damaged; delete it, then repeat the command: whole parts stay") from None
 
     @cached_property
     def plan_N(self) -> np.ndarray:

@@ -27,14 +27,26 @@ from pipeline.dedup import (
     first_of_each,
 )
 from pipeline.engine import Report, beam, pipeline, watched
-from pipeline.plan import PLAN, TEXT, Texts, planned_shards, text_hash, write_plan
+from pipeline.plan import (
+    PLAN,
+    TEXT,
+    Texts,
+    forget_kept,
+    planned_shards,
+    rows_kept,
+    text_hash,
+    write_kept,
+    write_plan,
+)
 from pipeline.sources import Split, plan_splits, records, sniff
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.stage import REJECTS, owned, seal, sealed, sweep
+from preprocessing import repair
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
 from preprocessing.overlap import ngram_hashes
+from preprocessing.text import normalise
 
 _MOST_REASONS: Final = 5  # that a message names
 
@@ -56,8 +68,8 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     """
     if not corpus.sources:
         raise BadInput(f"corpus {corpus.name}: names no text; give some with --data PATH, or choose another corpus")
-    out = Path(out)
-    ngrams = _ngram_file(corpus.decontaminate)
+    out = Path(out).absolute()  # workers elsewhere have another current folder
+    ngrams = _ngram_file(corpus)
     cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
     parts = _parts(corpus, cleaner, ngrams)
     ours = [part for part in parts if part.number < ELSEWHERE]
@@ -67,29 +79,22 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
         [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
     )
     names = [part.name for part in parts]
+    texts = [part.name for part in ours]
     finals = [_final(part, corpus, identity) for part in ours]
     work = sum(part.split.weight for part in parts)
     with owned(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
-        if (texts := _finished(out, identity)) is not None:
-            return texts
+        if (finished := _finished(out, identity)) is not None:
+            return finished
         (out / TEXT).unlink(missing_ok=True)  # what it says is true no more
         sweep(out, {*names, *finals, ngrams})
         _write_ngrams(corpus.decontaminate, cleaner)
+        forget_kept(out)
         with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
-            if corpus.dedup.lines:
-                cleaned = _each_line_once(cleaned, out, corpus, identity)
             keyed = [cleaned | "Keys" >> beam.FlatMap(_addresses, str(out))]
             if known:
                 keyed += [graph | "Known" >> beam.Create(known) | "Known keys" >> beam.FlatMap(corpus_addresses)]
-            groups = (
-                keyed
-                | "All keys" >> beam.Flatten()
-                | "By key" >> beam.GroupByKey()
-                | "First of each" >> beam.Map(first_of_each, corpus.dedup.exact).with_output_types(Kept)
-                | "Kept" >> beam.combiners.ToList()
-            )
-            near = graph | "No bands" >> beam.Create([b""])
+            near = graph | "No bands" >> beam.Create([])
             if corpus.dedup.near:
                 near = (
                     cleaned
@@ -97,10 +102,28 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                     | "By band" >> beam.GroupByKey()
                     | "Edges" >> beam.Map(edges)
                 )
-            groups | "Plan" >> beam.Map(write_plan, beam.pvalue.AsList(near), str(out), corpus, finals, others)
-        texts = _text(out, identity, corpus, ours, finals)
-        texts.save()
-    return texts
+            write = write_kept if corpus.dedup.lines else write_plan
+            _kept(keyed, corpus) | "Plan" >> beam.Map(write, beam.pvalue.AsList(near), str(out), corpus, texts, others)
+        if corpus.dedup.lines:
+            with pipeline(out, work, beam_args) as graph:
+                left = _each_line_once(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
+                keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
+                _kept(keyed, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
+            forget_kept(out)
+        planned = _text(out, identity, corpus, ours, finals)
+        planned.save()
+    return planned
+
+
+def _kept(keyed: list[Any], corpus: Corpus) -> Any:
+    """Of equal documents one."""
+    return (
+        keyed
+        | "All keys" >> beam.Flatten()
+        | "By key" >> beam.GroupByKey()
+        | "First of each" >> beam.Map(first_of_each, corpus.dedup.exact).with_output_types(Kept)
+        | "Kept" >> beam.combiners.ToList()
+    )
 
 
 def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
@@ -123,7 +146,7 @@ def _name(kind: str, *made_of: Any) -> str:
 
 def _final(part: Part, corpus: Corpus, identity: str) -> str:
     """The file whose documents are planned: what is left of a part when lines that repeat are struck."""
-    return _name("once", part.name, identity) if corpus.dedup.lines else part.name
+    return _name("once", part.name, part.number, identity) if corpus.dedup.lines else part.name
 
 
 def _is_corpus(path: str) -> bool:
@@ -151,49 +174,56 @@ def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     return bands(Path(out) / part.name, part.number, dedup)
 
 
-def _each_line_once(cleaned: Any, out: Path, corpus: Corpus, identity: str) -> Any:
-    """The parts again, without the lines that repeat; those from elsewhere as they are."""
-    ours = cleaned | "Ours" >> beam.Filter(lambda part: part.number < ELSEWHERE)
-    others = cleaned | "Elsewhere" >> beam.Filter(lambda part: part.number >= ELSEWHERE)
+def _each_line_once(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
+    """The parts again, with the documents that are kept, without the lines that repeat."""
     repeated = (
-        ours
+        parts
         | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.lines)
         | "By line" >> beam.GroupByKey()
         | "Repeated" >> beam.FlatMap(once.repeated)
     )
-    numbered = ours | "Number" >> beam.Map(lambda part: (part.number, part))
-    struck = (
+    numbered = parts | "Number" >> beam.Map(lambda part: (part.number, part))
+    return (
         {"parts": numbered, "struck": repeated}
         | "By part" >> beam.CoGroupByKey()
         | "Strike" >> beam.Map(_strike, str(out), corpus, identity)
     )
-    return (struck, others) | "Parts again" >> beam.Flatten()
 
 
 def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
-    return once.line_hashes(Path(out) / part.name, part.number, least)
+    folder = Path(out)
+    return once.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
 
 
 def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
-    (part,) = group[1]["parts"]
+    (part,), struck, folder = group[1]["parts"], group[1]["struck"], Path(out)
     left = replace(part, name=_final(part, corpus, identity))
-    once.strike(Path(out) / part.name, group[1]["struck"], Path(out) / left.name, corpus.clean, identity)
+    rows = rows_kept(folder, part.number)
+    once.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, identity)
     return left
 
 
-def _ngram_file(decontaminate: Decontaminate) -> str:
+def _ngram_file(corpus: Corpus) -> str:
     """The name of the file with the n-grams of the evaluation sets, "" where there are none."""
+    decontaminate = corpus.decontaminate
     if not decontaminate.paths:
         return ""
     splits = [split.name for path in decontaminate.paths for split in plan_splits([sniff(path)])]
-    return _name("ngrams", sorted(splits), decontaminate.ngram).replace(".arrow", ".npy")
+    return _name("ngrams", sorted(splits), decontaminate.ngram, corpus.clean.repair).replace(".arrow", ".npy")
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
         splits = [split for path in decontaminate.paths for split in plan_splits([sniff(path)])]
-        texts = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
-        write_atomic(path, npy(ngram_hashes(texts, decontaminate.ngram)))
+        found = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
+        texts = (normalise(repair.repaired(text) if cleaner.clean.repair else text) for text in found)
+        hashes = ngram_hashes(texts, decontaminate.ngram)
+        if not len(hashes):
+            raise BadInput(
+                f"decontaminate.paths: no text of {decontaminate.ngram} words in {', '.join(decontaminate.paths)}; "
+                "name evaluation sets that can be read, or none"
+            )
+        write_atomic(path, npy(hashes))
         seal(path)
 
 

@@ -31,7 +31,7 @@ def _nursery() -> tuple[subprocess.Popen[str], str]:
     """The process that our workers are forked from, and its address; it ends when this process does."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.nursery"],
+        [sys.executable, "-P", "-m", "pipeline.nursery"],
         env={**os.environ, **_SETTINGS, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -40,7 +40,9 @@ def _nursery() -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stdout is not None
     atexit.register(_end, process)
-    return process, process.stdout.readline().strip()
+    if not (address := process.stdout.readline().strip()):
+        raise ResourceError("Beam's workers cannot be started here; work without them: -- --direct_num_workers=1")
+    return process, address
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

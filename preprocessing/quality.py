@@ -77,7 +77,7 @@ def c4(text: str) -> tuple[str, str]:
 def c4_line(line: str) -> str:
     """The line without citation marks, or "" where it is no prose: no end mark, an ellipsis, few words, a huge word."""
     if "[" in line:
-        line = _CITATION.sub("", line)
+        line = " ".join(_CITATION.sub("", line).split())  # what stood around a mark is one blank
     line = line.strip()
     if not line.endswith(_END_MARKS) or line.endswith("..."):
         return ""

@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 _ROLES = ("pad", "unk", "cls", "sep", "mask")
 _ABOUT = "specials.json"
-_AGAIN = "make the vocabulary again with `sesame corpus`"
+_AGAIN = (
+    "delete specials.json there (and manifest.json, where the vocabulary is in a corpus), then repeat `sesame corpus`"
+)
 
 
 def _require_size(size: int) -> None:

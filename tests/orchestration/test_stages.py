@@ -1,12 +1,14 @@
 """Stages: folders named after the causes of their content; done, begun, due, stale."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestration.recipe import load, load_corpus
-from orchestration.stages import MARK, Stage, plan, scores
+from orchestration.stages import COMMITS, MARK, Stage, plan, scores
+from pipeline.spec import Clean
 from preprocessing.errors import BadInput
 
 
@@ -24,7 +26,8 @@ def folders(stages):
 
 def finish(stage):
     stage.folder.mkdir(parents=True)
-    (stage.folder / "manifest.json").write_text("{}")
+    for name in COMMITS.values():
+        (stage.folder / name).write_text("{}")
     stage.finish()
 
 
@@ -51,6 +54,32 @@ def test_the_same_job_has_the_same_folders_in_every_process(tmp_path: Path):
 def test_a_change_touches_what_depends_on_it_and_nothing_else(tmp_path: Path, changes, redone):
     changed = planned(tmp_path, *changes.get("overrides", ()), inputs=changes.get("inputs", "the text"))
     assert differs(planned(tmp_path), changed) == redone
+
+
+@pytest.mark.parametrize(
+    ("change", "redone"),
+    [
+        ({"words": "jieba"}, ["corpus", "run"]),
+        ({"sentences": "lines"}, ["corpus", "run"]),
+        ({"clean": Clean(max_rejects=0.5)}, []),
+        ({"clean": Clean(min_chars=5)}, ["text", "vocab", "corpus", "run"]),
+    ],
+)
+def test_a_knob_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, redone):
+    corpus = load_corpus("demo")
+    changed = plan(tiny(), replace(corpus, **change), "the text", tmp_path)
+    assert differs(plan(tiny(), corpus, "the text", tmp_path), changed) == redone
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [("text", "text.json"), ("vocab", "specials.json"), ("corpus", "manifest.json")]
+)
+def test_a_stage_whose_commit_is_deleted_goes_on(tmp_path: Path, stage: str, name: str):
+    found = getattr(planned(tmp_path), stage)
+    finish(found)
+    assert found.state == "done"
+    (found.folder / name).unlink()
+    assert found.state == "begun"
 
 
 def test_one_corpus_serves_recipes_of_one_vocabulary(tmp_path: Path):

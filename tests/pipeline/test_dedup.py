@@ -1,5 +1,7 @@
 """Which documents are the same, and which of them stays."""
 
+import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from pipeline.jobs import encode, read_text, train_vocab
 from pipeline.plan import Texts
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup, Text
+from preprocessing.errors import BadInput
 from preprocessing.manifest import Count
 from preprocessing.minhash import jaccard
 from preprocessing.text import text_key
@@ -183,6 +186,33 @@ class TestLines:
         assert texts.ledger.dropped["repeated_line"].documents == 1
         assert texts.ledger.balanced()
 
+    def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(lines=20))
+        texts = read_text(corpus, tmp_path / "text", HERE)
+        once = read_text(replace(corpus, sources=corpus.sources[:1]), tmp_path / "once", HERE)
+        assert kept(texts) == kept(once)
+        assert texts.ledger.dropped["duplicate"].documents == 5
+
+    def test_near_duplicates_go_before_lines_do(self, tmp_path: Path) -> None:
+        paragraphs = [" ".join(long_story(number, 60)) for number in range(10)]
+        (tmp_path / "pages").mkdir()
+        (tmp_path / "pages" / "a.txt").write_text("\n".join(paragraphs))
+        (tmp_path / "pages" / "b.txt").write_text("\n".join([*paragraphs, "A line that the other one has not got."]))
+        corpus = Corpus(name="test", sources=(Text(path=str(tmp_path / "pages")),), dedup=Dedup(near=True, lines=20))
+        texts = read_text(corpus, tmp_path / "text", HERE)
+        assert texts.ledger.dropped["near_duplicate"].documents == 1
+        assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
+        assert {told["reason"] for told in repeats(texts)} == {"near_duplicate"}
+        assert texts.ledger.balanced()
+
+    def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
+        sources = (Text(path=str(pages)),)
+        against = Dedup(lines=20, against=(f"text:{pages}/0.txt",))
+        texts = read_text(Corpus(name="test", sources=sources, dedup=against), tmp_path / "text", HERE)
+        assert texts.ledger.dropped["known"].documents == 1
+        assert story(0) not in "".join(kept(texts))
+        assert "\n".join(kept(texts)).count("Subscribe") == 1
+
     def test_which_page_keeps_the_line_does_not_depend_on_how_the_input_is_cut(
         self, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -203,6 +233,20 @@ class TestDecontaminate:
         texts = read(tmp_path / "new", [leaky, story(3), story(4)], decontaminate=wanted)
         assert kept(texts) == {story(3), story(4)}
         assert texts.ledger.dropped["contaminated"].documents == 1
+
+    def test_evaluation_sets_are_cleaned_as_documents_are(self, tmp_path: Path) -> None:
+        question = (
+            "Le caf\u00e9 o\u00f9 les treize lampes du vieux roi ne furent jamais rallum\u00e9es apr\u00e8s minuit."
+        )
+        (tmp_path / "eval.txt").write_text(unicodedata.normalize("NFD", question) + "\n")
+        wanted = Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",))
+        texts = read(tmp_path / "new", [f"{story(1)} {question}", story(3)], decontaminate=wanted)
+        assert kept(texts) == {story(3)}
+
+    def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "eval.txt").write_text("Too short.\n")
+        with pytest.raises(BadInput, match=r"no text of 13 words in line:.*eval\.txt"):
+            read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
 
 
 def test_a_wrong_share_of_cleaning_does_not_lose_the_parts(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The jobs end to end on small text: what is in the corpus, what is accounted for, and that nothing else changes it."""
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -288,7 +289,7 @@ def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"splits": 3}', b"\xff"])
 def test_a_garbled_text_folder_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.json").write_bytes(content)
-    with pytest.raises(BadInput, match=r"^[^\n]+cannot be read; [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+is damaged; [^\n]+$"):
         Texts.load(tmp_path)
 
 
@@ -298,3 +299,26 @@ def test_text_of_several_batches_is_encoded_like_one(
     one = build(corpus_of(stories), tmp_path / "one")
     monkeypatch.setattr(encode_module, "_AT_ONCE", 500)
     assert build(corpus_of(stories), tmp_path / "two").digest == one.digest
+
+
+def test_a_damaged_seal_does_not_stop_the_next_job(stories: Path, tmp_path: Path) -> None:
+    corpus = corpus_of(stories)
+    texts = read_text(corpus, tmp_path / "text", HERE)
+    (tmp_path / "text" / "text.json").unlink()
+    (tmp_path / "text" / texts.parts[0]).with_suffix(".json").write_bytes(b'{"ledger": ')
+    assert read_text(corpus, tmp_path / "text", HERE, report=lambda event: None).hash == texts.hash
+
+
+def test_a_damaged_vocabulary_in_a_corpus_is_mended_by_the_same_command(stories: Path, tmp_path: Path) -> None:
+    manifest = build(corpus_of(stories), tmp_path)
+    (tmp_path / "corpus" / "vocab" / "tokenizer.json").write_bytes(b"{}")
+    encode(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", HERE)
+    assert Vocab.load(tmp_path / "corpus" / "vocab").hash == manifest.vocab["hash"]
+
+
+def test_a_file_whose_name_is_no_utf8_is_read_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / os.fsdecode(b"caf\xe9.txt")).write_text(story(1))
+    (tmp_path / "in" / "b.txt").write_text(story(2))
+    texts = read_text(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "in")),)), tmp_path / "text", HERE)
+    assert {document.source for document in texts.documents(0, 2)} == {"b.txt", "caf\\xe9.txt"}

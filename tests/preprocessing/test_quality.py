@@ -255,3 +255,11 @@ def test_without_rules_every_text_is_kept() -> None:
 @pytest.mark.parametrize("piece", ["a ", "a", "\n", "[", " ."])
 def test_hostile_text_has_an_answer(piece: str) -> None:
     assert apply(piece * 300_000, ["gopher_repetition", "gopher_quality", "c4"])[1]
+
+
+def test_citation_marks_leave_no_double_blanks_that_would_hide_a_sentence() -> None:
+    page = "It had rained all day. [3] Then the sun came out again. [12] Nobody had seen that coming."
+    assert apply(page, ["c4"]) == (
+        "It had rained all day. Then the sun came out again. Nobody had seen that coming.",
+        "",
+    )
