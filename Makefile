@@ -72,10 +72,15 @@ golden: $(READY) ## rewrite tests/golden; read the difference before you commit 
 bench: $(READY) ## the figures of the README, measured here
 	@python benchmarks/masking.py $(ARGS)
 
+bench-corpus: $(READY) ## the corpus job beside datatrove, megatron-core, datasets; needs ../shared/data
+	@python benchmarks/corpus.py --make-envs
+	@python benchmarks/corpus.py $(ARGS)
+	@python benchmarks/beam.py
+
 pin: $(READY) ## write constraints.txt anew from .venv
 	@{ echo '# Every package that `make setup` installs, pinned; tried together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt
 
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo run corpus train eval ui doctor test test-all check fix golden bench pin clean
+.PHONY: help setup demo run corpus train eval ui doctor test test-all check fix golden bench bench-corpus pin clean
