@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	@DS_ACCELERATOR=cpu python -m training.ops
 	@touch $@
 
-demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (5 to 7 minutes on two cores)
+demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
 	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
 	@echo "look at it with: make ui    (or .venv/bin/sesame inspect bert_base --scale tiny --data demo --step 100)"
 
