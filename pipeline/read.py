@@ -103,19 +103,21 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                     | "Edges" >> beam.Map(edges)
                 )
             write = write_kept if corpus.dedup.lines else write_plan
-            _kept(keyed, corpus) | "Plan" >> beam.Map(write, beam.pvalue.AsList(near), str(out), corpus, texts, others)
+            _distinct(keyed, corpus) | "Plan" >> beam.Map(
+                write, beam.pvalue.AsList(near), str(out), corpus, texts, others
+            )
         if corpus.dedup.lines:
             with pipeline(out, work, beam_args) as graph:
                 left = _each_line_once(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
                 keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
-                _kept(keyed, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
+                _distinct(keyed, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
             forget_kept(out)
         planned = _text(out, identity, corpus, ours, finals)
         planned.save()
     return planned
 
 
-def _kept(keyed: list[Any], corpus: Corpus) -> Any:
+def _distinct(keyed: list[Any], corpus: Corpus) -> Any:
     """Of equal documents one."""
     return (
         keyed
