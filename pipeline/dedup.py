@@ -5,6 +5,7 @@ of equal documents the one whose source has the smallest hash, of near ones the 
 where a text that the corpus is deduplicated against has it.
 """
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ import xxhash
 from pipeline.documents import batches, documents
 from pipeline.spec import Dedup
 from pipeline.stage import seal, sealed
-from preprocessing.files import npy, write_atomic
+from preprocessing.files import TEMPORARY, npy, write_atomic
 from preprocessing.manifest import Manifest
 from preprocessing.minhash import bands_of, components, shingles, signature
 from preprocessing.shards import Store
@@ -41,8 +42,19 @@ _AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared together
 class Kept(NamedTuple):
     """Addresses of the documents that are kept, and those that repeat one of them."""
 
-    addresses: bytes
-    repeats: bytes
+    addresses: np.ndarray
+    repeats: np.ndarray
+
+    def save(self, path: Path) -> None:
+        """Write them down for `load`: Beam would hold a dozen copies of what it hands from worker to worker."""
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **self._asdict())
+        write_atomic(path, file.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "Kept":
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(**arrays)
 
 
 def addresses(part: Path, number: int) -> Iterator[tuple[int, bytes]]:
@@ -100,7 +112,14 @@ def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> Kept:
     repeats_N = is_ours_N & (is_known_N | ~is_new_N) if exact else is_ours_N & is_known_N
     repeat_N = _repeats(address_N[repeats_N], address_N[first_N[repeats_N]])
     repeat_N["reason"] = np.where(is_known_N[repeats_N], REASONS.index("known"), REASONS.index("duplicate"))
-    return Kept(address_N[is_ours_N & ~repeats_N].tobytes(), repeat_N.tobytes())
+    return Kept(address_N[is_ours_N & ~repeats_N], repeat_N)
+
+
+def write_first_of_each(group: tuple[int, Iterable[bytes]], folder: str, exact: bool) -> str:
+    """Write `first_of_each` to a file that stays until the job ends, and return its name."""
+    name = f"{TEMPORARY}keys-{group[0]}.npz"
+    first_of_each(group, exact).save(Path(folder, name))
+    return name
 
 
 def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:

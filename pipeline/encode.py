@@ -20,7 +20,7 @@ from preprocessing.text import lines_as_sentences, sentences
 from preprocessing.vocab import Encoded, Vocab
 
 ENCODER_VERSION: Final = 2  # one more whenever the same text gives other shards: finished shards are made again
-_AT_ONCE: Final = 1 << 19  # characters of text: the library takes about fifty times as much
+_AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
 
@@ -35,7 +35,7 @@ class Marks:
     units_hash: str = ""  # of the phrases
 
     def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
-        """The documents with what they are encoded to, worked on in lists of half a MB of text."""
+        """The documents with what they are encoded to, worked on in lists of a quarter of a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
             batch.append(document)

@@ -35,9 +35,8 @@ def serve() -> None:
 
 
 def _fork_for_each(listener: socket.socket) -> None:
+    import pipeline.jobs  # noqa: F401, I001  what a worker calls; it imports Beam as it should be, so it is first
     from apache_beam.runners.worker import sdk_worker_main  # the client must not wait for it
-
-    import pipeline.jobs  # noqa: F401  what a worker calls
 
     alive = set[int]()
 

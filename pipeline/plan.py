@@ -45,16 +45,22 @@ _REPEATS_BEFORE: Final = ".repeats.npy"
 _FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
 _LEAST_BYTES: Final = 1 << 20
+_AT_ONCE: Final = 1 << 14  # documents whose keys are hashed together
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
 
 def write_plan(
-    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str] = ()
+    groups: list[str],
+    near: list[bytes],
+    folder: str,
+    corpus: Corpus,
+    parts: Sequence[str],
+    others: Sequence[str] = (),
 ) -> None:
     """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
 
-    `parts` and `others` are files of cleaned text: what is planned, and what else repeats come from or are compared
-    with. What `write_kept` dropped before is among the repeats.
+    `groups` are files of what is kept and what repeats it, `parts` and `others` files of cleaned text: what is planned,
+    and what else repeats come from or are compared with. What `write_kept` dropped before is among the repeats.
     """
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
     if (before := Path(folder, _REPEATS_BEFORE)).exists():
@@ -63,7 +69,12 @@ def write_plan(
 
 
 def write_kept(
-    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str] = ()
+    groups: list[str],
+    near: list[bytes],
+    folder: str,
+    corpus: Corpus,
+    parts: Sequence[str],
+    others: Sequence[str] = (),
 ) -> None:
     """Write down which documents are kept before lines are looked at, and which repeat one of them."""
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
@@ -84,11 +95,12 @@ def forget_kept(folder: Path) -> None:
 
 
 def _kept(
-    groups: list[Kept], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
+    groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Addresses of the documents that are kept, in order, and the repeats."""
-    address_N = in_order(np.frombuffer(b"".join(group.addresses for group in groups), ADDRESS))
-    repeat_K = np.frombuffer(b"".join(group.repeats for group in groups), REPEAT)
+    found = [Kept.load(Path(folder, group)) for group in groups]
+    address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
+    repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
     if near and corpus.dedup.near:
         files = {number: Path(folder, name) for number, name in enumerate(parts)}
         files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
@@ -257,5 +269,8 @@ def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:
 
 def text_hash(plan_N: np.ndarray) -> str:
     """Identity of planned text: keys and sources in order, with their split and shard."""
-    content_N = repack_fields(plan_N[["high", "low", "source", "fold", "shard"]])
-    return hashlib.sha256(content_N.tobytes()).hexdigest()
+    hasher = hashlib.sha256()
+    for start in range(0, len(plan_N), _AT_ONCE):
+        content_N = repack_fields(plan_N[start : start + _AT_ONCE][["high", "low", "source", "fold", "shard"]])
+        hasher.update(content_N.tobytes())
+    return hasher.hexdigest()

@@ -19,12 +19,11 @@ from pipeline.clean import CLEANER_VERSION, Cleaner, clean_split
 from pipeline.dedup import (
     ELSEWHERE,
     REPEATS,
-    Kept,
     addresses,
     bands,
     corpus_addresses,
     edges,
-    first_of_each,
+    write_first_of_each,
 )
 from pipeline.engine import Report, beam, pipeline, watched
 from pipeline.plan import (
@@ -103,28 +102,28 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                     | "Edges" >> beam.Map(edges)
                 )
             write = write_kept if corpus.dedup.lines else write_plan
-            _distinct(keyed, corpus) | "Plan" >> beam.Map(
+            _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
                 write, beam.pvalue.AsList(near), str(out), corpus, texts, others
             )
         if corpus.dedup.lines:
             with pipeline(out, work, beam_args) as graph:
                 left = _each_line_once(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
                 keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
-                _distinct(keyed, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
+                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
             forget_kept(out)
         planned = _text(out, identity, corpus, ours, finals)
         planned.save()
     return planned
 
 
-def _distinct(keyed: list[Any], corpus: Corpus) -> Any:
-    """Of equal documents one."""
+def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
+    """Of equal documents one; files of them."""
     return (
         keyed
         | "All keys" >> beam.Flatten()
         | "By key" >> beam.GroupByKey()
-        | "First of each" >> beam.Map(first_of_each, corpus.dedup.exact).with_output_types(Kept)
-        | "Kept" >> beam.combiners.ToList()
+        | "First of each" >> beam.Map(write_first_of_each, str(out), corpus.dedup.exact)
+        | "Groups" >> beam.combiners.ToList()
     )
 
 

@@ -57,6 +57,31 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+class Hashed(io.RawIOBase):
+    """Hands bytes on to a file and hashes them on the way, for writers that want a file and would fill memory instead.
+
+    >>> hashed = Hashed(io.BytesIO())
+    >>> hashed.write(b"abc"), hashed.hexdigest() == xxhash.xxh3_128_hexdigest(b"abc")
+    (3, True)
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest = file, xxhash.xxh3_128()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
 def xxh3_file(path: Path | str) -> str:
     """xxh3-128 of a file's bytes, in hexadecimal; several GB/s, so hashing costs less than reading."""
     digest = xxhash.xxh3_128()

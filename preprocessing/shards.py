@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic, xxh3_file
+from preprocessing.files import Hashed, write_atomic, xxh3_file
 from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, ShardInfo
 from preprocessing.schema import SPLITS, Bools, Ints
 
@@ -74,13 +73,17 @@ def write_shard(
             "key": pa.array(key, pa.binary(16)),
         }
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    content = sink.getvalue()
-    write_atomic(path, lambda file: file.write(content))
-    digest = xxhash.xxh3_128(content).hexdigest()  # of what was meant, not of what the disk made of it
-    return ShardInfo(path.name, split, len(ids), len(ids_T), content.size, digest)
+    size, digest = 0, ""  # of what was meant, not of what the disk made of it
+
+    def write(file: BinaryIO) -> None:
+        nonlocal size, digest
+        hashed = Hashed(file)
+        with pa.ipc.new_file(hashed, batch.schema) as writer:
+            writer.write_batch(batch)
+        size, digest = file.tell(), hashed.hexdigest()
+
+    write_atomic(path, write)
+    return ShardInfo(path.name, split, len(ids), len(ids_T), size, digest)
 
 
 class Shard:

@@ -10,7 +10,7 @@ from task import begin, end, stage
 
 from pipeline import jobs, read
 from pipeline.clean import Cleaner
-from pipeline.dedup import addresses, first_of_each
+from pipeline.dedup import addresses, write_first_of_each
 from pipeline.encode import ENCODER_VERSION, Marks, check_fit, encode_shard
 from pipeline.plan import Shard, Texts, write_plan
 from pipeline.spec import Corpus
@@ -34,7 +34,8 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
         for group, block in done.result():
             groups[group].append(block)
     names = [part.name for part in parts]
-    write_plan([first_of_each(group, corpus.dedup.exact) for group in groups.items()], [], str(out), corpus, names)
+    kept = [write_first_of_each(group, str(out), corpus.dedup.exact) for group in groups.items()]
+    write_plan(kept, [], str(out), corpus, names)
     texts = read._text(out, "", corpus, parts, names)
     texts.save()
     return texts

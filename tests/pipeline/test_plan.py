@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.clean import Cleaner, clean_split
-from pipeline.dedup import addresses, first_of_each
+from pipeline.dedup import addresses, write_first_of_each
 from pipeline.plan import cut, folds, planned_shards, text_hash, write_plan
 from pipeline.sources import plan_splits
 from pipeline.spec import Clean, Corpus, Dedup, Text
@@ -24,7 +24,8 @@ def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.nda
             for group, block in addresses(folder / parts[-1], len(parts) - 1):
                 groups.setdefault(group, []).append(block)
     spec = Corpus(name="test", **corpus)  # type: ignore[arg-type]
-    write_plan([first_of_each(group, spec.dedup.exact) for group in groups.items()], [], str(folder), spec, parts)
+    kept = [write_first_of_each(group, str(folder), spec.dedup.exact) for group in groups.items()]
+    write_plan(kept, [], str(folder), spec, parts)
     return np.load(folder / "plan.npy")
 
 
