@@ -23,7 +23,7 @@ _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFuncti
 _TOPICS: Final = "pydoc_data/topics.py"
 
 # Parsing is slow (5 MB/s), so a file is parsed only where this cheap look says that it is documentation in good part.
-_LONG_STRING: Final = re.compile(rb'"""((?:[^"\\]|\\.|"(?!""))*+)"""', re.DOTALL)
+_LONG_STRING: Final = re.compile(rb'"""([^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*)"""', re.DOTALL)
 _LONG: Final = 150  # bytes
 _WORTH_PARSING: Final = 0.3  # share of a file that is long strings
 

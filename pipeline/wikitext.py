@@ -26,9 +26,9 @@ _NO_PROSE: Final = (
     "ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|maplink|syntaxhighlight|source"
     "|code|pre|table|style|script|includeonly|inputbox"
 )
-_ELEMENT: Final = re.compile(rf"<({_NO_PROSE})\b[^<>]*>(?:(?!</?\1\b).)*+</\1\s*>", re.IGNORECASE | re.DOTALL)
+_ELEMENT: Final = re.compile(rf"<({_NO_PROSE})\b[^<>]*>[^<]*+(?:<(?!/?\1\b)[^<]*+)*</\1\s*>", re.IGNORECASE)
 _TABLE: Final = re.compile(  # without another inside; the parser needs seconds for a long one
-    r"^[ \t:*#]*\{\|.*\n(?:(?![ \t:*#]*(?:\{\||\|\}(?!\}))).*\n)*+[ \t]*\|\}(?!\})", re.MULTILINE
+    r"^[ \t:*#]*\{\|.*\n(?:(?![ \t:*#]*(?:\{\||\|\}(?!\}))).*\n)*[ \t]*\|\}(?!\})", re.MULTILINE
 )
 _QUOTES: Final = re.compile("'{2,}")
 _SWITCH: Final = re.compile(r"__[A-Z]+__")
