@@ -123,7 +123,7 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
         | "All keys" >> beam.Flatten()
         | "By key" >> beam.GroupByKey()
         | "First of each" >> beam.Map(write_first_of_each, str(out), corpus.dedup.exact)
-        | "Groups" >> beam.combiners.ToList()
+        | "Kept" >> beam.combiners.ToList()
     )
 
 
