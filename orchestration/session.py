@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocessing.errors import Preempted, SesameError
+from preprocessing.errors import Preempted, ResourceError, SesameError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,7 +41,7 @@ def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | Non
             shipped = {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
             ray.init(address, runtime_env=shipped, **quiet)
         else:
-            _start_here(temporary, cpus, gpus, quiet)
+            _start_patiently(temporary, cpus, gpus, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
         yield
     except Exception as error:
@@ -52,6 +52,20 @@ def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | Non
     finally:
         ray.shutdown()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
+    """Start Ray, twice where it is too slow once: it gives its own processes 30 s, which a busy machine does not."""
+    import ray
+
+    for _ in range(2):
+        try:
+            return _start_here(temporary, cpus, gpus, quiet)
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+    raise ResourceError("Ray does not start within 30 s on this machine: it is too busy; repeat the command later")
 
 
 def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
