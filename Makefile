@@ -60,6 +60,9 @@ test: $(READY) ## the fast tests
 test-all: $(READY) ## every test, slow ones too
 	@python -m pytest -q -m "not gpu" $(ARGS)
 
+family: $(READY) ## every recipe end to end at tiny scale, and a table of it (half an hour or more)
+	@python -m tests.family_run $(ARGS)
+
 check: $(READY) ## format, lint, types, import contracts, doctests
 	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo && python -m pytest -q preprocessing pipeline training orchestration
 
@@ -83,4 +86,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo run corpus train eval ui doctor test test-all check fix golden bench bench-corpus pin clean
+.PHONY: help setup demo family run corpus train eval ui doctor test test-all check fix golden bench bench-corpus pin clean

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from orchestration import family
+from orchestration import say
 from orchestration.recipe import Recipe, load, names
 from preprocessing.errors import BadInput
 from preprocessing.rows import Rows
@@ -20,7 +20,7 @@ from preprocessing.vocab import Vocab
 _LENGTH: Final = 96  # most tokens of an example
 _TRIED: Final = 8  # rows, of which the longest is shown
 PAIRS: Final = {
-    None: "",
+    IGNORE: "",
     0: "The second segment follows the first.",
     1: "The second segment does not follow the first.",
 }
@@ -45,13 +45,13 @@ class Example:
 
 
 def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
-    """A row of `own`, then one of each other recipe of the family that asks something else and reads such a vocabulary.
+    """A row of `own`, then one of each other kind of objective in the family that reads such a vocabulary.
 
     Rows are planned on the first shard only, so that a card costs little on a large corpus.
     """
     first, shown = replace(store, shards=store.shards[:1]), []
     for recipe in (own, *map(load, names("recipes"))):
-        asks = (recipe.data.segment, recipe.objective)
+        asks = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
         fits = recipe.data.vocab.kind == vocab.kind and _has_specials(recipe, vocab)
         if recipe is own or (fits and asks not in shown):
             shown.append(asks)
@@ -60,15 +60,14 @@ def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
 
 def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
     needed = {*recipe.data.segment.specials, *recipe.objective.rewrite.specials}
-    return needed <= vocab.specials.keys()
+    has = vocab.specials.keys() | ({"sentinel"} if vocab.sentinels else set())
+    return needed <= has
 
 
 def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
     """The longest of the first rows; a note instead where there is none."""
-    hidden = f"{family.say_choose(recipe.objective.choose)} ({family.say_rewrite(recipe.objective.rewrite)})"
-    said = (
-        f"{family.say_segment(recipe.data.segment)}; hidden: {hidden}; asked: {' + '.join(family.say_losses(recipe))}"
-    )
+    hidden = f"{say.choose(recipe.objective.choose)} ({say.rewrite(recipe.objective.rewrite)})"
+    said = f"{say.segment(recipe.data.segment)}; hidden: {hidden}; asked: {' + '.join(say.losses(recipe))}"
     try:
         rows = Rows(
             store,
@@ -85,18 +84,48 @@ def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
     except BadInput:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
     row = max(found, key=lambda row: len(row["ids"]))  # the first of the longest
-    label = int(row["pair_label"]) if "pair_label" in row else None
     is_causal = recipe.trunk.visibility == "causal"
-    note = "Each token is asked for from those before it." if is_causal else PAIRS[label]
-    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), note)
+    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, is_causal))
+
+
+def _note(row: Row, vocab: Vocab, is_causal: bool) -> str:
+    """What the tokens of a row do not show."""
+    if "source_ids" in row:
+        return f"The answer:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
+    if is_causal:
+        return "Each token is asked for from those before it."
+    label = int(row["pair_label"]) if "pair_label" in row else IGNORE
+    return " ".join(part for part in (PAIRS[label], sees(row)) if part)
 
 
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
-    """The tokens of a row; a causal row is its own answer."""
-    labels_S = np.full(len(row["ids"]), IGNORE) if is_causal else row["labels"]
-    for id, label in zip(row["ids"].tolist(), labels_S.tolist(), strict=True):
+    """The tokens of a row; a causal row is its own answer, and what an encoder reads has its answer elsewhere."""
+    ids_S = row.get("source_ids", row["ids"])
+    labels_S = np.full(len(ids_S), IGNORE) if is_causal else row["labels"]
+    for id, label in zip(ids_S.tolist(), labels_S.tolist(), strict=True):
         answer = "" if label == IGNORE else text_of(vocab, label).strip()
         yield Token(text_of(vocab, id), answer, id in vocab.special_ids)
+
+
+def sees(row: Row) -> str:
+    """Who sees whom, in words, where a row says so; "" where it does not.
+
+    >>> sees({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
+    'The first 2 tokens see each other, each later one what is before it.'
+    """
+    if "rank" not in row:
+        return ""
+    rank_S, reach_S = row["rank"], row["reach"]
+    if (rank_S != reach_S).any():
+        return f"Tokens are asked for in a random order: {len(np.unique(rank_S))} turns."
+    num_first = int((rank_S == rank_S[0]).sum())
+    if num_first == len(rank_S):
+        return "Each token sees each."
+    if rank_S[0] > rank_S[-1]:
+        return "Each token sees what is behind it."
+    if num_first > 1:
+        return f"The first {num_first} tokens see each other, each later one what is before it."
+    return "Each token sees what is before it."
 
 
 def text_of(vocab: Vocab, id: int) -> str:

@@ -49,27 +49,33 @@ app = typer.Typer(
 
 @app.command()
 def recipes(
-    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A name or a .yaml file; none: the table.")] = "",
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A name or a .yaml file; none: the family.")] = "",
     overrides: Overrides = None,
     diff: Annotated[str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.")] = "",
+    table: Annotated[bool, typer.Option("--table", help="The family as Markdown, with each oracle.")] = False,
     scale: Scale = "",
     as_json: Json = False,
 ) -> int:
     """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
     from orchestration import family, show
+    from orchestration.abstract import abstract
     from orchestration.recipe import load, names
 
     told: dict[str, Any]
     if not recipe:
-        found = [load(name, scale=scale) for name in names("recipes")]
-        told = {one.name: {"parameters": family.net(one).parameters, "hash": one.hash} for one in found}
+        found = family.ordered(load(name, scale=scale) for name in names("recipes"))
+        if table and not as_json:
+            print(family.markdown(found))
+            return 0
+        more = {one.name: {"oracle": family.oracle(one)} if table else {} for one in found}
+        told = {one.name: {**family.row(one), **more[one.name], "hash": one.hash} for one in found}
         return say(Answer((show.recipes(found),), told, (f"sesame recipes {found[0].name}",)), as_json)
     one = load(recipe, overrides or (), scale)
     if not diff:
-        told = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.net(one).parameters}
+        told = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
         return say(Answer((show.recipe(one),), told, (f"sesame check {recipe}",)), as_json)
     other = load(diff, scale=scale)
-    lines = family.abstract(one, other)
+    lines = abstract(one, other)
     told = {"from": one.name, "to": other.name, "differences": lines}
     return say(Answer((show.difference(one, other, lines),), told, (f"sesame check {diff}",)), as_json)
 
@@ -84,11 +90,11 @@ def check(
     as_json: Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
-    from orchestration import family, show
+    from orchestration import show
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
     workers = job.cluster.num_workers(job.recipe)
-    told = {"recipe": job.recipe.name, "hash": job.recipe.hash, "parameters": family.net(job.recipe).parameters}
+    told = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = show.checked(job.recipe, workers, job.cluster.name)
     return say(Answer((shown,), told | {"workers": workers}, (flags.command("run"),)), as_json)
 
@@ -278,10 +284,11 @@ def export(
     from orchestration import learn, show
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
-    files = learn.export(learn.run_folder(flags), folder)
-    said = [f"{folder}: {', '.join(files)}"]
+    files, becomes = learn.export(learn.run_folder(flags), folder)
+    said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     loads = f"python -c 'from transformers import AutoModel; AutoModel.from_pretrained(\"{folder}\")'"
-    return say(Answer((show.lines(said),), {"folder": str(folder), "files": files}, (loads,)), as_json)
+    told = {"folder": str(folder), "files": files, "is": becomes}
+    return say(Answer((show.lines(said),), told, (loads,)), as_json)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -51,6 +52,7 @@ def kind_of(part: type) -> str:
     return str(default)
 
 
+@cache
 def annotations(part: type) -> dict[str, Any]:
     """Name and type of each key of a part; what belongs to the class and not to the recipe is left out."""
     hints = typing.get_type_hints(part, include_extras=True)

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestration import stages
+from orchestration.check import check
 from orchestration.dotted import split_overrides
-from orchestration.recipe import Cluster, Recipe, anchored, check, digest, load, load_cluster, load_corpus, names
+from orchestration.recipe import Cluster, Recipe, anchored, digest, load, load_cluster, load_corpus, names
 from pipeline.sources import plan_splits, sniff
 from pipeline.spec import Corpus, Installed, Parallel, Source, Text
 from preprocessing.errors import BadInput

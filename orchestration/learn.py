@@ -13,6 +13,7 @@ from orchestration.progress import Report
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Manifest
+from preprocessing.vocab import Vocab
 from training.run import Resume, Run
 
 RESULT = "result.json"
@@ -69,11 +70,18 @@ def run_of(flags: Flags) -> Run:
     return job.pretraining()
 
 
-def export(folder: Path, to: Path) -> list[str]:
-    """Copy what a finished run has for `transformers` to `to`, which must be new or empty; the names of its files."""
-    made = folder / launch.EXPORT
-    if not made.is_dir():
+def export(folder: Path, to: Path) -> tuple[list[str], str]:
+    """Copy what a finished run has for `transformers` to `to`, which must be new or empty.
+
+    Returns the names of its files, and what they are to transformers. BadInput where that has no such net, too.
+    """
+    from training.export import described, load_spec
+
+    made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS
+    if not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`")
+    vocab = Path(Run.from_json((folder / launch.RUN).read_text()).corpus) / "vocab"
+    becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     unfinished = to.with_name(f".{to.name}.unfinished")
@@ -82,7 +90,7 @@ def export(folder: Path, to: Path) -> list[str]:
     if to.exists():
         to.rmdir()
     unfinished.rename(to)
-    return sorted(path.name for path in to.iterdir())
+    return sorted(path.name for path in to.iterdir()), becomes
 
 
 def _named(flags: Flags) -> Path | None:

@@ -9,28 +9,28 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from orchestration import dotted, explain, strict_yaml
+from orchestration import dotted, explain, scales, strict_yaml
 from pipeline import spec as text_spec
 from preprocessing.choose import Choose
-from preprocessing.compat import unfaithful
 from preprocessing.errors import BadInput
 from preprocessing.knob import knob, require
 from preprocessing.rewrite import Rewrite
-from preprocessing.rows import impossible
 from preprocessing.segment import Segment
 from preprocessing.vocab import VocabSpec
-from training.spec import AdamW, Loss, Machine, Phase, Trunk
+from training.spec import Loss, Machine, Optim, Phase, Trunk
 
 HOME = Path(__file__).parent
 BY_KIND = Field(discriminator="kind")
+LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
 T = TypeVar("T")
+_LISTED = 30  # most names in a message
 
 
 @knob
@@ -68,14 +68,17 @@ class Recipe:
     data: Data
     objective: Objective
     trunk: Annotated[Trunk, BY_KIND]
-    optim: AdamW
+    optim: Annotated[Optim, BY_KIND]
     phases: tuple[Phase, ...]
     evals: tuple[Literal["source", "follows"], ...] = ()
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0
+    expected: dict[str, Any] = dataclasses.field(default_factory=dict)  # figures of the paper, as it prints them
 
     def __post_init__(self) -> None:
         require(len(self.phases) > 0, "phases", [], "one phase or more")
+        count = self.expected.get("parameters", 1)
+        require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
 
     @property
@@ -90,7 +93,7 @@ class Recipe:
     @property
     def science(self) -> dict[str, Any]:
         """All that changes the trained weights, as plain values: labels and what is measured afterwards do not."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if key not in ("name", "paper", "evals")}
+        return {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
 
     @property
     def hash(self) -> str:
@@ -143,42 +146,6 @@ class _CorpusFile(text_spec.Corpus):
     sources: tuple[Annotated[text_spec.Source, BY_KIND], ...] = ()
 
 
-SCALES: dict[str, dict[str, Any]] = {  # what `--scale` puts over any recipe, before the overrides
-    "tiny": {  # minutes on two cores
-        "data.corpus": "demo",
-        "data.vocab.size": 4_096,
-        "trunk.layers": 2,
-        "trunk.width": 64,
-        "trunk.heads": 2,
-        "trunk.init_std": 0.069,  # 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
-        "trunk.position_init": "sinusoidal",  # else most of the run goes into learning which tokens are neighbours
-        "trunk.dropout": 0.0,
-        "trunk.attention_dropout": 0.0,
-        "optim.peak": 3e-3,
-        "optim.warmup": 200,
-        "optim.beta2": 0.98,
-        "optim.bias_correction": True,  # without it the first rates are several times the peak
-        "phases": [{"length": 64, "batch": 32, "steps": 4_000}],
-    },
-    "small": {  # meant for an hour on two cores; not measured
-        "data.corpus": "demo",
-        "data.vocab.size": 16_384,
-        "trunk.layers": 4,
-        "trunk.width": 256,
-        "trunk.heads": 4,
-        "trunk.init_std": 0.035,
-        "trunk.position_init": "sinusoidal",
-        "trunk.dropout": 0.0,
-        "trunk.attention_dropout": 0.0,
-        "optim.peak": 1e-3,
-        "optim.warmup": 200,
-        "optim.beta2": 0.98,
-        "optim.bias_correction": True,
-        "phases": [{"length": 128, "batch": 64, "steps": 2_000}],
-    },
-}
-
-
 def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
     """What can be named without a path: bert_base, gpt2, ..."""
     return sorted(path.stem for path in (HOME / folder).glob("*.yaml"))
@@ -187,16 +154,17 @@ def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
 def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
     """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optim.peak=2e-4`) on top.
 
+    What its paper says to expect goes with the recipe as it is written, not with a changed one.
+
     >>> load("bert_base", ["optim.peak=2e-4"], scale="tiny").optim.peak
     0.0002
     """
     document, where = _open("recipes", name_or_path)
+    if scale or overrides:
+        document.pop("expected", None)
     if scale:
-        if scale not in SCALES:
-            raise BadInput(f"--scale is {scale!r}, allowed are {', '.join(SCALES)}")
         document["name"] = f"{document.get('name', name_or_path)}_{scale}"
-        for key, value in SCALES[scale].items():
-            dotted.put(document, key, value, where)
+        scales.shrink(document, scale, Recipe)
     return _validated(Recipe, document, where, overrides)
 
 
@@ -211,7 +179,7 @@ def load_corpus(name_or_path: str) -> text_spec.Corpus:
     document, where = _open("corpora", name_or_path)
     read = _validated(_CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(text_spec.Corpus)}
-    folder = Path(name_or_path).parent
+    folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
     fields["sources"] = tuple(anchored(source, folder) for source in read.sources)
     fields["dedup"] = dataclasses.replace(dedup, against=_absolute(dedup.against, folder))
@@ -248,53 +216,6 @@ def _absolute(paths: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     )
 
 
-def check(recipe: Recipe, cluster: Cluster) -> list[str]:
-    """What would go wrong later, one line each; answers at once, without data, torch or a GPU."""
-    return [*_impossible_parts(recipe), *_impossible_numbers(recipe, cluster)]
-
-
-def _impossible_parts(recipe: Recipe) -> Iterator[str]:
-    segment, trunk, vocab, objective = recipe.data.segment, recipe.trunk, recipe.data.vocab, recipe.objective
-    if reason := impossible(
-        segment, objective.choose, objective.rewrite, {loss.kind: loss.needs for loss in objective.losses}
-    ):
-        yield f"objective: {reason}"
-    if objective.semantics == "compat" and (reason := unfaithful(segment, objective.choose, objective.rewrite)):
-        yield f"objective: {reason}"
-    for loss in objective.losses:
-        if loss.visibility != trunk.visibility:
-            wanted = "decoder" if loss.visibility == "causal" else "encoder"
-            yield (
-                f"objective.losses: {loss.kind} needs {loss.visibility} visibility, trunk {trunk.kind} has "
-                f"{trunk.visibility}; use trunk kind {wanted}"
-            )
-    if segment.kind == "pair" and trunk.segments < 2:
-        yield (
-            f"data.segment: pair marks two segments, trunk {trunk.kind} tells {trunk.segments} apart; "
-            "use an encoder with segments 2"
-        )
-    has = {"sep", "unk"} if getattr(vocab, "specials", "") == "gpt2" else {"pad", "unk", "cls", "sep", "mask"}
-    for where, part in (("data.segment", segment), ("objective.rewrite", objective.rewrite)):
-        missing = [name for name in part.specials if name not in has]
-        if missing:
-            yield f"{where}: {part.kind} needs a {missing[0]} token, data.vocab.specials gpt2 has none; use roberta"
-
-
-def _impossible_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
-    trunk, num_workers = recipe.trunk, cluster.num_workers(recipe)
-    room = cluster.machine.micro_tokens
-    for number, phase in enumerate(recipe.phases):
-        at = f"phases.{number}"
-        if phase.length > trunk.longest:
-            yield f"{at}.length is {phase.length}, trunk has {trunk.longest} positions; raise trunk.max_positions"
-        if phase.batch < num_workers:
-            yield f"{at}.batch is {phase.batch}, fewer rows than the {num_workers} workers; lower cluster.workers"
-        if phase.length > room:
-            yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
-    if recipe.optim.warmup >= recipe.num_steps:
-        yield f"optim.warmup is {recipe.optim.warmup} steps, the whole run has {recipe.num_steps}; lower optim.warmup"
-
-
 def digest(value: Any) -> str:
     """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
 
@@ -315,7 +236,8 @@ def _open(folder: Literal["recipes", "clusters", "corpora"], name_or_path: str) 
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
     close = explain.nearest(name_or_path, known)
     hint = f"; did you mean {close}?" if close else ""
-    raise BadInput(f"{name_or_path} is not one of the {folder} ({', '.join(known)}) and not a .yaml file{hint}")
+    listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
+    raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")
 
 
 @cache

@@ -9,31 +9,28 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from orchestration import family
+from orchestration import family, say
 from orchestration.doctor import Finding
 from orchestration.family import Node
 from orchestration.recipe import Recipe
 from preprocessing.manifest import Manifest
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
-COLUMN = 58  # where the numbers of a tree stand
+COLUMN = 70  # where the numbers of a tree stand
 
 
 def recipes(all_of_them: Sequence[Recipe]) -> Table:
     """The family: one line per recipe."""
-    table = _table("recipe", "rows", "hidden", "asked", "net", "parameters", "tokens", title="The family")
-    table.columns[5].justify = table.columns[6].justify = "right"
-    for recipe in all_of_them:
-        objective = recipe.objective
+    table = _table("recipe", "year", "hidden", "asked", "parameters", "tokens", title="The family")
+    table.columns[4].justify = table.columns[5].justify = "right"
+    for one in all_of_them:
+        cells = family.row(one)
         _add(
             table,
-            Text(recipe.name, NAME),
-            family.say_segment(recipe.data.segment),
-            family.say_choose(objective.choose),
-            " + ".join(family.say_losses(recipe)),
-            family.say_trunk(recipe.trunk),
-            Text(f"{family.net(recipe).parameters:,}", NUMBER),
-            family.brief(recipe.num_tokens),
+            Text(one.name, NAME),
+            *(str(cells[column]) for column in ("year", "hidden", "asked")),
+            Text(f"{cells['parameters']:,}", NUMBER),
+            say.brief(one.num_tokens),
         )
     return table
 
@@ -46,27 +43,38 @@ def recipe(one: Recipe) -> Tree:
     )
     data = tree.add("data")
     data.add(f"text of {one.data.corpus}")
-    data.add(family.say_vocab(one.data.vocab))
-    data.add(family.say_segment(one.data.segment))
+    data.add(say.vocab(one.data.vocab))
+    data.add(say.segment(one.data.segment))
     objective = tree.add("objective")
-    objective.add(f"hides {family.say_choose(one.objective.choose)}: {family.say_rewrite(one.objective.rewrite)}")
+    objective.add(f"hides {say.choose(one.objective.choose)}: {say.rewrite(one.objective.rewrite)}")
     if one.objective.duplicates:
         objective.add(f"{one.objective.duplicates} fixed disguises of each row, in turn")
-    objective.add(f"asks for {' + '.join(family.say_losses(one))}")
-    below = tree.add(_counted(f"net: {family.say_trunk(one.trunk)}", net.parameters, depth=1))
+    objective.add(f"asks for {' + '.join(say.losses(one))}")
+    below = tree.add(_counted(f"net: {say.trunk(one.trunk)}", net.parameters, depth=1))
     for part in net.parts:
         _add_node(below, part, depth=2)
     training = tree.add("training")
     for phase in one.phases:
         training.add(f"{phase.steps:,} steps of {phase.batch:,} rows of at most {phase.length:,} tokens")
     training.add(
-        f"{family.brief(one.num_tokens)} tokens, {family.brief(family.training_flops(one))} floating point operations"
+        f"{say.brief(one.num_tokens)} tokens, {say.brief(family.training_flops(one))} floating point operations"
     )
     optim = one.optim
     training.add(
         f"{optim.kind}: rate {optim.peak:g} after {optim.warmup:,} steps, then {optim.schedule}; decay {optim.decay:g}"
     )
+    if one.expected:
+        _add_figures(tree.add("expected"), one.expected)
     return tree
+
+
+def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:
+    """What a paper says, as the recipe has it."""
+    for name, figure in figures.items():
+        if isinstance(figure, Mapping):
+            tree.add(f"{name}: {', '.join(f'{of} {value}' for of, value in figure.items())}")
+        else:
+            tree.add(f"{name}: {figure:,}" if isinstance(figure, int) else f"{name}: {figure}")
 
 
 def _add_node(tree: Tree, node: Node, depth: int) -> None:
@@ -89,8 +97,7 @@ def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
 
 def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
     """The good news of `sesame check`."""
-    parameters = family.net(one).parameters
-    size = f"{parameters:,} parameters, {one.num_steps:,} steps, {family.brief(one.num_tokens)} tokens"
+    size = f"{one.num_steps:,} steps, {say.brief(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
     return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
 

@@ -31,13 +31,21 @@ ROWS: Final = "rows.json"
 _ROWS_BYTES: Final = 64 << 20  # of a file, about
 _BYTES_A_TOKEN: Final = 10  # ids, labels, segments and flags
 _AT_ONCE: Final = 1024  # rows of a record batch
-_TYPES: Final = {  # columns of a row in schema.py; `hits` told how the row was made and stays behind
+_TYPES: Final = {  # columns of a row in schema.py; what told how the row was made, `hits` and the like, stays behind
     "ids": pa.list_(pa.int32()),
     "segments": pa.list_(pa.int8()),
     "special": pa.list_(pa.bool_()),
     "word_starts": pa.list_(pa.bool_()),
     "labels": pa.list_(pa.int32()),
     "pair_label": pa.int8(),
+    "positions": pa.list_(pa.int32()),
+    "languages": pa.list_(pa.int8()),
+    "rank": pa.list_(pa.int32()),
+    "reach": pa.list_(pa.int32()),
+    "source_ids": pa.list_(pa.int32()),
+    "source_positions": pa.list_(pa.int32()),
+    "source_languages": pa.list_(pa.int8()),
+    "source_seen": pa.list_(pa.bool_()),
 }
 
 

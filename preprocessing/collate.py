@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from preprocessing.schema import IGNORE, Batch, Row
+from preprocessing.schema import IGNORE, PER_TOKEN, UNSEEN, Batch, Ints, Row
 
 
 def unpadded(rows: Sequence[Row]) -> Batch:
@@ -15,26 +15,49 @@ def unpadded(rows: Sequence[Row]) -> Batch:
     >>> batch["positions"].tolist(), batch["targets_at"].tolist(), batch["targets"].tolist()
     ([0, 1, 2, 0, 1, 2], [1, 4], [9, 9])
     """
-    lengths_B = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
-    first_at_B = np.cumsum(lengths_B, dtype=np.int64) - lengths_B
+    lengths_B, first_at_B = _rows_of(rows, "ids")
     labels_T = np.concatenate([row["labels"] for row in rows])
     targets_at_M = np.flatnonzero(labels_T != IGNORE)
-    batch: Batch = {
-        "ids": np.concatenate([row["ids"] for row in rows], dtype=np.int64, casting="unsafe"),
-        "positions": np.arange(len(labels_T), dtype=np.int64) - np.repeat(first_at_B, lengths_B),
-        "segments": np.concatenate([row["segments"] for row in rows], dtype=np.int64, casting="unsafe"),
+    batch = _end_to_end(rows, "") | {
         "lengths": lengths_B,
         "first_at": first_at_B,
         "targets_at": targets_at_M,
         "targets": labels_T[targets_at_M].astype(np.int64),
     }
+    if "source_ids" in rows[0]:
+        batch |= _end_to_end(rows, "source_") | {"source_lengths": _rows_of(rows, "source_ids")[0]}
     if "pair_label" in rows[0]:
         batch["pair_label"] = np.array([row["pair_label"] for row in rows], dtype=np.int64)
     return batch
 
 
+def _rows_of(rows: Sequence[Row], ids: str) -> tuple[Ints, Ints]:
+    """Lengths of the rows, int32, and where each begins when they lie end to end, int64."""
+    lengths_B = np.array([len(row[ids]) for row in rows], dtype=np.int32)
+    return lengths_B, np.cumsum(lengths_B, dtype=np.int64) - lengths_B
+
+
+def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
+    """The columns of one side of the rows that have a value for each token, joined; positions count up by default."""
+    batch: Batch = {}
+    for name in PER_TOKEN:
+        if side + name in rows[0] and name != "positions":
+            batch[side + name] = np.concatenate([row[side + name] for row in rows], dtype=np.int64, casting="unsafe")
+    lengths_B, first_at_B = _rows_of(rows, f"{side}ids")
+    position_T = np.arange(len(batch[f"{side}ids"]), dtype=np.int64) - np.repeat(first_at_B, lengths_B)
+    for row, first, length in zip(rows, first_at_B.tolist(), lengths_B.tolist(), strict=True):
+        if f"{side}positions" in row:  # of XLM's rows only the translations have them
+            position_T[first : first + length] = row[f"{side}positions"]
+    batch[f"{side}positions"] = position_T
+    if side and "source_seen" in rows[0]:
+        batch["source_seen"] = np.concatenate([row["source_seen"] for row in rows])
+    return batch
+
+
 def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
     """Rows as a rectangle [B, length], each filled up on the right with the token `pad`.
+
+    Where rows have a source, both sides are only as wide as their longest row: answers are often much shorter.
 
     >>> row = {"ids": np.array([5, 6]), "segments": np.zeros(2), "labels": np.array([9, IGNORE])}
     >>> batch = padded([row, row], length=3, pad=0)
@@ -42,19 +65,39 @@ def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
     ([[5, 6, 0], [5, 6, 0]], [0, 3])
     """
     flat = unpadded(rows)
-    lengths_B, num_rows = flat["lengths"], len(rows)
-    if lengths_B.max() > length:
-        raise ValueError(f"a row of {lengths_B.max()} tokens does not fit a batch of length {length}")
-    first_at_B = length * np.arange(num_rows, dtype=np.int64)
-    at_T = flat["positions"] + np.repeat(first_at_B, lengths_B)
-    ids_BS = np.full((num_rows, length), pad, dtype=np.int64)
-    segments_BS = np.zeros((num_rows, length), dtype=np.int64)
-    ids_BS.flat[at_T] = flat["ids"]
-    segments_BS.flat[at_T] = flat["segments"]
-    return flat | {
-        "ids": ids_BS,
-        "positions": np.tile(np.arange(length, dtype=np.int64), (num_rows, 1)),
-        "segments": segments_BS,
-        "first_at": first_at_B,
-        "targets_at": at_T[flat["targets_at"]],
+    longest = max(len(row[side]) for row in rows for side in ("ids", "source_ids") if side in row)
+    if longest > length:
+        raise ValueError(f"a row of {longest} tokens does not fit a batch of length {length}")
+    if "source_ids" not in flat:
+        return flat | _rectangles(flat, "", length, pad)
+    width, source_width = int(flat["lengths"].max()), int(flat["source_lengths"].max())
+    return flat | _rectangles(flat, "", width, pad) | _rectangles(flat, "source_", source_width, pad)
+
+
+def _rectangles(flat: Batch, side: str, width: int, pad: int) -> Batch:
+    """The columns of one side of an unpadded batch as [B, width], and where first tokens and targets are there."""
+    lengths_B = flat[f"{side}lengths"]
+    row_B = np.arange(len(lengths_B), dtype=np.int64)
+    shift_B = width * row_B - (np.cumsum(lengths_B) - lengths_B)
+    at_T = np.arange(lengths_B.sum()) + np.repeat(shift_B, lengths_B)
+    batch = {
+        side + name: _rectangle(flat[side + name], at_T, (len(lengths_B), width), _filling(name, width, pad))
+        for name in (*PER_TOKEN, "seen")
+        if side + name in flat
     }
+    return batch if side else batch | {"first_at": width * row_B, "targets_at": at_T[flat["targets_at"]]}
+
+
+def _rectangle(value_T: np.ndarray, at_T: Ints, shape: tuple[int, int], filling: np.ndarray | np.generic) -> np.ndarray:
+    """Values at their places in a rectangle that is filled with something else."""
+    whole = np.empty(shape, value_T.dtype)
+    whole[:] = filling
+    whole.flat[at_T] = value_T
+    return whole
+
+
+def _filling(name: str, length: int, pad: int) -> np.ndarray | np.generic:
+    """What stands at the places of a padded row, one for each place or one for all, that no token has."""
+    if name == "positions":
+        return np.arange(length)
+    return np.int64({"ids": pad, "rank": UNSEEN, "reach": -1}.get(name, 0))

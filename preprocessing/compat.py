@@ -160,6 +160,12 @@ def unfaithful(segment: Segment, choose: Choose, rewrite: Rewrite) -> str | None
         )
     if isinstance(choose, Tokens | Words | Ngrams) and choose.rounding != "nearest":
         return "semantics: compat rounds the budget to the nearest: set choose.rounding=nearest, or semantics: fixed"
+    if isinstance(segment, Pair) and segment != Pair(negative=segment.negative, short=segment.short):
+        return "semantics: compat knows short of segment only: leave unit and separators out, or semantics: fixed"
+    plain = {"rate", "most", "longest"} & set(type(choose).__dataclass_fields__)
+    if choose != type(choose)(**{name: getattr(choose, name) for name in plain}):
+        known = ", ".join(sorted(plain))
+        return f"semantics: compat knows {known} of choose only: leave other knobs out, or semantics: fixed"
     if rewrite != Cloze(swap_from="vocabulary"):
         return (
             "semantics: compat swaps in any id of the vocabulary and masks 80/10/10 by token: "

@@ -36,6 +36,8 @@ def require(holds: bool, where: str, given: object, allowed: str) -> None:
 def part(union: Any, values: Mapping[str, Any]) -> Any:
     """The member of a union of parts that `values["kind"]` names, built from `values`; a union of one is that class.
 
+    JSON has no tuples: a list becomes one.
+
     >>> @knob
     ... class Nothing:
     ...     kind: str = "nothing"
@@ -44,5 +46,7 @@ def part(union: Any, values: Mapping[str, Any]) -> Any:
     """
     for member in get_args(union) or (union,):
         if member.__dataclass_fields__["kind"].default == values["kind"]:
-            return member(**values)
+            return member(
+                **{knob: tuple(value) if isinstance(value, list) else value for knob, value in values.items()}
+            )
     raise ValueError(f"unknown kind {values['kind']!r}")

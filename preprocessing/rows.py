@@ -16,7 +16,7 @@ from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.order import shuffled
 from preprocessing.rewrite import Rewrite
-from preprocessing.schema import OPTIONAL, Ints, Row
+from preprocessing.schema import ASKED_FOR, OPTIONAL, Ints, Row
 from preprocessing.segment import Plan, Segment
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
@@ -27,9 +27,10 @@ _REMEDY: Final = {
     "labels": "use rewrite kind 'cloze' or 'shift'",
     "pair_label": "use segment kind 'pair', or drop that loss",
 }
-_REMEDY_VOCAB: Final = (
-    "use a vocabulary of kind wordpiece, unigram, sentencepiece_bpe, or byte_bpe with specials 'roberta'"
-)
+_REMEDY_VOCAB: Final = {
+    "sentinel": "use a vocabulary of kind unigram or sentencepiece_bpe with sentinels 100",
+    "other": "use a vocabulary of kind wordpiece, unigram, sentencepiece_bpe, or byte_bpe with specials 'roberta'",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Rows:
             for name in part.specials:
                 if getattr(self.vocab, name) is None:
                     raise BadInput(
-                        f"{part.kind!r} needs a special token {name!r} and the vocabulary has none: {_REMEDY_VOCAB}"
+                        f"{part.kind!r} needs a special token {name!r} and the vocabulary has none: "
+                        f"{_REMEDY_VOCAB.get(name, _REMEDY_VOCAB['other'])}"
                     )
         if self.choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
@@ -94,7 +96,9 @@ class Rows:
         k = int(np.searchsorted(copy.end_K, sample, side="right"))
         plan, shard = copy.plans[k], self.store.shards[k]
         i = sample - int(copy.end_K[k]) + len(plan)
-        row = self.segment.row(plan, i, shard, self.vocab)
+        row = self.segment.row(plan, i, shard, self.vocab, self._wanted)
+        if "counts" in self._wanted:
+            row["counts"] = self._counts_V[row["ids"]]
         draws = self._masking.at(self._turn(epoch), sample)
         return self.rewrite(row | {"hits": self.choose(row, draws)}, self.vocab, draws)
 
@@ -112,6 +116,26 @@ class Rows:
             found += [(epoch, sample) for sample in sample_N.tolist()]
             start += len(position_N)
         return found
+
+    def following(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
+        """(epoch, sample, fresh) at the positions start ... stop - 1 of rows that go on from each other.
+
+        Position p is row p // streams of stream p % streams: in a batch of so many rows each goes on from the one at
+        its place in the batch before, unless it is `fresh`: the first of its epoch, or of a shard. Every epoch is cut
+        into as many stretches as there are streams; the few rows that are left over are left out.
+        """
+        rows = self.count(0)
+        each = rows // streams
+        if not each:
+            raise BadInput(
+                f"{self.store.folder}: {rows} rows of {self.length} tokens in {self.store.split} cannot be shared by "
+                f"{streams} streams: give more text, or lower phases.batch"
+            )
+        turn_N, stream_N = np.divmod(np.arange(start, stop), streams)
+        epoch_N, place_N = np.divmod(turn_N, each)
+        sample_N = stream_N * each + place_N
+        fresh_N = (place_N == 0) | np.isin(sample_N, self._end_K)
+        return list(zip(epoch_N.tolist(), sample_N.tolist(), fresh_N.tolist(), strict=True))
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
@@ -145,6 +169,21 @@ class Rows:
         return made
 
     @cached_property
+    def _wanted(self) -> frozenset[str]:
+        return self.choose.needs | self.rewrite.needs
+
+    @cached_property
+    def _end_K(self) -> Ints:
+        """Rows up to and with shard k, where rows go on from each other: the same in every epoch."""
+        return self._copy(0).end_K
+
+    @cached_property
+    def _counts_V(self) -> Ints:
+        """How often each token is in the first shard: documents were dealt to shards by a hash."""
+        ids_T = self.store.shards[0].ids_T
+        return np.bincount(ids_T, minlength=max(self.vocab.size, int(ids_T.max(initial=0)) + 1))
+
+    @cached_property
     def _masking(self) -> rng.Key:
         return rng.key(self.seed, "masking")
 
@@ -172,9 +211,10 @@ class Rows:
         """Plans of the epoch, made on first use; only the latest few stay in memory."""
         turn = self._plan_turn(epoch)
         if turn not in self._copies:
-            key = rng.key(self.seed, "segment")
+            key, lookahead = rng.key(self.seed, "segment"), self.rewrite.lookahead
+            stride = self.rewrite.raw_length(self.length, self.choose) - lookahead
             plans = tuple(
-                self.segment.plan(shard, self.length, self.rewrite.lookahead, key.at(turn, k))
+                self.segment.plan(shard, stride, lookahead, key.at(turn, k))
                 for k, shard in enumerate(self.store.shards)
             )
             if not any(len(plan) for plan in plans):
@@ -202,12 +242,16 @@ def impossible(
     "rewrite 'cloze' needs column 'hits', which segment 'packed' and choose 'nothing' do not emit:
     use choose kind 'tokens', 'words' or 'spans'"
     """
-    emitted = segment.emits | choose.emits | OPTIONAL  # whether the corpus has those is seen when it is opened
+    emitted = (
+        segment.emits | choose.emits | ASKED_FOR | OPTIONAL
+    )  # whether the corpus has these is seen when it is opened
     readers = {f"choose {choose.kind!r}": choose.needs, f"rewrite {rewrite.kind!r}": rewrite.needs}
     for reader, needs in readers.items():
         for column in sorted(needs - emitted):
             givers = f"segment {segment.kind!r} and choose {choose.kind!r}"
             return f"{reader} needs column {column!r}, which {givers} do not emit: {_REMEDY[column]}"
+    if rewrite.kind == "unified" and segment.kind != "pair":
+        return f"rewrite 'unified' needs two segments, segment {segment.kind!r} has one: use segment kind 'pair'"
     if unread := choose.emits - rewrite.needs:
         reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
         return f"choose {choose.kind!r} has no effect, {reason}: use choose kind 'nothing'"

@@ -14,21 +14,35 @@ Document, one row of a shard (Arrow):
 
 Row, one training sample, a dict of arrays over S (special tokens are in):
   ids               int32 [S]
-  segments          int8  [S]   0 or 1 (BERT's token types)
+  segments          int8  [S]   0 or 1 (BERT's token types); XLNet has a third for [CLS], UniLM six
   special           bool  [S]   True at [CLS], [SEP], <s>, </s>, end-of-text
   word_starts       bool  [S]   True at each special token and at the first token after one: no word crosses [SEP]
+  sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs them
   unit_starts       bool  [S]   the same for phrases and the words outside of them; only where the corpus has units
-  pair_label        int8  []    1 = the second segment is not the next one (random, or swapped); only segment Pair
+  sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs it
+  counts            int64 [S]   how often the corpus has this token; only where the choice needs it
+  pair_label        int8  []    1 = the second segment is not the next one (random, or swapped), IGNORE = not asked
   hits              int32 [S]   0 = not chosen, k = part of the k-th chosen unit (token, word or span); from choose
   labels            int32 [S]   the answer at this position or IGNORE; from rewrite
+  positions         int32 [S]   optional: where each token stands, when that is not its place in the row
+  languages         int8  [S]   optional: number of its language
+  rank, reach       int32 [S]   optional: who sees whom. Token i sees token j where rank[j] <= reach[i], and itself
+  source_ids        int32 [U]   optional: what an encoder reads while ids, labels and so on are those of a decoder
+  source_positions, source_languages   the same for these
+  source_seen       bool  [U]   optional: False where the decoder may not look
 
 Batch, arrays for the model. Padded: ids, positions, segments are [B, S]. Unpadded: [T], rows end to end.
   ids, positions, segments   int64
+  languages, rank, reach     int64, only where the rows have them; rank is UNSEEN at padding
   lengths           int32 [B]   tokens of each row
   first_at          int64 [B]   flat index of each row's first token
   targets_at        int64 [M]   flat index of each position that has a label
   targets           int64 [M]   its label
   pair_label        int64 [B]   only where the rows have one
+  source_ids, source_positions, source_languages, source_seen   like ids, [B, U] or the rows end to end
+  source_lengths    int32 [B]   only where there is a source
+  slot              int64 []    only for trunks with a memory: which of the memories this micro-batch goes on with
+  fresh             bool  [B]   the same: True where a row does not go on from the row before it in this slot
 """
 
 from typing import Final
@@ -39,11 +53,20 @@ import numpy.typing as npt
 IGNORE: Final = -100
 """The label of a position that is not asked (torch's and transformers' convention)."""
 
+UNSEEN: Final = np.iinfo(np.int32).max
+"""The rank of what nothing sees."""
+
+PER_TOKEN: Final = ("ids", "segments", "positions", "languages", "rank", "reach")
+"""Columns of a row with a number for each token that the model reads."""
+
 SPLITS: Final = ("train", "validation", "test")
 SCHEMA_VERSION: Final = 2
 
 OPTIONAL: Final = frozenset({"unit_starts"})
 """The columns of a row that depend on the corpus, not on the segment."""
+
+ASKED_FOR: Final = frozenset({"sentence_starts", "counts"})
+"""The columns that any row has, but only where choose or rewrite needs them."""
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]

@@ -100,8 +100,8 @@ def _from_json(about: dict[str, Any], path: Path) -> bytes:
     return model + _field(_FIELDS["normalizer"], _field(_FIELDS["charsmap"], b64decode(charsmap)))
 
 
-def files(model: bytes) -> dict[str, bytes]:
-    """spiece.model as it is, and as a tokenizer.json that gives the same ids but for ties."""
+def files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
+    """spiece.model as it is, and as a tokenizer.json that gives the same ids but for ties; sentinels are its last."""
     processor = SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
     uses_bytes = any(map(processor.is_byte, range(len(pieces))))
@@ -119,8 +119,10 @@ def files(model: bytes) -> dict[str, bytes]:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
     control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
-    tokenizer.add_special_tokens(control)
+    tokenizer.add_special_tokens([*control, *reversed(sentinels(num_sentinels))])
     known, names = tokenizer.get_vocab(), specials(tokenizer)
+    if [known[name] for name in sentinels(num_sentinels)] != [len(known) - 1 - n for n in range(num_sentinels)]:
+        raise BadInput("vocab.file: has fewer sentinels, or not at its end; set vocab.sentinels to as many as it has")
     if sep := names.get("sep"):
         front = [names["cls"]] if "cls" in names else []
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -129,6 +131,15 @@ def files(model: bytes) -> dict[str, bytes]:
             special_tokens=[(name, known[name]) for name in (*front, sep)],
         )
     return {"tokenizer.json": tokenizer.to_str().encode(), "spiece.model": model}
+
+
+def sentinels(count: int) -> list[str]:
+    """Names of T5's sentinels, from the highest id down; text never gives them.
+
+    >>> sentinels(2)
+    ['<extra_id_0>', '<extra_id_1>']
+    """
+    return [f"<extra_id_{number}>" for number in range(count)]
 
 
 def specials(tokenizer: Tokenizer) -> dict[str, str]:

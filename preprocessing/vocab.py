@@ -36,6 +36,10 @@ def _require_size(size: int) -> None:
     require(size >= 1, "vocab.size", size, "a whole number from 1 up")
 
 
+def _require_sentinels(sentinels: int, size: int) -> None:
+    require(0 <= sentinels < size, "vocab.sentinels", sentinels, f"a number from 0 up, below vocab.size ({size})")
+
+
 @knob
 class WordPiece:
     """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##."""
@@ -71,10 +75,12 @@ class Unigram:
 
     kind: Literal["unigram"] = "unigram"
     size: int = 32000
+    sentinels: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
     file: str = ""  # spiece.model or tokenizer.json
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_sentinels(self.sentinels, self.size)
 
 
 @knob
@@ -83,10 +89,12 @@ class SentencePieceBPE:
 
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
     size: int = 32000
+    sentinels: int = 0  # as for Unigram
     file: str = ""  # spiece.model
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_sentinels(self.sentinels, self.size)
 
 
 VocabSpec = WordPiece | ByteBPE | Unigram | SentencePieceBPE
@@ -106,7 +114,8 @@ class Vocab:
     """A vocabulary, ready to encode: equal files have an equal `hash` and give equal ids everywhere.
 
     `pad`, `unk`, `cls`, `sep` and `mask` are ids, None where there is no such token: GPT-2 has only its end of text,
-    which is `sep`. A special token that is written out in a text is ordinary text there, never that token.
+    which is `sep`. `sentinels` is how many of T5's extra ids there are: the last of the vocabulary, counted from the
+    end. A special token that is written out in a text is ordinary text there, never that token.
     """
 
     kind: str
@@ -118,16 +127,22 @@ class Vocab:
     mask: int | None
     hash: str
     files: dict[str, bytes] = field(repr=False, compare=False)
+    sentinels: int = 0
+
+    @property
+    def sentinel(self) -> int | None:
+        """Id of the first sentinel; the second is the one below it, and so on."""
+        return self.size - 1 if self.sentinels else None
 
     @property
     def specials(self) -> dict[str, int]:
-        """The special tokens that there are, role -> id."""
-        return {role: id for role in _ROLES if (id := getattr(self, role)) is not None}
+        """The special tokens that there are, role -> id; of the sentinels, the first."""
+        return {role: id for role in (*_ROLES, "sentinel") if (id := getattr(self, role)) is not None}
 
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
-        """Ids of the special tokens, in order."""
-        return tuple(sorted(self.specials.values()))
+        """Ids of the special tokens, in order, all sentinels among them."""
+        return tuple(sorted({*self.specials.values(), *range(self.size - self.sentinels, self.size)}))
 
     @cached_property
     def starts_word_V(self) -> Bools:
@@ -278,7 +293,8 @@ class Vocab:
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
         about = json.loads(files[_ABOUT])
         roles = {role: about[role] for role in _ROLES}
-        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files)
+        sentinels = about.get("sentinels", 0)
+        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, sentinels=sentinels)
 
 
 def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
@@ -297,8 +313,9 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
             names, files = byte_bpe.SPECIALS[layout], byte_bpe.files(pieces, layout)
         case Unigram(size=size, file=file) | SentencePieceBPE(size=size, file=file):
             model: unigram.Model = "unigram" if isinstance(spec, Unigram) else "bpe"
-            content = _read(file, unigram.read, model) if file else unigram.train(texts, size, model)
-            files = unigram.files(content)
+            room = size - spec.sentinels
+            content = _read(file, unigram.read, model) if file else unigram.train(texts, room, model)
+            files = unigram.files(content, spec.sentinels)
             names = unigram.specials(Tokenizer.from_buffer(files["tokenizer.json"]))
     vocab = _assemble(spec, names, files)
     fits(vocab, spec)
@@ -328,6 +345,7 @@ def _assemble(spec: VocabSpec, names: dict[str, str], files: dict[str, bytes]) -
         "kind": spec.kind,
         "size": len(ids),
         **{role: ids[names[role]] if role in names else None for role in _ROLES},
+        **({"sentinels": spec.sentinels} if isinstance(spec, Unigram | SentencePieceBPE) and spec.sentinels else {}),
         "sha256": {name: _sha256(content) for name, content in sorted(files.items())},
     }
     return Vocab._from_files(files | {_ABOUT: checked_json(about)})

@@ -9,7 +9,7 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from orchestration import build, cli, recipe
+from orchestration import build, cli, scales
 from orchestration.progress import ignore
 from pipeline.installed import prose
 from tests.golden import record, text
@@ -17,7 +17,7 @@ from tests.golden import record, text
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 FEW_STEPS = {
-    **recipe.SCALES["tiny"],
+    **scales.SCALES["tiny"],
     "data.vocab.size": 600,
     "optim.warmup": 4,
     "phases": [{"length": 48, "batch": 16, "steps": 12}],
@@ -45,7 +45,7 @@ def lines(heavy: bool) -> list[str]:
 def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's own YAML files and some text in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(recipe.SCALES, "tiny", FEW_STEPS)
+    monkeypatch.setitem(scales.SCALES, "tiny", FEW_STEPS)
     for _, code in blocks("yaml"):
         (tmp_path / f"{re.match('name: (.*)', code)[1]}.yaml").write_text(code)  # type: ignore[index]
     (tmp_path / "my text").mkdir()

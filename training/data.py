@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 from torch.utils.data import DataLoader
 
 from preprocessing.collate import padded, unpadded
@@ -11,13 +13,15 @@ from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
 from preprocessing.rows import Rows
-from preprocessing.schema import Batch
+from preprocessing.schema import Batch, Row
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.run import Run
 from training.spec import Machine, Phase
 
 log = logging.getLogger(__name__)
+
+_TURNS: Final = 16  # rows of a stream in an evaluation, at least, where there are enough
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,16 @@ class Loader:
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step, steps counted from 0 over all phases."""
         phase, first = self._place(step)
-        return self.batches(phase.length, range(first, first + phase.batch))
+        positions = range(first, first + phase.batch)
+        if not self._is_ordered:
+            return self.batches(phase.length, positions)
+        batches = self._following(phase.length, positions, phase.batch)
+        before = self.phase_of(step - 1) if step else phase
+        goes_on = (before.length, before.batch) == (phase.length, phase.batch)
+        for slot, batch in enumerate(batches):
+            batch["slot"] = np.array(slot)
+            batch["fresh"] |= not goes_on  # other rows were in its memory
+        return batches
 
     def __getitem__(self, step: int) -> list[Batch]:
         return self.at(step)  # the face that torch's DataLoader knows
@@ -47,23 +60,62 @@ class Loader:
         return self._place(step)[0]
 
     def batches(self, length: int, positions: range) -> list[Batch]:
-        """This worker's share of the rows at `positions` in the order of the rows of `length`, in micro-batches."""
-        rows = self.rows_by_length[length]
-        mine = positions[rank_slice(len(positions), self.rank, self.world)]
-        samples = [rows.row(epoch, sample) for epoch, sample in rows.addresses(mine.start, mine.stop)]
-        count = num_micro(len(positions), max(1, self.machine.micro_tokens // length), self.world)
+        """This worker's share of the rows at `positions` in the order of the rows of `length`, in micro-batches.
+
+        Of rows that go on from each other it is the first so many in all of as many streams as a training batch has, or
+        fewer, so that most rows have others before them; their memories have slots below 0.
+        """
+        if not self._is_ordered:
+            rows, mine = self.rows_by_length[length], self._mine(positions)
+            addresses = rows.addresses(mine.start, mine.stop)
+            return self._micro([rows.row(*address) for address in addresses], length, len(positions))
+        batch = next(phase.batch for phase in self.phases if phase.length == length)
+        streams = max(self.world, min(batch, len(positions) // _TURNS))
+        found: list[Batch] = []
+        for first in range(0, len(positions) - streams + 1, streams):
+            turn = self._following(length, range(first, first + streams), streams)
+            found += [batch | {"slot": np.array(-1 - slot)} for slot, batch in enumerate(turn)]
+        return found
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether rows go on from each other."""
+        return any(rows.segment.ordered for rows in self.rows_by_length.values())
+
+    def _following(self, length: int, positions: range, streams: int) -> list[Batch]:
+        """This worker's share of rows that go on from each other, with `fresh`."""
+        rows, mine = self.rows_by_length[length], self._mine(positions)
+        found = rows.following(mine.start, mine.stop, streams)
+        batches = self._micro([rows.row(epoch, sample) for epoch, sample, _ in found], length, len(positions))
+        for part, batch in enumerate(batches):
+            share = found[rank_slice(len(found), part, len(batches))]
+            batch["fresh"] = np.array([fresh for *_, fresh in share])
+        return batches
+
+    def _mine(self, positions: range) -> range:
+        return positions[rank_slice(len(positions), self.rank, self.world)]
+
+    def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
+        """This worker's rows, of `num_rows` in all, as micro-batches."""
+        tokens = 2 * length if "source_ids" in samples[0] else length  # neither side is longer than `length`
+        count = num_micro(num_rows, max(1, self.machine.micro_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
         if self.machine.layout == "padded":
             return [padded(part, length, self.pad) for part in parts]
         return [unpadded(part) for part in parts]
 
     def _place(self, step: int) -> tuple[Phase, int]:
-        """Phase of a step and position of its first row; phases of one length go on where the one before stopped."""
-        first_by_length = dict.fromkeys(self.rows_by_length, 0)
+        """Phase of a step and position of its first row; phases of one length go on where the one before stopped.
+
+        Where rows go on from each other, those of one length and batch do.
+        """
+        first_by_shape = dict[tuple[int, int], int]()
         for phase in self.phases:
+            shape = (phase.length, phase.batch if self._is_ordered else 0)
+            first = first_by_shape.get(shape, 0)
             if step < phase.steps:
-                return phase, first_by_length[phase.length] + step * phase.batch
-            first_by_length[phase.length] += phase.steps * phase.batch
+                return phase, first + step * phase.batch
+            first_by_shape[shape] = first + phase.steps * phase.batch
             step -= phase.steps
         raise IndexError("there is no step after the last phase")
 

@@ -1,24 +1,24 @@
 """What the loop asks of an engine, and the plain one: one process, float32, no DeepSpeed. zero.py has the other."""
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from preprocessing.errors import BadInput
 from preprocessing.schema import Batch
-from training import export, optim
+from training import optim
 from training.model import Model, parameter_groups
 from training.objectives import Score
 from training.run import Run
 from training.spec import Machine, Optim
-
-log = logging.getLogger(__name__)
+from training.start import take_over
+from training.trunks.relative import RelativeDecoder
+from training.trunks.two_stream import TwoStreamNet
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,34 @@ class LocalEngine:
 
     def save(self, folder: Path) -> None:
         torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "local.pt")
+        save_memory(self.model, folder, self.rank)
 
     def load(self, folder: Path) -> None:
         state = torch.load(folder / "local.pt", map_location="cpu", weights_only=True)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        load_memory(self.model, folder, self.rank, self.device)
 
     def full_state(self) -> dict[str, Tensor]:
         return {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}
+
+
+def save_memory(model: Model, folder: Path, rank: int) -> None:
+    """Write what this worker's micro-batches go on from, where the net has a memory: without it, a run that resumes
+    would begin its rows anew."""
+    if isinstance(model.trunk, RelativeDecoder | TwoStreamNet) and (state := model.trunk.memory.state()):
+        safetensors.torch.save_file(state, folder / _memory_file(rank))
+
+
+def load_memory(model: Model, folder: Path, rank: int, device: torch.device) -> None:
+    """Take over what `save_memory` wrote."""
+    if isinstance(model.trunk, RelativeDecoder | TwoStreamNet):
+        file = folder / _memory_file(rank)
+        model.trunk.memory.load(safetensors.torch.load_file(file) if file.exists() else {}, device)
+
+
+def _memory_file(rank: int) -> str:
+    return f"memory-{rank}.safetensors"
 
 
 def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
@@ -116,20 +136,7 @@ def build_model(run: Run) -> Model:
     """
     model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
     if run.start:
-        _take_over(model, Path(run.start))
+        take_over(model, Path(run.start))
     if run.machine.compile:
         model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
     return model
-
-
-def _take_over(model: Model, folder: Path) -> None:
-    """Give `model` the weights in `folder`."""
-    _, given = export.load_weights(folder) if (folder / "spec.json").exists() else export.from_transformers(folder)
-    for name, weight in model.state_dict().items():
-        if name in given and given[name].shape != weight.shape:
-            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
-            raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
-        if name not in given and name.startswith("trunk."):
-            raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
-    missing, _ = model.load_state_dict(given, strict=False)
-    log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -28,7 +28,13 @@ Sink = Callable[[int, dict[str, float]], None]
 """Takes the number of updates done and metrics by name; it is called on the first worker only."""
 
 MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
-ACCURACY = {"masked_tokens": "masked_accuracy", "next_token": "next_accuracy", "pair_label": "pair_accuracy"}
+ACCURACY = {
+    "masked_tokens": "masked_accuracy",
+    "next_token": "next_accuracy",
+    "pair_label": "pair_accuracy",
+    "span_boundary": "span_accuracy",
+    "replaced": "replaced_accuracy",
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
         demand = _demand(run.losses, batches, should_stop(), engine)
         if demand.stop:
             break
-        torch.manual_seed(_dropout_seed(run.seed, step, engine.rank))
+        torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
         sums = []
         for batch in batches:
             scores = engine.forward(batch)
@@ -122,6 +128,7 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
     num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
     demand = _demand(run.losses, batches, stop=False, engine=engine)
+    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.rank))  # an address that no update has
     engine.model.eval()
     sums = [_sums(run.losses, engine.forward(batch)) for batch in batches]
     engine.model.train()
@@ -129,14 +136,29 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
 
 
 def _demand(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> Demand:
-    """Count targets, tokens and votes to stop over all workers: the one meeting before the forward pass."""
-    lengths_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.float64)
+    """Count targets, work and votes to stop over all workers: the one meeting before the forward pass."""
     counts = [sum(objectives.count(loss, batch) for batch in batches) for loss in losses]
-    sums = engine.reduce_sums([stop, lengths_B.sum(), (lengths_B**2).sum(), *counts])
-    votes, tokens, squares, *counts = (int(value) for value in sums)
-    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, counts, strict=True)}
-    projected = sum(count for kind, count in targets.items() if kind != "pair_label")
-    return Demand(votes > 0, Work(tokens, squares, projected), targets)
+    asked = sum(count for loss, count in zip(losses, counts, strict=True) if objectives.names_tokens(loss))
+    work = _work(batches, asked)
+    votes, *sums = (int(value) for value in engine.reduce_sums([stop, *astuple(work), *counts]))
+    work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
+    return Demand(votes > 0, work, {loss.kind: count for loss, count in zip(losses, counts, strict=True)})
+
+
+def _work(batches: Sequence[Batch], targets: int) -> Work:
+    """What the batches of this worker ask for; the head that names tokens is asked for `targets` of them."""
+    length_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.int64)
+    source_B = np.zeros_like(length_B)
+    if "source_lengths" in batches[0]:
+        source_B = np.concatenate([batch["source_lengths"] for batch in batches]).astype(np.int64)
+    return Work(
+        tokens=int(length_B.sum()),
+        squares=int((length_B**2).sum()),
+        targets=targets,
+        source_tokens=int(source_B.sum()),
+        source_squares=int((source_B**2).sum()),
+        crossed=int((length_B * source_B).sum()),
+    )
 
 
 def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Mapping[str, int], world: int) -> Tensor:
@@ -169,7 +191,7 @@ def _metrics(
         metrics[f"{prefix}/loss"] += loss.weight * mean
         metrics[f"{prefix}/{loss.kind}/loss"] = mean
         metrics[f"{prefix}/{ACCURACY[loss.kind]}"] = correct / max(1, targets[loss.kind])
-        if loss.kind != "pair_label":
+        if loss.kind in ("masked_tokens", "next_token"):
             metrics[f"{prefix}/perplexity"] = math.exp(min(mean, 700.0))  # exp(710) is too large for a float
     return metrics
 
@@ -187,7 +209,7 @@ def _advance(state: State, work: Work, applied: Applied) -> State:
     return replace(
         state,
         step=state.step + 1,
-        tokens=state.tokens + work.tokens,
+        tokens=state.tokens + work.read,
         skipped=state.skipped + applied.skipped,
         skipped_in_row=state.skipped_in_row + 1 if applied.skipped else 0,
     )
@@ -198,8 +220,11 @@ def _due(step: int, every: int, last: int) -> bool:
     return every > 0 and (step % every == 0 or step == last)
 
 
-def _dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Dropout can draw from torch's global generator only, so that one gets an address: (seed, step, worker)."""
+def _noise_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout can draw from torch's global generator only, so that one gets an address: (seed, step, worker).
+
+    What ELECTRA's generator says is drawn from it too.
+    """
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
 
 

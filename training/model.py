@@ -10,8 +10,14 @@ from torch import Tensor, nn
 
 from preprocessing.knob import knob, require
 from training.objectives import Score, head
-from training.spec import Decoder, Loss, Trunk
-from training.trunks.transformer import Transformer
+from training.spec import Decoder, Encoder, EncoderDecoder, Loss, Trunk, Twin, TwoStream, check_losses
+from training.trunks.encoder_decoder import EncoderDecoderNet
+from training.trunks.relative import RelativeDecoder
+from training.trunks.transformer import Transformer, sinusoids_at
+from training.trunks.twin import TwinNet
+from training.trunks.two_stream import TwoStreamNet
+
+Net = Transformer | RelativeDecoder | EncoderDecoderNet | TwoStreamNet | TwinNet
 
 
 @knob
@@ -23,8 +29,7 @@ class ModelSpec:
     vocab_size: int  # rows of the token table; may exceed the tokenizer
 
     def __post_init__(self) -> None:
-        kinds = [loss.kind for loss in self.losses]
-        require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more kinds, each once")
+        check_losses(self.trunk, self.losses)
         require(self.vocab_size >= 1, "vocab_size", self.vocab_size, "a whole number from 1 up")
 
 
@@ -39,16 +44,17 @@ class Model(nn.Module):
         self.spec = ModelSpec(trunk=trunk, losses=tuple(losses), vocab_size=vocab_size)
         device = torch.get_default_device()
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
-            self.trunk = Transformer(trunk, vocab_size)
+            self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: head(loss, trunk, vocab_size) for loss in self.spec.losses})
         self.to_empty(device=device)
         initialise(self, trunk, seed)
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each loss, by its kind."""
-        hidden = self.trunk(batch)
-        table_VD = self.trunk.tokens.weight  # looked up here: ZeRO-3 gathers a partitioned tensor on attribute access
-        return {kind: score(hidden, batch, table_VD) for kind, score in self.heads.items()}
+        if isinstance(self.trunk, TwinNet):
+            return self.trunk.scores(batch, self.heads)
+        hidden, table = self.trunk(batch), self.trunk.table
+        return {kind: score(hidden, batch, table) for kind, score in self.heads.items()}
 
     @property
     def num_parameters(self) -> int:
@@ -56,39 +62,45 @@ class Model(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
+def build(trunk: Trunk, vocab_size: int) -> Net:
+    """The net that a spec describes."""
+    match trunk:
+        case Decoder(positions="relative"):
+            return RelativeDecoder(trunk, vocab_size)
+        case Encoder() | Decoder():
+            return Transformer(trunk, vocab_size)
+        case EncoderDecoder():
+            return EncoderDecoderNet(trunk, vocab_size)
+        case TwoStream():
+            return TwoStreamNet(trunk, vocab_size)
+        case Twin():
+            return TwinNet(trunk, vocab_size)
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
-    """Weights normal(0, init_std), biases 0, norm gains 1; a Decoder's residual projections shrink by sqrt(2 layers).
+    """Weights normal(0, init_std) or what the trunk says of them, biases 0, norm gains 1.
 
     Each tensor has a generator of its own, from the seed and its name: one more head leaves the others as they were.
-    The shrinking is GPT-2's (Radford et al. 2019, 2.3). BERT cuts its normal at two deviations; transformers does not.
+    BERT cuts its normal at two deviations; transformers does not.
     A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
     alike from the start, which a net of minutes would spend most of its steps on learning.
     """
+    net = model.trunk
+    assert isinstance(net, Net)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
-            if isinstance(module, nn.LayerNorm) and name.endswith("weight"):
+            if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
                 tensor.fill_(1.0)
             elif tensor.ndim == 1:
                 tensor.zero_()
-            elif name.endswith("positions.weight") and trunk.position_init == "sinusoidal":
-                tensor.copy_(sinusoids(*tensor.shape) * math.sqrt(2) * trunk.init_std)
+            elif name.endswith("positions.weight") and getattr(trunk, "position_init", "normal") == "sinusoidal":
+                at = torch.arange(len(tensor), device=tensor.device)
+                tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
             else:
-                residual = isinstance(trunk, Decoder) and name.endswith(("attention.out.weight", "down.weight"))
-                std = trunk.init_std / (math.sqrt(2 * trunk.layers) if residual else 1.0)
+                std = net.std(name) if name.startswith("trunk.") else trunk.init_std
                 address = hashlib.sha256(f"{seed} {name}".encode()).digest()[:4]  # torch's generator reads 32 bits
                 tensor.normal_(0.0, std, generator=torch.Generator().manual_seed(int.from_bytes(address, "big")))
-
-
-def sinusoids(num: int, width: int) -> Tensor:
-    """Sines and cosines [num, width] of geometrically spaced frequencies, interleaved (arXiv:1706.03762, 3.5).
-
-    >>> sinusoids(2, 4)
-    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]])
-    """
-    angle = torch.arange(num)[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:

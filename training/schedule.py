@@ -16,7 +16,7 @@ def rate(optim: Optim, step: int, total: int) -> float:
     >>> [round(rate(bert, step, 1_000_000), 9) for step in (0, 5_000, 10_000, 500_000, 1_000_000)]
     [0.0, 5e-05, 9.9e-05, 5e-05, 0.0]
     """
-    if step < optim.warmup:
+    if step < optim.warmup and optim.schedule != "rsqrt":
         return optim.peak * step / optim.warmup
     return optim.peak * (optim.floor + (1 - optim.floor) * _left(optim, min(step, total), total))
 
@@ -31,5 +31,9 @@ def _left(optim: Optim, step: int, total: int) -> float:
             return 1 - since_peak
         case "cosine":  # arXiv:1608.03983 without restarts, as GPT-3 (arXiv:2005.14165, appendix B)
             return 0.5 * (1 + math.cos(math.pi * since_peak))
+        case "polynomial":  # fairseq's, of power 3 as in Longformer (arXiv:2004.05150, appendix)
+            return (1 - since_peak) ** 3
+        case "inverse_sqrt" | "rsqrt":
+            return math.sqrt(max(1, optim.warmup) / max(1, optim.warmup, step))
         case "constant":
             return 1.0

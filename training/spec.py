@@ -1,100 +1,53 @@
 """What a recipe says about the net, the losses and the optimiser. No torch in here: `sesame check` answers without it.
 
-The modules that read these parts are next door: trunks/transformer.py (Encoder, Decoder), objectives.py (MaskedTokens,
-PairLabel, NextToken), optim.py (AdamW), loop.py (Phase, Machine).
+The modules that read these parts are next door: trunks/ (the nets, with a spec of their own), objectives.py (the
+losses), optim.py and schedule.py (the optimisers), loop.py (Phase, Machine).
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from preprocessing.knob import knob, require
+from training.trunks.spec import (
+    Activation,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Norm,
+    PositionInit,
+    Stack,
+    Trunk,
+    Twin,
+    TwoStream,
+)
 
-Norm = Literal["pre", "post"]
-Activation = Literal["gelu", "gelu_tanh", "relu"]
-PositionInit = Literal["normal", "sinusoidal"]
+__all__ = [
+    "Activation",
+    "Adafactor",
+    "AdamW",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "Lamb",
+    "Loss",
+    "Machine",
+    "MaskedTokens",
+    "NextToken",
+    "Norm",
+    "Optim",
+    "PairLabel",
+    "Phase",
+    "PositionInit",
+    "Precision",
+    "Replaced",
+    "SpanBoundary",
+    "Stack",
+    "Trunk",
+    "Twin",
+    "TwoStream",
+]
+
 Precision = Literal["fp32", "bf16"]
-
-
-def _check_trunk(trunk: "Encoder | Decoder") -> None:
-    for name in ("layers", "width", "heads", "max_positions"):
-        require(getattr(trunk, name) >= 1, f"trunk.{name}", getattr(trunk, name), "a whole number from 1 up")
-    require(trunk.width % trunk.heads == 0, "trunk.heads", trunk.heads, f"a divisor of width {trunk.width}")
-    for name in ("dropout", "attention_dropout"):
-        require(0 <= getattr(trunk, name) < 1, f"trunk.{name}", getattr(trunk, name), "a share from 0 up to 1")
-    require(trunk.init_std > 0, "trunk.init_std", trunk.init_std, "a positive number")
-
-
-@knob
-class Encoder:
-    """A bidirectional transformer: BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692)."""
-
-    kind: Literal["encoder"] = "encoder"
-    layers: int
-    width: int
-    heads: int
-    inner: int = 0  # width of the feed-forward layer; 0 means 4 x width, as in every published size
-    norm: Norm = "post"
-    norm_eps: float = 1e-12
-    positions: Literal["learned"] = "learned"
-    position_init: PositionInit = "normal"  # what the learned table begins with
-    max_positions: int = 512  # rows of the position table, offset included: RoBERTa has 514
-    position_offset: int = 0  # RoBERTa starts at padding index + 1 = 2
-    segments: int = 2  # rows of the token-type table
-    activation: Activation = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    init_std: float = 0.02
-
-    visibility: ClassVar[str] = "full"
-
-    def __post_init__(self) -> None:
-        _check_trunk(self)
-
-    @property
-    def inner_width(self) -> int:
-        return self.inner or 4 * self.width
-
-    @property
-    def longest(self) -> int:
-        """Longest row, in tokens, that has a position of its own."""
-        return self.max_positions - self.position_offset
-
-
-@knob
-class Decoder:
-    """A causal transformer, GPT-2 (Radford 2019): pre-norm, final norm, residual projections by 1 / sqrt(2 L)."""
-
-    kind: Literal["decoder"] = "decoder"
-    layers: int
-    width: int
-    heads: int
-    inner: int = 0
-    norm: Norm = "pre"
-    norm_eps: float = 1e-5
-    positions: Literal["learned"] = "learned"
-    position_init: PositionInit = "normal"  # what the learned table begins with
-    max_positions: int = 1024
-    activation: Activation = "gelu_tanh"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    init_std: float = 0.02
-
-    visibility: ClassVar[str] = "causal"
-    position_offset: ClassVar[int] = 0
-    segments: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        _check_trunk(self)
-
-    @property
-    def inner_width(self) -> int:
-        return self.inner or 4 * self.width
-
-    @property
-    def longest(self) -> int:
-        return self.max_positions
-
-
-Trunk = Encoder | Decoder
 
 
 @knob
@@ -103,6 +56,7 @@ class MaskedTokens:
 
     kind: Literal["masked_tokens"] = "masked_tokens"
     weight: float = 1.0
+    transform: bool = True  # a linear, an activation and a norm before the table; XLM and XLNet have none
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     visibility: ClassVar[str] = "full"
 
@@ -119,49 +73,129 @@ class PairLabel:
 
 @knob
 class NextToken:
-    """Predict each next token with the tied embedding, without bias (GPT-2 2)."""
+    """Predict each next token with the tied embedding (GPT-2 2), or what the decoder of a sequence to sequence says."""
 
     kind: Literal["next_token"] = "next_token"
     weight: float = 1.0
+    bias: bool = False  # one for each token (XLM)
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     visibility: ClassVar[str] = "causal"
 
 
-Loss = MaskedTokens | PairLabel | NextToken
+@knob
+class SpanBoundary:
+    """Predict each token of a chosen span from the tokens around the span and its place in it (SpanBERT 3.2)."""
+
+    kind: Literal["span_boundary"] = "span_boundary"
+    weight: float = 1.0
+    positions: int = 15  # tokens of a span that are asked, from its first
+    position_width: int = 200
+    needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
+    visibility: ClassVar[str] = "full"
+
+    def __post_init__(self) -> None:
+        for name in ("positions", "position_width"):
+            require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "a whole number from 1 up")
 
 
 @knob
-class AdamW:
-    """Adam with decoupled weight decay (arXiv:1711.05101), warm-up and a schedule; `peak` is the highest learning rate.
+class Replaced:
+    """Tell for each token whether the generator has put it there (ELECTRA 3.1), or what it was (3.4)."""
 
-    `linear` is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak.
-    `linear_from_peak` is fairseq's: the decay runs from the end of warm-up.
-    """
+    kind: Literal["replaced"] = "replaced"
+    weight: float = 50.0
+    asks: Literal["replaced", "original"] = "replaced"
+    at: Literal["all", "chosen"] = "all"  # chosen: where the generator was asked (ELECTRA 15 %, Replace MLM)
+    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    visibility: ClassVar[str] = "full"
 
-    kind: Literal["adamw"] = "adamw"
+
+Loss = MaskedTokens | PairLabel | NextToken | SpanBoundary | Replaced
+
+
+def check_losses(trunk: Trunk, losses: Sequence[Loss]) -> None:
+    """Raise ValueError, in one line, where these losses cannot be asked of this trunk."""
+    kinds = [loss.kind for loss in losses]
+    require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more kinds, each once")
+    if isinstance(trunk, Twin):
+        wanted = ["masked_tokens", "replaced"] if trunk.samples == "generator" else ["replaced"]
+        require(sorted(kinds) == wanted, "losses", kinds, f"{wanted} with a twin whose samples: {trunk.samples}")
+    factorised = trunk.table_width != (trunk.generator_net if isinstance(trunk, Twin) else trunk).width
+    bare = any(isinstance(loss, MaskedTokens) and not loss.transform for loss in losses)
+    require(not (factorised and bare), "losses.transform", False, "true where the tables are not as wide as the blocks")
+
+
+Schedule = Literal["linear", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"]
+"""linear is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak;
+linear_from_peak is fairseq's: the decay runs from the end of warm-up; polynomial the same to the third power
+(Longformer); inverse_sqrt: peak * sqrt(warmup / step) after warm-up (arXiv:1706.03762, fairseq's form); rsqrt: the
+same, and the peak instead of a warm-up (T5)."""
+
+
+@knob
+class Updates:
+    """What every optimiser has; `peak` is the highest learning rate."""
+
     peak: float
     warmup: int = 0  # steps
-    schedule: Literal["linear", "linear_from_peak", "cosine", "constant"] = "linear"
+    schedule: Schedule = "linear"
     floor: float = 0.0  # lowest learning rate as a share of the peak
     decay: float = 0.01  # weight decay; never on norms and biases
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
-    bias_correction: bool = True  # the reference BERT has none
 
     def __post_init__(self) -> None:
         require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
         require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
         require(0 <= self.floor <= 1, "optim.floor", self.floor, "a share from 0 to 1")
         require(0 <= self.decay < 1, "optim.decay", self.decay, "a number from 0 up to 1")
-        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "a number from 0 up to 1")
-        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "a number from 0 up to 1")
-        require(self.eps > 0, "optim.eps", self.eps, "a positive number")
         require(self.clip >= 0, "optim.clip", self.clip, "a norm from 0 (off) up")
 
 
-Optim = AdamW
+@knob
+class Moments(Updates):
+    """What optimisers have that follow the mean of the gradient and of its square."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "a number from 0 up to 1")
+        require(self.eps > 0, "optim.eps", self.eps, "a positive number")
+
+
+@knob
+class AdamW(Moments):
+    """Adam with decoupled weight decay (arXiv:1711.05101)."""
+
+    kind: Literal["adamw"] = "adamw"
+    bias_correction: bool = True  # the reference BERT has none
+
+
+@knob
+class Lamb(Moments):
+    """Adam whose update of each tensor is as long as its weights (arXiv:1904.00962), as the reference ALBERT has it:
+    no bias correction, and tensors that do not decay do not scale either."""
+
+    kind: Literal["lamb"] = "lamb"
+
+
+@knob
+class Adafactor(Updates):
+    """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
+    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000))."""
+
+    kind: Literal["adafactor"] = "adafactor"
+    peak: float = 0.01
+    warmup: int = 10_000
+    schedule: Schedule = "rsqrt"
+    decay: float = 0.0
+    clip: float = 0.0
+
+
+Optim = AdamW | Lamb | Adafactor
 
 
 @knob

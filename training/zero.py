@@ -21,7 +21,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training import ops, optim
-from training.engine import Applied, set_rate, to_tensors
+from training.engine import Applied, load_memory, save_memory, set_rate, to_tensors
 from training.model import Model, parameter_groups
 from training.objectives import Score
 from training.spec import Machine, Optim
@@ -61,7 +61,7 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
         "gradient_clipping": spec.clip,  # DeepSpeed's own default has been 1.0 since June 2026
-        "zero_allow_untested_optimizer": True,  # optim.py works element by element
+        "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
         "data_types": {"grad_accum_dtype": "fp32"},
@@ -116,11 +116,13 @@ class DeepSpeedEngine:
     def save(self, folder: Path) -> None:
         # Without its file `latest`, which is written before the other workers are done; ours is the manifest.
         self.engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
+        save_memory(self.model, folder, self.rank)
 
     def load(self, folder: Path) -> None:
         loaded, _ = self.engine.load_checkpoint(str(folder), tag=TAG)
         if loaded is None:  # DeepSpeed only warns, and would train from scratch
             raise BadInput(f"{folder}: DeepSpeed found no state in it; start again with --resume never")
+        load_memory(self.model, folder, self.rank, self.engine.device)
 
     def full_state(self) -> dict[str, Tensor]:
         state = {}

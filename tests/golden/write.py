@@ -4,6 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from tests.family import RECIPES
 from tests.golden import record
 
 
@@ -14,6 +15,12 @@ def main() -> None:
             record.write(recipe, {"losses": record.losses(job), "first_batch": record.first_batch(job)})
             record.write(f"manifest_{recipe}", json.loads(manifest.to_json()))
             print(f"golden: {recipe}")
+    alike, found = record.alike(RECIPES), {}
+    for name, first in alike.items():
+        same = found.get(first) or {"batch": record.batch_of(name), "losses": record.losses_of(name)}
+        found[name] = same
+        print(f"golden: {name}" + (f", which is {first}" if first != name else ""))
+    record.write(record.FAMILY, found)
 
 
 if __name__ == "__main__":

@@ -3,38 +3,36 @@
 import copy
 import dataclasses
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from orchestration.check import check
 from orchestration.dotted import flat, split_overrides
-from orchestration.recipe import (
-    HOME,
-    SCALES,
-    Cluster,
-    check,
-    load,
-    load_cluster,
-    load_corpus,
-    names,
-)
+from orchestration.recipe import HOME, Cluster, load, load_cluster, load_corpus, names
+from orchestration.scales import SCALES
 from pipeline import spec
-from preprocessing.choose import Nothing, Spans, Tokens, Words
+from preprocessing.choose import Choose, Spans
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Shift
-from preprocessing.segment import Packed, Pair
-from preprocessing.vocab import ByteBPE, Unigram, WordPiece
-from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
+from preprocessing.rewrite import Rewrite
+from preprocessing.segment import Segment
+from preprocessing.vocab import VocabSpec
+from tests.family import recipe as shipped
+from training.spec import Loss, Optim, Trunk
 
-PARTS = {  # every member of every union of a recipe, at its place
-    "data.vocab": (WordPiece(), ByteBPE(), Unigram()),
-    "data.segment": (Packed(fill="tokens"), Pair(negative="swap")),
-    "objective.choose": (Nothing(), Tokens(), Words(), Spans()),
-    "objective.rewrite": (Cloze(), Shift()),
-    "objective.losses.0": (MaskedTokens(), PairLabel(), NextToken()),
-    "trunk": (Encoder(layers=1, width=8, heads=1), Decoder(layers=1, width=8, heads=1)),
+UNIONS = {  # of the parts of a recipe, at their places
+    "data.vocab": VocabSpec,
+    "data.segment": Segment,
+    "objective.choose": Choose,
+    "objective.rewrite": Rewrite,
+    "objective.losses.0": Loss,
+    "trunk": Trunk,
+    "optim": Optim,
 }
+NEEDED = {"fill": "tokens", "negative": "swap", "layers": 1, "width": 8, "heads": 1, "peak": 1e-3}  # without a default
 SOURCES = (spec.Text(path="a"), spec.Jsonl(path="a"), spec.WikiExtractor(path="a"), spec.Installed())
 
 
@@ -63,13 +61,14 @@ def keys(value, prefix=""):
 
 
 def all_recipe_documents():
-    for name in names("recipes"):
-        yield plain(load(name))
-    for place, parts in PARTS.items():
-        for part in parts:
-            document = plain(load("bert_base"))
+    bert = plain(load("bert_base")) | {"expected": {}}  # whose keys are free
+    yield bert
+    for place, union in UNIONS.items():
+        for part in get_args(union):
+            needed = {name: NEEDED[name] for name in NEEDED if name in part.__dataclass_fields__}
+            document = copy.deepcopy(bert)
             document["objective"]["losses"] = document["objective"]["losses"][1:]
-            put(document, place, plain(part))
+            put(document, place, plain(part(**needed)))
             yield document
 
 
@@ -128,11 +127,11 @@ def refusal(*overrides, recipe="bert_base", scale=""):
     [
         ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
         ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
-        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are kind, peak, warmup, schedule, floor, decay"),
-        ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder; did you mean encoder?"),
+        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, decay, clip"),
+        ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
         ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
         ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_from_peak, cosine, constant;"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_from_peak, polynomial, cosine"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
         ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
         ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
@@ -212,20 +211,17 @@ def test_overrides_of_the_cluster_go_to_the_cluster():
 
 
 @pytest.mark.parametrize("name", names("recipes"))
-def test_a_shipped_recipe_has_no_problem_at_any_scale(name):
-    cluster = load_cluster("local", ["workers=2"])
-    assert check(load(name), load_cluster("one_gpu")) == []
-    for scale in SCALES:
-        recipe = load(name, scale=scale)
-        assert check(recipe, cluster) == []
-        assert recipe.name == f"{name}_{scale}"
+def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_file(name):
+    figures = re.compile(r"^expected:\n(?:  .*\n)+\n", re.MULTILINE)
+    text = (HOME / "recipes" / f"{name}.yaml").read_text()
+    assert len(figures.findall(text)) == 1
+    assert 15 <= len(figures.sub("", text).splitlines()) <= 45
+    assert shipped(name).name == name
 
 
 @pytest.mark.parametrize("name", names("recipes"))
-def test_a_shipped_recipe_is_15_to_40_lines_and_named_as_its_file(name):
-    text = (HOME / "recipes" / f"{name}.yaml").read_text()
-    assert 15 <= len(text.splitlines()) <= 40
-    assert load(name).name == name
+def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
+    assert {"parameters", "source"} <= shipped(name).expected.keys()
 
 
 @pytest.mark.parametrize("name", names("corpora"))
@@ -234,13 +230,66 @@ def test_a_shipped_corpus_is_named_as_its_file(name):
 
 
 def test_the_corpus_of_each_shipped_recipe_is_shipped():
-    assert {load(name).data.corpus for name in names("recipes")} <= set(names("corpora"))
+    assert {shipped(name).data.corpus for name in names("recipes")} <= set(names("corpora"))
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_scale_keeps_the_initialisation_in_step_with_the_width(scale):
     trunk = load("bert_base", scale=scale).trunk
     assert trunk.init_std == pytest.approx(0.02 * (768 / trunk.width) ** 0.5, rel=0.02)
+
+
+SHRUNK = [
+    ("albert_xxlarge", {"trunk.embedding": 32, "trunk.heads": 2, "trunk.sharing": "all", "optim.peak": 1e-2}),
+    ("bert_base", {"trunk.embedding": 0, "trunk.max_positions": 512, "optim.bias_correction": True}),
+    ("roberta_base", {"trunk.max_positions": 514, "trunk.position_offset": 2}),
+    ("gpt3_13b", {"trunk.head_width": 0, "trunk.max_positions": 514}),
+    ("t5_11b", {"trunk.head_width": 0, "trunk.inner": 0, "data.vocab.sentinels": 100, "optim.peak": 3e-2}),
+    ("electra_base", {"trunk.generator": 1.0, "objective.losses.1.weight": 5.0, "objective.losses.0.weight": 1.0}),
+    ("longformer_base", {"trunk.window": 16, "trunk.max_positions": 514}),
+    ("transformer_xl_large", {"trunk.memory": 64, "trunk.cutoffs": (500, 1_500), "trunk.shrink": 2}),
+    ("transformer_xl_base", {"trunk.shrink": 1}),
+    ("transformer_xl_enwik8", {"trunk.cutoffs": ()}),
+    ("xlnet_large", {"trunk.memory": 64, "data.segment.reuse": 32, "objective.rewrite.block": 32}),
+    ("xlm_mlm", {"data.segment.languages": (), "data.corpus": "demo"}),
+    ("xlm_tlm", {"data.corpus": "demo_parallel"}),
+    ("ernie_1", {"data.corpus": "demo_phrases"}),
+    ("spanbert_noun_phrases", {"data.corpus": "demo_phrases"}),
+    ("spanbert_spans", {"data.corpus": "demo"}),
+]
+
+
+@pytest.mark.parametrize(("name", "knobs"), SHRUNK)
+def test_a_scale_puts_a_value_only_where_a_part_has_the_knob(name, knobs):
+    tiny = shipped(name, "tiny")
+    for key, value in knobs.items():
+        found = tiny
+        for step in key.split("."):
+            found = found[int(step)] if step.isdecimal() else getattr(found, step)
+        assert found == value, key
+
+
+def test_an_override_of_a_scaled_recipe_leaves_the_scale_as_it_is():
+    assert load("bert_base", ["phases.0.steps=7"], scale="tiny").phases[0].steps == 7
+    assert load("bert_base", scale="tiny").phases[0].steps == 4_000
+
+
+def test_what_a_paper_found_is_not_expected_of_a_changed_recipe():
+    assert shipped("bert_base").expected["glue"]["mnli_m"] == 84.6
+    assert load("bert_base", ["seed=1"]).expected == shipped("bert_base", "tiny").expected == {}
+
+
+@pytest.mark.parametrize("count", ["many", "0", "1.5", "yes"])
+def test_expected_parameters_are_a_number(tmp_path: Path, count):
+    (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
+    with pytest.raises(BadInput, match=r"expected\.parameters is .*, allowed is a whole number from 1 up"):
+        load(str(tmp_path / "x.yaml"))
+
+
+def test_the_corpora_of_the_demo_are_in_the_checkout():
+    assert Path(load_corpus("demo_phrases").units).read_text().count("\n") > 100
+    english, esperanto = (Path(path).read_text().splitlines() for path in load_corpus("demo_parallel").sources[1].paths)
+    assert len(english) == len(esperanto) == 2_000
 
 
 def test_an_override_wins_over_the_scale():
@@ -273,7 +322,7 @@ def test_roberta_learns_as_its_paper_says():
 IMPOSSIBLE = [
     ("bert_base", ["data.segment={kind: packed, fill: sentences}"], "loss 'pair_label' needs column 'pair_label'"),
     ("bert_base", ["objective.choose={kind: nothing}"], "rewrite 'cloze' needs column 'hits'"),
-    ("gpt2", ["objective.losses=[{kind: masked_tokens}]"], "masked_tokens needs full visibility, trunk decoder has"),
+    ("gpt2", ["objective.losses=[{kind: masked_tokens}]"], "masked_tokens needs full or rows visibility, trunk dec"),
     ("roberta_base", ["objective.losses=[{kind: next_token}]"], "needs causal visibility, trunk encoder has full; use"),
     ("bert_base", ["trunk.segments=1"], "data.segment: pair marks two segments, trunk encoder tells 1 apart"),
     ("roberta_base", ["data.vocab.specials=gpt2"], "data.segment: packed needs a cls token, data.vocab.specials gpt2"),
@@ -282,6 +331,28 @@ IMPOSSIBLE = [
     ("roberta_base", ["trunk.max_positions=512"], "phases.0.length is 512, trunk has 510 positions"),
     ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
     ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
+    ("electra_small", ["objective.losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
+    ("bert_base", ["objective.losses=[{kind: replaced}]"], "replaced needs two nets, trunk encoder is one; use trunk"),
+    ("unilm_large", ["objective.losses=[{kind: span_boundary}]"], "span_boundary needs full visibility, trunk encoder"),
+    ("xlm_mlm", ["trunk.visibility=causal"], "masked_tokens needs full or rows visibility, trunk encoder has causal"),
+    ("gpt2", ["objective.rewrite.kind=prefix"], "prefix makes a source and a target, trunk decoder reads one row; use"),
+    ("bart_base", ["objective.rewrite={kind: shift}"], "shift makes no source, trunk encoder_decoder reads one; use"),
+    ("unilm_large", ["trunk.visibility=full"], "trunk.visibility is full, rewrite unified says for each row who sees"),
+    ("bert_base", ["trunk.visibility=rows"], "trunk.visibility is rows, rewrite cloze does not say who sees whom; use"),
+    ("unilm_large", ["objective.rewrite={kind: permute}"], "permute with trunk encoder: only two_stream hides a token"),
+    ("xlnet_base", ["objective.rewrite={kind: unified}"], "unified with trunk two_stream: only two_stream hides"),
+    ("transformer_xl_base", ["data.segment={kind: packed, fill: tokens}"], "trunk.memory is 150, rows of segment"),
+    ("transformer_xl_base", ["trunk.memory=0"], "stream gives rows that go on from each other, the trunk remembers no"),
+    ("unilm_large", ["trunk.segments=2"], "objective.rewrite: unified marks six segments, trunk encoder tells 2 apart"),
+    ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks three segments, trunk two_stream tells 2"),
+    ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
+    ("transformer_xl_base", ["data.vocab.size=9000"], "trunk.cutoffs ends with 200000, data.vocab.size is 9000; lower"),
+    ("longformer_base", ["trunk.window=8192"], "trunk.window is 8192, rows have at most 4096 tokens; lower it"),
+    ("gpt3_125m", ["trunk.band=2048"], "trunk.band is 2048, rows have at most 2048 tokens; lower it"),
+    ("xlnet_base", ["trunk.reuse=0"], "trunk.reuse is 0, data.segment.reuse is 256: a row goes on from the first 256"),
+    ("xlnet_base", ["data.segment.reuse=600"], "data.segment.reuse is 600, rows have 512 tokens; lower it"),
+    ("t5_small", ["data.vocab.sentinels=0"], "sentinel needs sentinels, data.vocab has none; set data"),
+    ("bart_base", ["data.vocab.specials=gpt2"], "noise needs a mask token, data.vocab.specials gpt2"),
 ]  # fmt: skip
 
 
@@ -299,7 +370,7 @@ def test_a_row_must_fit_into_a_micro_batch():
 
 def test_the_hash_is_of_the_science_alone():
     recipe = load("bert_base")
-    assert recipe.hash == load("bert_base", ["name=other", "paper=mine", "evals=[]"]).hash
+    assert recipe.hash == load("bert_base", ["name=other", "paper=mine", "evals=[]", "expected={glue: 80}"]).hash
     assert recipe.hash != load("bert_base", ["seed=1"]).hash
 
 

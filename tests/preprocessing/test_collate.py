@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from preprocessing.collate import padded, unpadded
-from preprocessing.schema import IGNORE
+from preprocessing.schema import IGNORE, UNSEEN
 
 SHORT = {
     "ids": np.array([2, 10, 3], np.int32),
@@ -62,3 +62,86 @@ def test_a_row_of_exactly_the_length_fits_and_a_longer_one_is_an_error():
 def test_rows_without_pair_labels_give_a_batch_without():
     plain = {name: column for name, column in LONG.items() if name != "pair_label"}
     assert "pair_label" not in unpadded([plain])
+
+
+FROM_LONG = {
+    "ids": np.array([3, 7], np.int32),
+    "segments": np.zeros(2, np.int8),
+    "labels": np.array([7, 3], np.int32),
+    "positions": np.array([4, 5], np.int32),
+    "source_ids": np.array([2, 10, 4, 3], np.int32),
+    "source_seen": np.array([True, True, False, True]),
+    "languages": np.array([1, 1], np.int8),
+    "source_languages": np.array([1, 1, 1, 0], np.int8),
+}
+FROM_SHORT = {
+    "ids": np.array([3, 8, 9], np.int32),
+    "segments": np.zeros(3, np.int8),
+    "labels": np.array([8, 9, 3], np.int32),
+    "positions": np.array([0, 1, 2], np.int32),
+    "source_ids": np.array([2, 3], np.int32),
+    "source_seen": np.array([True, True]),
+    "languages": np.zeros(3, np.int8),
+    "source_languages": np.zeros(2, np.int8),
+}
+
+
+def test_both_sides_of_rows_with_a_source_lie_end_to_end():
+    batch = unpadded([FROM_LONG, FROM_SHORT])
+    assert {name: column.tolist() for name, column in batch.items()} == {
+        "ids": [3, 7, 3, 8, 9],
+        "segments": [0, 0, 0, 0, 0],
+        "positions": [4, 5, 0, 1, 2],
+        "languages": [1, 1, 0, 0, 0],
+        "lengths": [2, 3],
+        "first_at": [0, 2],
+        "targets_at": [0, 1, 2, 3, 4],
+        "targets": [7, 3, 8, 9, 3],
+        "source_ids": [2, 10, 4, 3, 2, 3],
+        "source_positions": [0, 1, 2, 3, 0, 1],
+        "source_languages": [1, 1, 1, 0, 0, 0],
+        "source_seen": [True, True, False, True, True, True],
+        "source_lengths": [4, 2],
+    }
+
+
+def test_each_side_of_rows_with_a_source_is_as_wide_as_its_longest_row():
+    batch = padded([FROM_LONG, FROM_SHORT], length=9, pad=0)
+    assert {name: column.tolist() for name, column in batch.items()} == {
+        "ids": [[3, 7, 0], [3, 8, 9]],
+        "segments": [[0, 0, 0], [0, 0, 0]],
+        "positions": [[4, 5, 2], [0, 1, 2]],
+        "languages": [[1, 1, 0], [0, 0, 0]],
+        "lengths": [2, 3],
+        "first_at": [0, 3],
+        "targets_at": [0, 1, 3, 4, 5],
+        "targets": [7, 3, 8, 9, 3],
+        "source_ids": [[2, 10, 4, 3], [2, 3, 0, 0]],
+        "source_positions": [[0, 1, 2, 3], [0, 1, 2, 3]],
+        "source_languages": [[1, 1, 1, 0], [0, 0, 0, 0]],
+        "source_seen": [[True, True, False, True], [True, True, False, False]],
+        "source_lengths": [4, 2],
+    }
+    assert batch["source_seen"].dtype == bool
+
+
+def test_a_source_that_is_too_long_is_an_error_like_a_row():
+    with pytest.raises(ValueError, match="a row of 4 tokens does not fit a batch of length 3"):
+        padded([FROM_LONG, FROM_SHORT], length=3, pad=0)
+
+
+def test_padding_sees_nothing_and_is_seen_by_nothing():
+    sight = {"rank": np.array([0, 2, 1], np.int32), "reach": np.array([0, 1, 1], np.int32)}
+    batch = padded([SHORT | sight], length=5, pad=0)
+    assert batch["rank"].tolist() == [[0, 2, 1, UNSEEN, UNSEEN]]
+    assert batch["reach"].tolist() == [[0, 1, 1, -1, -1]]
+    sees_SS = batch["rank"][0][None, :] <= batch["reach"][0][:, None]
+    assert not sees_SS[:, 3:].any()
+    assert not sees_SS[3:].any()
+    assert unpadded([SHORT | sight])["rank"].dtype == np.int64
+
+
+def test_a_row_without_positions_of_its_own_counts_up_beside_one_that_has_them():
+    own = SHORT | {"positions": np.array([0, 1, 0], np.int32)}
+    for rows, wanted in (([own, LONG], [0, 1, 0, 0, 1, 2, 3, 4]), ([LONG, own], [0, 1, 2, 3, 4, 0, 1, 0])):
+        assert unpadded(rows)["positions"].tolist() == wanted

@@ -195,6 +195,10 @@ def test_parts_of_albert_make_the_instances_of_albert(made_up: Vocab) -> None:
         (Packed(fill="tokens"), Tokens(), ANY_ID, "no reference for segment 'packed' with choose 'tokens'"),
         (Pair(negative="swap"), Words(), ANY_ID, "no reference for segment 'swap' with choose 'words'"),
         (Pair(negative="random"), Tokens(rounding="up"), ANY_ID, "set choose.rounding=nearest"),
+        (Pair(negative="random"), Tokens(mask_specials=True), ANY_ID, "compat knows most, rate of choose only"),
+        (Pair(negative="swap"), Ngrams(weights=(0.8, 0.1, 0.1)), ANY_ID, "knows longest, most, rate of choose only"),
+        (Pair(negative="random", separators=2), Tokens(), ANY_ID, "compat knows short of segment only"),
+        (Pair(negative="none"), Tokens(), ANY_ID, "no reference for segment 'none' with choose 'tokens'"),
         (Pair(negative="random"), Tokens(), Cloze(), "swap_from: vocabulary"),
     ],
 )

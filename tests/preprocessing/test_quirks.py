@@ -18,6 +18,13 @@ Facts that other tests of this folder hold already:
             text is cut at 512 and a tenth is left out: test_segment, test_packed_*_hold_every_token_once_...;
             partners are from the same partition only (kept: from the same shard, a sample of the text by hash)
   ModernBERT [CLS] and [SEP] are masked: test_choose, test_a_special_token_is_never_chosen_...
+  T5        more spans than sentinels take ordinary ids, a row that begins with noise has an answer without a sentinel,
+            random ids may be sentinels: test_sentinel
+  BART      less than the share is hidden (kept); a random insertion at least, random ids may be special, separators
+            move with sentences, rotation by nothing is twice as likely: test_noise
+  XLNet     one permutation for all blocks of a half: test_permute
+  MASS      a fragment of one token at the end fails, the source is written to: test_fragment
+  UniLM     the fine-tuning loader hides tokens of the target only: test_unified
 Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
 """
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from scipy import stats
 
-from preprocessing.choose import Spans, Tokens, Words
+from preprocessing.choose import Nothing, Spans, Tokens, Words
 from preprocessing.rewrite import Cloze, Shift
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
@@ -85,11 +86,27 @@ def test_from_the_vocabulary_means_special_tokens_too_as_in_the_reference():
     assert len(np.unique(swapped_ids("vocabulary"))) == 12
 
 
+def test_from_the_row_a_random_token_is_as_frequent_as_in_the_row_and_never_special():
+    before = row(100_000, specials=[0, 99_999])
+    before["ids"][1:-1] = np.repeat([7, 8, 9], [10_000, 29_998, 60_000])
+    before["hits"] = (~before["special"]).astype(np.int32)
+    after = Cloze(mask=0.0, swap=1.0, swap_from="row")(before, VOCAB, MASKING.at(0, 0))
+    count = np.bincount(after["ids"][1:-1], minlength=10)
+    assert count.sum() == count[7:].sum()
+    assert stats.chisquare(count[7:], [10_000, 29_998, 60_000]).pvalue > 0.001
+
+
 def test_no_hits_no_labels():
     before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
     for unit in ("token", "span"):
         after = Cloze(unit=unit)(before, VOCAB, MASKING.at(0, 0))
         assert (after["labels"] == IGNORE).all()
+    empty = row(2, specials=[0, 1]) | {"hits": np.zeros(2, np.int32)}
+    assert (Cloze(swap_from="row")(empty, VOCAB, MASKING.at(0, 0))["labels"] == IGNORE).all()
+
+
+def test_a_row_has_the_length_that_is_seen_but_for_a_shift_which_asks_behind_it():
+    assert [rewrite.raw_length(512, Nothing()) for rewrite in (Cloze(), Shift())] == [512, 513]
 
 
 def test_shift_asks_each_token_for_the_next():

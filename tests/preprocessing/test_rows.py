@@ -3,7 +3,13 @@ import pickle
 import numpy as np
 import pytest
 
-from preprocessing.choose import Entities, Nothing, Spans, Tokens, Words
+from preprocessing.choose import (
+    Entities,
+    Nothing,
+    Spans,
+    Tokens,
+    Words,
+)
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.order import rank_slice

@@ -17,6 +17,11 @@ class ToyVocab:
     sep: int | None = 3
     mask: int | None = 4
     special_ids: tuple[int, ...] = (0, 1, 2, 3, 4)
+    sentinels: int = 0
+
+    @property
+    def sentinel(self) -> int | None:
+        return self.size - 1 if self.sentinels else None
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,27 @@ class ToyShard:
     sentence_at_M: np.ndarray
     starts_T: np.ndarray
     path: Path = Path("toy/train-00000-of-00001.arrow")
-    has_units: bool = False
+    units_T: np.ndarray | None = None
+    source_names: tuple[str, ...] = ()  # of each document
+
+    @property
+    def has_units(self) -> bool:
+        return self.units_T is not None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self.source_names))) or ("toy",)
+
+    @property
+    def source_N(self) -> np.ndarray:
+        names = self.source_names or ("toy",) * (len(self.offset_N1) - 1)
+        return np.array([self.sources.index(name) for name in names], np.int8)
 
     def word_starts(self, start: int, stop: int) -> np.ndarray:
         return self.starts_T[start:stop]
+
+    def unit_starts(self, start: int, stop: int) -> np.ndarray:
+        return self.units_T[start:stop]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from preprocessing.segment import Packed, Pair
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
 from training.run import Run
-from training.spec import AdamW, Decoder, Encoder, Machine, MaskedTokens, NextToken, PairLabel, Phase
+from training.spec import AdamW, Decoder, Encoder, Machine, MaskedTokens, NextToken, PairLabel, Phase, Replaced, Twin
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -70,4 +70,25 @@ def gpt(run: Run) -> Run:
         segment=Packed(fill="tokens"),
         choose=Nothing(),
         rewrite=Shift(),
+    )
+
+
+def electra(run: Run) -> Run:
+    """The same run with ELECTRA instead of BERT."""
+    return replace(
+        run,
+        trunk=Twin(
+            layers=2,
+            width=32,
+            heads=2,
+            embedding=16,
+            generator=0.5,
+            max_positions=48,
+            dropout=0,
+            attention_dropout=0,
+            init_std=0.1,
+        ),
+        losses=(MaskedTokens(), Replaced(weight=5.0)),
+        segment=Packed(fill="tokens"),
+        rewrite=Cloze(mask=0.85, swap=0.0),
     )

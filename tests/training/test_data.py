@@ -1,14 +1,18 @@
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from preprocessing import vocab
+from preprocessing.choose import Nothing
 from preprocessing.errors import BadInput
+from preprocessing.rewrite import Noise
 from preprocessing.schema import Batch
-from tests.training.corpora import mini_run
+from preprocessing.segment import Packed, Stream
+from tests.training.corpora import gpt, mini_run
 from training.data import ahead, num_micro, open_loader, open_validation
 from training.run import Run
 from training.spec import Machine, Phase
@@ -135,3 +139,73 @@ def test_more_workers_than_rows_are_refused_in_one_line(run: Run) -> None:
 def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
     assert open_validation(run, 0, 1) is None
     assert open_validation(replace(run, eval_every=5), 0, 1) is not None
+
+
+# Rows that go on from each other
+
+
+@pytest.fixture
+def streaming(run: Run) -> Run:
+    return replace(gpt(run), segment=Stream(), phases=(Phase(length=16, batch=6, steps=12),))
+
+
+def ragged(batch: Batch) -> list[list[int]]:
+    return rows([batch])
+
+
+@pytest.mark.parametrize("micro_tokens", [16, 32, 10_000])
+def test_row_b_of_a_step_goes_on_where_row_b_of_the_step_before_stopped(streaming: Run, micro_tokens: int) -> None:
+    loader = replace(open_loader(streaming, 0, 1), machine=Machine(micro_tokens=micro_tokens))
+    before = loader.at(0)
+    assert [int(batch["slot"]) for batch in before] == list(range(len(before)))
+    assert all(batch["fresh"].all() for batch in before)
+    for step in range(1, 12):
+        batches = loader.at(step)
+        for last, batch in zip(before, batches, strict=True):
+            assert batch["slot"] == last["slot"]
+            targets = np.split(last["targets"], len(last["lengths"]))
+            for target, row, fresh in zip(targets, ragged(batch), batch["fresh"], strict=True):
+                assert not fresh
+                assert target[-1] == row[0]
+        before = batches
+
+
+@pytest.mark.parametrize("world", [2, 3, 6])
+def test_the_workers_together_have_the_streams_of_one(streaming: Run, world: int) -> None:
+    for step in (0, 5):
+        shares = [open_loader(streaming, rank, world).at(step) for rank in range(world)]
+        assert [row for share in shares for row in rows(share)] == rows(open_loader(streaming, 0, 1).at(step))
+
+
+def test_a_phase_of_another_batch_begins_with_an_empty_memory_and_one_of_the_same_goes_on(streaming: Run) -> None:
+    phases = tuple(Phase(length=16, batch=batch, steps=2) for batch in (3, 3, 6, 3))
+    loader = open_loader(replace(streaming, phases=phases), 0, 1)
+    fresh = [bool(loader.at(step)[0]["fresh"].all()) for step in range(8)]
+    assert fresh == [True, False, False, False, True, False, True, False]
+    whole = open_loader(replace(streaming, phases=(Phase(length=16, batch=3, steps=6),)), 0, 1)
+    assert [rows(loader.at(step)) for step in (0, 1, 2, 3, 6, 7)] == [rows(whole.at(step)) for step in range(6)]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_an_evaluation_reads_streams_into_slots_below_zero(streaming: Run, world: int) -> None:
+    loader = open_loader(streaming, 0, world)
+    batches = loader.batches(16, range(64))
+    assert [int(batch["slot"]) for batch in batches] == [-1] * len(batches)
+    assert [bool(batch["fresh"].all()) for batch in batches] == [True] + [False] * (len(batches) - 1)
+    assert sum(len(batch["lengths"]) for batch in batches) == 64 // world
+    for before, after in pairwise(batches):
+        targets = np.split(before["targets"], len(before["lengths"]))
+        assert [target[-1] for target in targets] == [row[0] for row in ragged(after)]
+
+
+def test_rows_in_any_order_have_no_slot(run: Run) -> None:
+    assert not {"slot", "fresh"} & open_loader(run, 0, 1).at(0)[0].keys()
+
+
+def test_micro_batches_count_the_source_as_well(run: Run) -> None:
+    bart = replace(run, segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise(edits=("permute", "infill")))
+    batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_tokens=200)).at(0)
+    assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
+    assert all(len(batch["ids"]) + len(batch["source_ids"]) <= 200 for batch in batches)
+    (padded,) = replace(open_loader(bart, 0, 1), machine=Machine(layout="padded")).at(0)
+    assert padded["ids"].shape[1] == padded["lengths"].max()

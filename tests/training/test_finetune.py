@@ -7,7 +7,7 @@ import torch
 from preprocessing.schema import IGNORE
 from training.finetune import Budget, Classifier, Comparison, Outcome, compare, finetune, load_trunk, tensors
 from training.model import Model, ModelSpec
-from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
+from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel, Replaced, Twin
 from training.tasks import Examples, Task
 
 ENCODER = ModelSpec(
@@ -18,6 +18,12 @@ ENCODER = ModelSpec(
 DECODER = ModelSpec(
     trunk=Decoder(layers=1, width=32, heads=2, max_positions=64, init_std=0.1), losses=(NextToken(),), vocab_size=50
 )
+TWIN = ModelSpec(
+    trunk=Twin(layers=1, width=32, heads=2, max_positions=64, generator=1.0, shared="all", init_std=0.1),
+    losses=(MaskedTokens(), Replaced()),
+    vocab_size=50,
+)
+ALBERT = replace(ENCODER, trunk=replace(ENCODER.trunk, layers=2, sharing="all", embedding=16))
 BUDGET = Budget(labels=60, steps=60, batch=10, peak=3e-3)
 
 
@@ -39,7 +45,7 @@ def examples(num: int, seed: int) -> Examples:
 TASK = Task("seven", ("eight", "seven"), examples(100, seed=0), examples(200, seed=1))
 
 
-@pytest.mark.parametrize("spec", [ENCODER, DECODER], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("spec", [ENCODER, DECODER, TWIN], ids=["encoder", "decoder", "twin"])
 def test_a_classifier_learns_what_rows_show(spec: ModelSpec) -> None:
     outcome = finetune(spec, None, TASK, BUDGET, seed=0)
     assert outcome.accuracy > 0.8
@@ -75,6 +81,15 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
     assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
     assert torch.equal(model.classify.weight, fresh)
+
+
+@pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
+def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> None:
+    pretrained = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
+    model = Classifier(spec.trunk, spec.vocab_size, 3, seed=2)
+    load_trunk(model, dict(pretrained.named_parameters()))
+    wanted = pretrained.trunk.state_dict()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.trunk.state_dict().items())
 
 
 def test_a_decoder_is_read_at_the_last_token_and_an_encoder_at_the_first() -> None:

@@ -46,6 +46,7 @@ class Course:
     steps: int
     batch: int
     peak: float  # learning rate
+    vocab_size: int = VOCAB_SIZE
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def pair_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
 def learn(course: Course, text: World, seed: int = 0) -> Model:
     """AdamW, warm-up of 50 steps, then linearly to zero; gradients clipped at norm 1."""
     torch.set_num_threads(1)
-    rng, model = np.random.default_rng(seed), Model(course.trunk, course.losses, VOCAB_SIZE, seed)
+    rng, model = np.random.default_rng(seed), Model(course.trunk, course.losses, course.vocab_size, seed)
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=0.01), betas=(0.9, 0.98))
     for step in range(course.steps):
         for group in optimizer.param_groups:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput, Diverged
-from tests.training.corpora import gpt, mini_run
+from tests.training.corpora import electra, gpt, mini_run
 from training.engine import Applied, LocalEngine, build_model
 from training.loop import Result, Run, pretrain
 from training.spec import AdamW, Encoder, Machine, Phase
@@ -64,7 +64,7 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
     assert sum(losses(told)[-10:]) / 10 < losses(told)[0] - 0.5
 
 
-@pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
+@pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 @pytest.mark.parametrize(
     "machine",
     [
@@ -157,13 +157,24 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
     assert set(told[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
 
 
+def test_perplexity_is_of_the_generator_and_accuracy_of_both_nets(run: Run) -> None:
+    metrics = train(electra(run))[1][20]
+    assert metrics["train/perplexity"] == pytest.approx(math.exp(metrics["train/masked_tokens/loss"]))
+    assert 0 <= metrics["train/masked_accuracy"] < metrics["train/replaced_accuracy"] <= 1
+    assert metrics["train/loss"] == pytest.approx(
+        metrics["train/masked_tokens/loss"] + 5 * metrics["train/replaced/loss"]
+    )
+
+
 def test_perplexity_is_the_exponential_of_the_token_loss(run: Run) -> None:
     metrics = train(replace(gpt(run), eval_every=20))[1][20]
     assert metrics["eval/perplexity"] == pytest.approx(math.exp(metrics["eval/next_token/loss"]))
     assert metrics["eval/loss"] == metrics["eval/next_token/loss"]
 
 
-def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run) -> None:
+@pytest.mark.parametrize("make", [lambda run: run, electra], ids=["bert", "electra"])
+def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run, make) -> None:
+    run = make(run)
     run = replace(run, trunk=replace(run.trunk, dropout=0.3))
     often = train(replace(run, eval_every=1, folder=run.folder + "-a"))[1]
     seldom = train(replace(run, eval_every=20, folder=run.folder + "-b"))[1]
@@ -200,7 +211,7 @@ def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
         train(replace(run, corpus="/nowhere"))
 
 
-@pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
+@pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 def test_a_run_travels_as_json(run: Run, make) -> None:
     run = replace(make(run), optim=AdamW(peak=1e-4, schedule="cosine", bias_correction=False))
     assert Run.from_json(run.to_json()) == run

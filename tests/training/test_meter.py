@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from training import meter
 from training.meter import Meter, Work, flops, peak
-from training.spec import Decoder, Encoder
+from training.spec import Decoder, Encoder, EncoderDecoder, Twin, TwoStream
 
 BERT = Encoder(layers=12, width=768, heads=12)
 
@@ -23,6 +25,73 @@ def test_bert_base_costs_six_flops_a_weight_and_token_and_its_attention() -> Non
 def test_a_causal_net_attends_to_half_of_the_pairs() -> None:
     work = Work(tokens=0, squares=1024**2, targets=0)
     assert flops(Decoder(layers=12, width=768, heads=12), 1, work) == flops(BERT, 1, work) / 2
+
+
+# Two rows of four tokens, counted by hand; inside of the heads there are 6 where the net is 4 wide, and 8 in between.
+ROWS = Work(tokens=8, squares=32, targets=3)
+SIZE = {"layers": 2, "width": 4, "heads": 2, "head_width": 3, "inner": 8}
+LINEARS, PAIR = 4 * 4 * 6 + 2 * 4 * 8, 2 * 6  # multiplications for a token, and for a pair of tokens, in a block
+KEYS_VALUES = 2 * 4 * 6
+
+
+def multiplied(trunk, work: Work = ROWS, vocab_size: int = 10) -> float:
+    return flops(trunk, vocab_size, work) / 6
+
+
+def test_heads_may_be_wider_than_their_share_of_the_net() -> None:
+    assert multiplied(Encoder(**SIZE)) == 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 4
+
+
+def test_narrow_tables_are_widened_and_cheaper_to_answer_with() -> None:
+    assert multiplied(Encoder(**SIZE, embedding=2)) == 8 * 2 * 4 + 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 2
+
+
+def test_a_window_spares_what_is_far() -> None:
+    pairs = 2 * (2 + 3 + 3 + 2)
+    assert multiplied(Encoder(**SIZE, window=2)) == 2 * (8 * LINEARS + pairs * PAIR) + 3 * 10 * 4
+    assert multiplied(Encoder(**SIZE, window=8)) == multiplied(Encoder(**SIZE))
+
+
+def test_a_token_that_all_see_has_keys_and_values_of_its_own_kind() -> None:
+    with_first = multiplied(Encoder(**SIZE, window=2, global_tokens="first"))
+    assert with_first - multiplied(Encoder(**SIZE, window=2)) == 2 * 8 * KEYS_VALUES
+
+
+def test_every_second_layer_of_a_banded_decoder_sees_the_band_only() -> None:
+    spared = 32 / 2 - 2 * (0.5 + 1 + 1 + 1)  # a causal row is half of a square, and so is the corner of the band
+    assert multiplied(Decoder(**SIZE)) - multiplied(Decoder(**SIZE, band=1)) == spared * PAIR
+    assert multiplied(Decoder(**SIZE, band=4)) == multiplied(Decoder(**SIZE))
+
+
+def test_relative_attention_scores_distances_and_remembers() -> None:
+    relative = Decoder(**SIZE, positions="relative", norm="post", memory=5)
+    remembered, pairs = 2 * 5 * KEYS_VALUES, 32 / 2 + 8 * 5
+    assert multiplied(relative) == 2 * (8 * LINEARS + remembered + pairs * PAIR * 1.5) + 3 * 10 * 4
+
+
+def test_of_an_adaptive_softmax_the_first_cluster_counts() -> None:
+    relative = Decoder(**SIZE, positions="relative", norm="post")
+    assert multiplied(relative) - multiplied(replace(relative, cutoffs=(2, 6))) == 3 * (10 - 2) * 4
+
+
+def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
+    work = Work(tokens=8, squares=32, targets=8, source_tokens=12, source_squares=72, crossed=48)
+    read, said = 12 * LINEARS + 72 * PAIR, 8 * LINEARS + 16 * PAIR
+    crossed = (8 + 12) * KEYS_VALUES + 48 * PAIR
+    assert multiplied(EncoderDecoder(**SIZE), work) == 2 * (read + said + crossed) + 8 * 10 * 4
+
+
+def test_the_second_stream_has_a_query_for_each_target() -> None:
+    content = 8 * LINEARS + 2 * 5 * KEYS_VALUES + (32 + 8 * 5) * PAIR * 1.5
+    queries = 3 * (LINEARS - KEYS_VALUES) + 3 * (4 + 5) * PAIR * 1.5
+    assert multiplied(TwoStream(**SIZE, memory=5)) == 2 * (content + queries) + 3 * 10 * 4
+
+
+def test_a_twin_costs_both_of_its_nets_and_the_answers_of_one() -> None:
+    trunk = Twin(layers=2, width=8, heads=2, embedding=4, generator=0.5)
+    nets = multiplied(trunk.discriminator_net) + multiplied(trunk.generator_net) - 3 * 10 * 4
+    assert multiplied(trunk) == nets
+    assert multiplied(replace(trunk, samples="uniform")) == multiplied(trunk.discriminator_net)
 
 
 def test_rates_are_means_since_the_last_report_without_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

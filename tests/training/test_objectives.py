@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, random_rows, unpadded
-from training import objectives
+from training import cross_entropy
+from training.cross_entropy import Score, token_score
 from training.model import Model, ModelSpec
-from training.objectives import Score, count, token_score
+from training.objectives import count
 from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
 
 ENCODER = Encoder(layers=1, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
@@ -112,7 +113,7 @@ def plain_score(feature: Tensor, table: Tensor, bias: Tensor | None, target: Ten
 def test_slices_of_the_vocabulary_projection_change_neither_loss_nor_gradient(
     at_once: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objectives, "LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
     generator = torch.Generator().manual_seed(0)
     values = [torch.randn(*size, generator=generator) for size in ((9, 4), (30, 4), (30,))]
     found, wanted = ([value.clone().requires_grad_() for value in values] for _ in range(2))
@@ -154,7 +155,25 @@ def test_table_may_have_more_rows_than_the_tokenizer() -> None:
     assert np.isfinite(float(model(batch)["masked_tokens"].loss.detach()))
 
 
+def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> None:
+    with pytest.raises(ValueError, match="true where the tables are not as wide as the blocks"):
+        Model(replace(ENCODER, embedding=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
+
+
 @pytest.mark.parametrize("losses", [(), (MaskedTokens(), MaskedTokens(weight=2.0))])
 def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
     with pytest.raises(ValueError, match="one or more kinds, each once"):
         ModelSpec(trunk=replace(ENCODER, layers=2), losses=losses, vocab_size=VOCAB)
+
+
+def test_a_pair_that_has_no_label_is_not_asked() -> None:
+    """UniLM's rows that see one way only: their pair is not judged."""
+    labels = np.array([1, IGNORE, 0, IGNORE])
+    assert count(PairLabel(), {"pair_label": labels}) == 2
+    model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
+    rows = random_rows([5, 6, 7, 8], VOCAB)
+    asked = [row | {"pair_label": label} for row, label in zip(rows, labels, strict=True)]
+    score = model(unpadded(asked))["pair_label"]
+    alone = model(unpadded([asked[0], asked[2]]))["pair_label"]
+    assert score.count == alone.count == 2
+    torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)

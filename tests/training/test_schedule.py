@@ -1,7 +1,7 @@
 import pytest
 
 from training.schedule import rate
-from training.spec import AdamW
+from training.spec import Adafactor, AdamW, Lamb
 
 MILLION = 1_000_000
 
@@ -24,12 +24,38 @@ def test_cosine_falls_from_the_peak_to_its_floor(step: int, wanted: float) -> No
     assert rate(AdamW(peak=1.0, warmup=10, schedule="cosine", floor=0.1), step, 110) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(("step", "wanted"), [(250, 1.5e-5), (500, 3e-5), (33_000, 3e-5 / 8), (65_500, 0.0)])
+def test_polynomial_falls_with_the_third_power_as_longformer_does(step: int, wanted: float) -> None:
+    longformer = AdamW(peak=3e-5, warmup=500, schedule="polynomial")
+    assert rate(longformer, step, 65_500) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(0, 0.0), (2_000, 2.5e-4), (4_000, 5e-4), (16_000, 2.5e-4)])
+def test_inverse_sqrt_has_the_rates_of_fairseq(step: int, wanted: float) -> None:
+    fairseq = AdamW(peak=5e-4, warmup=4_000, schedule="inverse_sqrt")
+    assert rate(fairseq, step, 100_000) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("step", [0, 1, 9_999, 10_000, 10_001, 40_000, 524_288])
+def test_adafactor_has_the_rate_of_t5(step: int) -> None:
+    assert rate(Adafactor(), step, 524_288) == pytest.approx(1 / max(step, 10_000) ** 0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(1_562, 8.8e-4), (62_500, 0.00088), (125_000, 0.0)])
+def test_linear_has_the_rates_of_albert(step: int, wanted: float) -> None:
+    """LAMB, 125,000 steps, 3,125 of them warm-up."""
+    albert = Lamb(peak=0.00176, warmup=3_125)
+    assert rate(albert, step, 125_000) == pytest.approx(wanted, rel=1e-3)
+
+
 def test_constant_stays_at_the_peak_after_warm_up() -> None:
     constant = AdamW(peak=0.5, warmup=2, schedule="constant")
     assert [rate(constant, step, 5) for step in range(5)] == [0.0, 0.25, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("schedule", ["linear", "linear_from_peak", "cosine", "constant"])
+@pytest.mark.parametrize(
+    "schedule", ["linear", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"]
+)
 def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
     assert rate(AdamW(peak=0.5, schedule=schedule), 0, 10) == 0.5
 

@@ -111,9 +111,9 @@ def test_unpadded_gradients_equal_padded_gradients(trunk: Trunk) -> None:
 
 def test_rows_of_one_length_are_not_moved() -> None:
     batch = unpadded(random_rows([6, 6, 6], VOCAB))
-    rows = layout(batch["ids"], batch["lengths"], causal=False)
+    rows = layout(batch, "full")
     assert rows.place_T is None
-    assert rows.seen_B11S is None
+    assert rows.seen is None
 
 
 def test_rows_of_one_length_have_the_states_that_each_has_alone() -> None:
@@ -133,6 +133,11 @@ def test_rows_of_a_batch_do_not_see_each_other(trunk: Trunk) -> None:
 # Who sees whom.
 
 
+def batch_of(lengths: Sequence[int], device: str = "cpu") -> dict[str, Tensor]:
+    """Unpadded rows of these lengths, as far as a layout reads them."""
+    return {"ids": torch.zeros(sum(lengths), device=device), "lengths": torch.tensor(lengths)}
+
+
 def dense_attention(qkv_3BSHK: Tensor, seen_BSS: Tensor) -> Tensor:
     """The oracle: softmax of all scores, those that may not be seen at minus infinity."""
     query, key, value = qkv_3BSHK
@@ -149,7 +154,7 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
     inside_BS = torch.arange(longest) < torch.tensor(lengths)[:, None]
     seen_BSS = inside_BS[:, None, :].expand(-1, longest, -1)
     wanted = dense_attention(qkv_3BSHK, seen_BSS.tril() if causal else seen_BSS)[inside_BS]
-    rows = layout(torch.zeros(sum(lengths)), torch.tensor(lengths), causal)
+    rows = layout(batch_of(lengths), "causal" if causal else "full")
     found = attend(qkv_3BSHK.permute(1, 2, 0, 3, 4)[inside_BS], rows, 0.0)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
@@ -167,6 +172,14 @@ def test_encoder_sees_both_sides() -> None:
     batch, net = unpadded(random_rows([10], VOCAB)), built(ENCODER, BERT).trunk
     changed = batch | {"ids": torch.where(torch.arange(10) == 6, (batch["ids"] + 1) % VOCAB, batch["ids"])}
     assert (net(batch) - net(changed)).abs().amax(-1).min() > 1e-4
+
+
+@pytest.mark.parametrize(("trunk", "at"), [(ENCODER, [0, 5, 13, 14]), (DECODER, [4, 12, 13, 16])])
+def test_an_encoder_sums_up_a_row_in_its_first_state_and_a_decoder_in_its_last(trunk: Trunk, at: list[int]) -> None:
+    rows, net = random_rows(RAGGED, VOCAB), built(trunk, heads_of(trunk)).trunk
+    flat_BD, rectangle_BD = net.summary(unpadded(rows)), net.summary(padded(rows, 10))
+    assert torch.equal(flat_BD, net(unpadded(rows))[at])
+    torch.testing.assert_close(flat_BD, rectangle_BD, rtol=0, atol=1e-6)
 
 
 def test_encoder_ignores_what_stands_in_the_padding() -> None:
@@ -219,7 +232,7 @@ def test_attention_dropout_acts_in_training_and_not_in_evaluation() -> None:
 def test_variable_length_kernel_equals_spread_rows(causal: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     qkv_T3HK = torch.randn(sum(RAGGED), 3, 4, 64, device="cuda", generator=generator)
-    rows: Layout = layout(torch.zeros(sum(RAGGED), device="cuda"), torch.tensor(RAGGED), causal)
+    rows: Layout = layout(batch_of(RAGGED, "cuda"), "causal" if causal else "full")
     torch.testing.assert_close(
         attend(qkv_T3HK.bfloat16(), rows, 0.0).float(), attend(qkv_T3HK, rows, 0.0), rtol=0, atol=0.02
     )

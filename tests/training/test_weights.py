@@ -1,12 +1,13 @@
 """Our own folders of weights: what is written comes back, and damage is noticed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from preprocessing.errors import BadInput
-from training.export import load_weights, save_weights
+from training.export import load_spec, load_weights, save_weights
 from training.model import Model, ModelSpec
 from training.spec import Decoder, Encoder, MaskedTokens, NextToken, PairLabel
 
@@ -16,6 +17,7 @@ BERT = ModelSpec(
     vocab_size=50,
 )
 GPT2 = ModelSpec(trunk=Decoder(layers=2, width=32, heads=4, dropout=0.2), losses=(NextToken(),), vocab_size=60)
+SHARED = replace(BERT, trunk=Encoder(layers=4, width=32, heads=4, embedding=16, sharing="all", groups=2))
 
 
 def built(spec: ModelSpec) -> Model:
@@ -30,6 +32,23 @@ def test_weights_and_spec_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) 
     assert spec == model.spec
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
+    model = built(SHARED)
+    save_weights(dict(model.named_parameters()), model.spec, tmp_path)
+    spec, state = load_weights(tmp_path)
+    assert spec == SHARED
+    assert sum(tensor.numel() for tensor in state.values()) == model.num_parameters
+
+
+def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
+    spec = replace(
+        GPT2,
+        trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions="relative", cutoffs=(20, 40), memory=8),
+    )
+    save_weights({}, spec, tmp_path)
+    assert load_spec(tmp_path) == spec
 
 
 @pytest.mark.parametrize("at", [0, 8, 5000, -1])

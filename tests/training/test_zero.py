@@ -22,19 +22,20 @@ import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from preprocessing.errors import ResourceError
-from tests.training.corpora import gpt, mini_run
+from tests.training.corpora import electra, gpt, mini_run
 from tests.training.worker import job
 from training.engine import LocalEngine, build_model
 from training.loop import pretrain
 from training.run import Run
-from training.spec import AdamW, Machine, Phase
+from training.spec import Adafactor, AdamW, Lamb, Machine, Optim, Phase
 from training.zero import connect, deepspeed_config
 
 ROOT = Path(__file__).parents[2]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
 SHORT = (Phase(length=48, batch=9, steps=6),)
+WHOLE: dict[str, Optim] = {"lamb": Lamb(peak=1e-2, warmup=1), "adafactor": Adafactor(peak=0.1, warmup=2)}
 
-pytestmark = pytest.mark.timeout(900)  # seconds: a busy machine takes minutes for what an idle one does in one
+pytestmark = pytest.mark.timeout(1800)  # seconds: a busy machine takes minutes for what an idle one does in one
 
 
 def spawn(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[subprocess.Popen[bytes]]:
@@ -70,7 +71,7 @@ def outcome(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[dict[s
     """What the first worker saw, one entry for each job."""
     workers = spawn(world, jobs, folder)
     try:
-        codes = [worker.wait(timeout=400) for worker in workers]
+        codes = [worker.wait(timeout=800) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -110,6 +111,11 @@ class Plain(NamedTuple):
     last: dict[str, float]  # metrics of the last step
 
 
+def of_whole_tensors(run: Run, name: str) -> Run:
+    """The run with an optimiser that needs whole tensors; it is wide enough for Adafactor to keep rows and columns."""
+    return replace(run, trunk=replace(run.trunk, layers=1, width=128), optim=WHOLE[name])
+
+
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
     """A run with dropout and a process that prepares its batches; it saves after 8, 16 and 20 steps."""
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
@@ -118,6 +124,13 @@ def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
+DURABLE |= {"adafactor": (2, "fp32"), "lamb": (3, "fp32")}
+
+
+def durable_of(corpus: Path, folder: Path, name: str) -> Run:
+    """The run of DURABLE with this name, in its folder."""
+    run = mini_run(corpus, folder)
+    return durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +147,8 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
                 jobs[f"crumbs {zero}"] = job(run) | {"crumbs": True}
+                run = mini_run(corpus, folder / f"electra {zero}", machine=machine(zero), phases=SHORT)
+                jobs[f"electra {zero}"] = job(electra(run))
         else:
             for zero in (1, 2, 3):
                 name = cell(world, zero, 96, "bf16")
@@ -141,8 +156,12 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
                 jobs[f"poisoned {zero}"] = job(run, poison_at=3)
             jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3))))
-            for name, (zero, precision) in DURABLE.items():
-                jobs[name] = job(durable(mini_run(corpus, folder), folder / name, zero, precision))
+            for optimiser, zero in product(WHOLE, STAGES):
+                name = f"{optimiser}, ZeRO {zero}"
+                run = mini_run(corpus, folder / name, machine=machine(zero), phases=SHORT)
+                jobs[name] = job(of_whole_tensors(run, optimiser))
+            for name in DURABLE:
+                jobs[name] = job(durable_of(corpus, folder, name))
         runs |= dict(zip(jobs, outcome(world, list(jobs.values()), folder / f"group-{world}"), strict=True))
     return Seen(folder, runs)
 
@@ -157,7 +176,7 @@ def in_one_process(run: Run) -> Plain:
     engine = LocalEngine(build_model(run), run.optim, run.machine)
     told: dict[int, dict[str, float]] = {}
     pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
-    return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[20])
+    return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -171,6 +190,31 @@ def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
 
 def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
     assert seen.losses("gpt") == pytest.approx(in_one_process(gpt(mini_run(corpus, tmp_path))).losses, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
+    """The runs with the optimisers that need whole tensors, in one plain process."""
+    folder = tmp_path_factory.mktemp("whole")
+    runs = {name: mini_run(corpus, folder / name, phases=SHORT) for name in WHOLE}
+    return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
+
+
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("optimiser", WHOLE)
+def test_optimisers_of_whole_tensors_do_so_on_every_stage(seen, whole, optimiser, zero) -> None:
+    name = f"{optimiser}, ZeRO {zero}"
+    assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
+    weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
+    for tensor, wanted in whole[optimiser].weights.items():
+        if not tensor.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+            torch.testing.assert_close(weights[tensor], wanted, rtol=1e-3, atol=1e-5, msg=tensor)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_electra_learns_the_same_on_every_stage(seen: Seen, zero: int, corpus: Path, tmp_path: Path) -> None:
+    plain = in_one_process(electra(mini_run(corpus, tmp_path, phases=SHORT)))
+    assert seen.losses(f"electra {zero}") == pytest.approx(plain.losses, rel=1e-5)
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -236,7 +280,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
         for file in newest.rglob("*.pt"):
             os.truncate(file, file.stat().st_size // 2)
 
-    again = {name: durable(mini_run(corpus, seen.folder), seen.folder / name, *DURABLE[name]) for name in DURABLE}
+    again = {name: durable_of(corpus, seen.folder, name) for name in DURABLE}
     other_stage = replace(again["fp32-2"], machine=machine(3))
     jobs = [job(run) for run in (killed, *again.values(), other_stage)]
     *resumed, refused = outcome(2, jobs, seen.folder / "group-again")

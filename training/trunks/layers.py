@@ -5,6 +5,7 @@ Axes: B rows, S tokens of a row, T tokens of an unpadded batch, D width, H heads
 tokens and never asks which.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
-from training.spec import Activation, Trunk
+from training.trunks.spec import Activation, Stack, Visibility
 
 
 @dataclass(frozen=True)
@@ -20,33 +21,46 @@ class Layout:
     """How the rows of a batch lie in memory: worked out once per forward pass, read by every block."""
 
     shape: tuple[int, int]  # B, S: rows, and tokens of the longest row
-    causal: bool
-    ends_B1: Tensor  # int32 [B + 1]: where each row of an unpadded batch ends, from 0
+    causal: bool  # each token sees those before it and itself, and no mask is needed for that
+    # int32 [B + 1]: where each row of an unpadded batch ends, from 0; None where that does not say who sees whom
+    ends_B1: Tensor | None
     place_T: Tensor | None  # place in [B * S] of each unpadded token; None when it lies there already
     token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
-    seen_B11S: Tensor | None  # True at keys that exist; None when no query would see another
+    seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
 
 
-def layout(ids: Tensor, lengths_B: Tensor, causal: bool) -> Layout:
-    """Layout of a batch of `ids`, [B, S] or [T], with rows of `lengths_B` tokens.
+def layout(batch: Mapping[str, Tensor], visibility: Visibility) -> Layout:
+    """Layout of a batch: of its `ids`, [B, S] or [T], and `lengths`; with visibility "rows" of `rank` and `reach` too.
 
-    The host must know the longest row of an unpadded batch: leave `lengths_B` on the CPU, and no device has to wait.
+    The host must know the longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
     """
+    ids, lengths_B, causal = batch["ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
     rows, longest = ids.shape if padded else (len(lengths_B), int(lengths_B.max()))
     full = not padded and len(ids) == rows * longest
     lengths_B = lengths_B.to(ids.device, non_blocking=True)
     inside_BS = torch.arange(longest, device=ids.device) < lengths_B[:, None]
     moved = not (padded or full)
+    token_at = (inside_BS.flatten().cumsum(0) - 1) if moved else None
+    # Padding lies at the end of a row, where a causal query that exists never looks.
+    seen = None if causal or full else inside_BS[:, None, None, :]
+    if visibility == "rows" and "rank" in batch:  # a downstream row has none: there each token sees each
+        rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
+        seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
+        seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)  # a token sees itself, padding too
     return Layout(
         shape=(rows, longest),
         causal=causal,
-        ends_B1=F.pad(lengths_B.cumsum(0), (1, 0)).int(),
+        ends_B1=F.pad(lengths_B.cumsum(0), (1, 0)).int() if visibility != "rows" else None,
         place_T=inside_BS.flatten().nonzero_static(size=len(ids)).squeeze(1) if moved else None,
-        token_at=(inside_BS.flatten().cumsum(0) - 1) if moved else None,
-        # Padding lies at the end of a row, where a causal query that exists never looks.
-        seen_B11S=None if causal or full else inside_BS[:, None, None, :],
+        token_at=token_at,
+        seen=seen,
     )
+
+
+def spread(x: Tensor, token_at: Tensor | None) -> Tensor:
+    """Unpadded tokens at their places among all [B * S]; what lies there already stays."""
+    return x if token_at is None else x.index_select(0, token_at)
 
 
 def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
@@ -56,16 +70,14 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
     [B, H, S, K] around torch's padded one.
     """
     half = qkv.dtype in (torch.bfloat16, torch.float16)
-    if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0:
+    if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0 and rows.ends_B1 is not None:
         query, key, value = qkv.unbind(1)
         ends, longest, window = rows.ends_B1, rows.shape[1], (-1, 0 if rows.causal else -1)
         mixed_THK = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=window)
         return mixed_THK  # type: ignore[return-value]  # a tuple only where more is asked for
-    if rows.token_at is not None:
-        qkv = qkv.index_select(0, rows.token_at)
-    query, key, value = qkv.view(*rows.shape, *qkv.shape[-3:]).permute(2, 0, 3, 1, 4)
+    query, key, value = spread(qkv, rows.token_at).view(*rows.shape, *qkv.shape[-3:]).permute(2, 0, 3, 1, 4)
     mixed_BHSK = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=rows.seen_B11S, dropout_p=dropout, is_causal=rows.causal
+        query, key, value, attn_mask=rows.seen, dropout_p=dropout, is_causal=rows.causal
     )
     mixed_BSHK = mixed_BHSK.transpose(1, 2)
     if rows.place_T is not None:
@@ -76,12 +88,12 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
 class Attention(nn.Module):
     """Multi-head self-attention with one linear for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
-    def __init__(self, trunk: Trunk) -> None:
+    def __init__(self, trunk: Stack) -> None:
         super().__init__()
-        self.head_width = trunk.width // trunk.heads
+        self.head_width = trunk.width_of_head
         self.dropout = trunk.attention_dropout
-        self.qkv = nn.Linear(trunk.width, 3 * trunk.width)
-        self.out = nn.Linear(trunk.width, trunk.width)
+        self.qkv = nn.Linear(trunk.width, 3 * trunk.heads * self.head_width)
+        self.out = nn.Linear(trunk.heads * self.head_width, trunk.width)
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
@@ -89,28 +101,29 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linears with an activation between, at each token (arXiv:1706.03762, 3.3)."""
+    """Two linears with an activation between, at each token (arXiv:1706.03762, 3.3); some drop out there too."""
 
-    def __init__(self, trunk: Trunk) -> None:
+    def __init__(self, trunk: Stack, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.up = nn.Linear(trunk.width, trunk.inner_width)
-        self.down = nn.Linear(trunk.inner_width, trunk.width)
+        self.up = nn.Linear(trunk.width, trunk.inner_width, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.down = nn.Linear(trunk.inner_width, trunk.width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(activate(self.up(x), self.activation))
+        return self.down(self.dropout(activate(self.up(x), self.activation)))
 
 
 class Block(nn.Module):
     """Attention, then feed-forward, each with a residual: x + Op(Norm(x)) (pre) or Norm(x + Op(x)) (post)."""
 
-    def __init__(self, trunk: Trunk) -> None:
+    def __init__(self, trunk: Stack) -> None:
         super().__init__()
         self.norm_first = trunk.norm == "pre"
-        self.attention = Attention(trunk)
-        self.attention_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps)
+        self.attention: nn.Module = Attention(trunk)
+        self.attention_norm = norm(trunk, trunk.width)
         self.feed_forward = FeedForward(trunk)
-        self.feed_forward_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps)
+        self.feed_forward_norm = norm(trunk, trunk.width)
         self.dropout = nn.Dropout(trunk.dropout)
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
@@ -119,6 +132,11 @@ class Block(nn.Module):
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         x = self.attention_norm(x + self.dropout(self.attention(x, rows)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+def norm(trunk: Stack, width: int) -> nn.Module:
+    """Layer norm (arXiv:1607.06450) over the last axis, with the trunk's epsilon."""
+    return nn.LayerNorm(width, eps=trunk.norm_eps)
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:

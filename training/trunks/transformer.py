@@ -1,41 +1,131 @@
 """Encoder and Decoder: one transformer, told apart by its knobs."""
 
+import math
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
-from training.spec import Encoder, Trunk
-from training.trunks.layers import Block, layout
+from training.spec import Decoder, Encoder, Twin
+from training.trunks.layers import Block, Layout, layout, norm
+from training.trunks.window import WindowAttention
 
 
-class Transformer(nn.Module):
-    """Embeddings and blocks of BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and GPT-2 (Radford et al. 2019).
+class Tables(nn.Module):
+    """The summed embeddings of a token: itself, its position, segment and language; then a norm, and dropout."""
+
+    def __init__(self, trunk: Encoder | Decoder | Twin, vocab_size: int) -> None:
+        super().__init__()
+        width = trunk.table_width
+        self.position_offset = trunk.position_offset
+        self.tokens = nn.Embedding(vocab_size, width)
+        learned = trunk.positions == "learned"
+        self.positions = nn.Embedding(trunk.max_positions, width) if learned else None
+        self.segments = nn.Embedding(trunk.segments, width) if trunk.segments else None
+        self.languages = nn.Embedding(trunk.languages, width) if trunk.languages else None
+        normalised = trunk.norm == "post" and not isinstance(trunk, Decoder)
+        self.embedding_norm = norm(trunk, width) if normalised else nn.Identity()
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """`ids`, `positions`, `segments`, `languages` [B, S] or [T] -> [..., E], E being the width of the tables."""
+        x = self.tokens(batch["ids"])
+        at = batch["positions"] + self.position_offset
+        x = x + (self.positions(at) if self.positions is not None else sinusoids_at(at, x.shape[-1]).to(x.dtype))
+        if self.segments is not None:
+            # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
+            x = x + self.segments(batch["segments"].clamp(max=self.segments.num_embeddings - 1))
+        if self.languages is not None:
+            spoken = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if spoken is None else self.languages(spoken))
+        return self.dropout(self.embedding_norm(x))
+
+
+class Tower(nn.Module):
+    """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
+
+    def __init__(self, trunk: Encoder | Decoder | Twin, blocks: nn.ModuleList) -> None:
+        super().__init__()
+        widened = trunk.table_width != trunk.width
+        self.widen = nn.Linear(trunk.table_width, trunk.width) if widened else nn.Identity()
+        self.blocks = blocks
+        self.final_norm = norm(trunk, trunk.width) if trunk.norm == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, rows: Layout) -> Tensor:
+        x = self.widen(x)
+        for block in self.blocks:
+            x = block(x, rows)
+        return self.final_norm(x)
+
+
+class Transformer(Tables):
+    """BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692), ALBERT (arXiv:1909.11942), XLM, GPT-1, GPT-2, GPT-3, ...
 
     A post-norm Encoder normalises the summed embeddings; a pre-norm stack ends with a norm of its own.
     """
 
-    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
-        super().__init__()
-        self.causal = trunk.visibility == "causal"
-        self.position_offset = trunk.position_offset
-        self.tokens = nn.Embedding(vocab_size, trunk.width)
-        self.positions = nn.Embedding(trunk.max_positions, trunk.width)
-        self.segments = nn.Embedding(trunk.segments, trunk.width) if trunk.segments else None
-        normalised = trunk.norm == "post" and isinstance(trunk, Encoder)
-        self.embedding_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps) if normalised else nn.Identity()
-        self.dropout = nn.Dropout(trunk.dropout)
-        self.blocks = nn.ModuleList(Block(trunk) for _ in range(trunk.layers))
-        self.final_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps) if trunk.norm == "pre" else nn.Identity()
+    def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
+        super().__init__(trunk, vocab_size)
+        self.trunk, self.visibility = trunk, trunk.visibility
+        tower = Tower(trunk, blocks(trunk))
+        self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
+
+    @property
+    def table(self) -> Tensor:
+        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
+        return self.tokens.weight
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Hidden states of `ids`, `positions`, `segments`, `lengths`: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
-        ids = batch["ids"]
-        rows = layout(ids, batch["lengths"], self.causal)
-        x = self.tokens(ids) + self.positions(batch["positions"] + self.position_offset)
-        if self.segments is not None:
-            # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
-            x = x + self.segments(batch["segments"].clamp(max=self.segments.num_embeddings - 1))
-        x = self.dropout(self.embedding_norm(x))
+        """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
+        rows = layout(batch, self.visibility)
+        x = self.widen(self.embed(batch))
         for block in self.blocks:
             x = block(x, rows)
         return self.final_norm(x)
+
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """One state [B, D] for each row, for a classifier: an encoder's first, and a decoder's last, the only one that
+        has seen the row (GPT-1 3.2)."""
+        last = batch["lengths"] - 1 if self.visibility == "causal" else 0
+        return self(batch).flatten(0, -2)[batch["first_at"] + last]
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with; a Decoder's residual projections have less by sqrt(2 layers) (GPT-2)."""
+        residual = isinstance(self.trunk, Decoder) and name.endswith(("attention.out.weight", "down.weight"))
+        return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
+
+
+def blocks(trunk: Encoder | Decoder | Twin) -> nn.ModuleList:
+    """The blocks of a stack. What layers of a group share is one module, so that its weights exist once (ALBERT 3.1).
+
+    A sub-layer takes its norm along: with `all` a group is one block, again and again.
+    """
+    sharing, groups = (trunk.sharing, trunk.groups) if isinstance(trunk, Encoder) else ("none", 1)
+    made, owners = list[Block](), dict[int, Block]()
+    for number in range(trunk.layers):
+        block = Block(trunk)
+        if isinstance(trunk, Encoder) and trunk.window:
+            side, first = trunk.window // 2, trunk.global_tokens == "first"
+            block.attention = WindowAttention(trunk, side, side, global_first=first)
+        if isinstance(trunk, Decoder) and trunk.band and number % 2:
+            block.attention = WindowAttention(trunk, before=trunk.band - 1, after=0)
+        owner = owners.setdefault(number * groups // trunk.layers, block)
+        if sharing in ("attention", "all"):
+            block.attention, block.attention_norm = owner.attention, owner.attention_norm
+        if sharing in ("feed_forward", "all"):
+            block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
+        made.append(block)
+    return nn.ModuleList(made)
+
+
+def sinusoids_at(position: Tensor, width: int) -> Tensor:
+    """Sines and cosines [..., width] of geometrically spaced frequencies, interleaved (arXiv:1706.03762, 3.5).
+
+    >>> sinusoids_at(torch.arange(2), 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    # in float32 the angles of position 500 are off by 3e-5
+    frequency = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=position.device) / width)
+    angle = position[..., None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width].float()

@@ -1,0 +1,279 @@
+"""Time of a training step: Sesame beside transformers, with the same weights, batch, optimiser and cores, in turns.
+
+    python benchmarks/step.py [NAME ...] [--rows 4] [--length 128] [--rounds 5]      # rows without padding
+    python benchmarks/step.py --pairs CORPUS [--rows 8] [--length 128]      # real pair rows of a finished corpus
+
+A step is forward, loss, backward and AdamW in float32 at the published size, dropout on. transformers gets what its own
+users would give it: padded rows, its default attention (SDPA), labels at every position. Figures are medians of the
+rounds, the ratio is the median of the rounds' ratios: above 1, Sesame is faster. With --pairs, tokens are real ones:
+padding is not counted.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from orchestration.recipe import Recipe, load
+from preprocessing import vocab as vocabularies
+from preprocessing.collate import padded, unpadded
+from preprocessing.rows import Rows
+from preprocessing.schema import IGNORE, Batch, Row
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from training.export import to_transformers
+from training.model import Model, parameter_groups
+from training.spec import PairLabel
+
+NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
+TEXT: Final = Path(__file__).parents[1].joinpath("README.md").read_text().splitlines()
+Step = Callable[[], None]
+
+
+def small_vocab(recipe: Recipe, folder: Path) -> Vocab:
+    """A vocabulary of the recipe's kind that is made at once; the net keeps its published table."""
+    sentinels = getattr(recipe.data.vocab, "sentinels", 0)
+    vocabularies.train(replace(recipe.data.vocab, size=300 if sentinels == 0 else 200 + sentinels), TEXT).save(folder)
+    return Vocab.load(folder)
+
+
+def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Row]:
+    """Rows as the recipe's objective makes them, of random tokens: every one as long as it can be."""
+    rng = np.random.default_rng(0)
+    special = np.array(vocab.special_ids)
+    objective, rows = recipe.objective, []
+    for _ in range(num_rows):
+        raw_length = objective.rewrite.raw_length(length, objective.choose)
+        ids_S = rng.choice(np.setdiff1d(np.arange(vocab.size), special), size=raw_length).astype(np.int32)
+        special_S = np.zeros(raw_length, dtype=bool)
+        special_S[[0, raw_length // 2, -1]] = recipe.trunk.kind in ("encoder", "twin")
+        row: Row = {
+            "ids": ids_S,
+            "segments": (np.arange(raw_length) > raw_length // 2).astype(np.int8),
+            "special": special_S,
+            "word_starts": np.ones(raw_length, dtype=bool),
+        }
+        if any(isinstance(loss, PairLabel) for loss in objective.losses):
+            row["pair_label"] = rng.integers(2)
+        rows.append(objective.rewrite(row | {"hits": objective.choose(row, rng)}, vocab, rng))
+    return rows
+
+
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.asarray(array)) for name, array in batch.items()}
+
+
+def our_step(model: Model, batch: dict[str, Tensor], weights: dict[str, float]) -> Step:
+    optimizer = torch.optim.AdamW(parameter_groups(model, 0.01), lr=1e-5, fused=True)
+
+    def step() -> None:
+        scores = model(batch)
+        torch.stack(
+            [weights[kind] * score.loss / max(1, score.count) for kind, score in scores.items()]
+        ).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def their_step(nets: Sequence[Any], loss: Callable[[], Tensor]) -> Step:
+    unique = {id(weight): weight for net in nets for weight in net.parameters()}
+    optimizer = torch.optim.AdamW(list(unique.values()), lr=1e-5, fused=True)
+
+    def step() -> None:
+        loss().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def labels_of(batch: dict[str, Tensor]) -> Tensor:
+    """The answers [B, S] of a padded batch, IGNORE where nothing is asked."""
+    label_BS = torch.full_like(batch["ids"], IGNORE)
+    label_BS.view(-1)[batch["targets_at"]] = batch["targets"]
+    return label_BS
+
+
+def inside(batch: dict[str, Tensor], side: str = "") -> Tensor:
+    return (torch.arange(batch[f"{side}ids"].shape[1]) < batch[f"{side}lengths"][:, None]).long()
+
+
+def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Callable[[], Tensor]:
+    """What transformers computes for a padded batch of ours."""
+    net, label_BS = nets[0], labels_of(batch)
+    mask = {"attention_mask": inside(batch)}
+    if name.startswith(("bert", "albert")):
+        label = "next_sentence_label" if name.startswith("bert") else "sentence_order_label"
+        pair = {label: batch["pair_label"]} if "pair_label" in batch else {}
+        return lambda: (
+            net(input_ids=batch["ids"], token_type_ids=batch["segments"], labels=label_BS, **mask, **pair).loss
+        )
+    if name.startswith("gpt2"):
+        ids_BS = torch.cat([batch["ids"], label_BS[:, -1:]], dim=1)  # it shifts by itself
+        return lambda: net(input_ids=ids_BS, labels=ids_BS).loss
+    if name.startswith("t5"):
+        source = {"input_ids": batch["source_ids"], "attention_mask": inside(batch, "source_")}
+        return lambda: net(**source, decoder_input_ids=batch["ids"], labels=label_BS).loss
+    if name.startswith("xlnet"):
+        return _xlnet_loss(net, batch)
+    return _electra_loss(nets, batch, label_BS, mask)
+
+
+def _xlnet_loss(net: Any, batch: dict[str, Tensor]) -> Callable[[], Tensor]:
+    rank_BS, reach_BS = batch["rank"], batch["reach"]
+    rows, length = batch["ids"].shape
+    hidden_BSS = (rank_BS[:, None, :] > reach_BS[:, :, None]).float()
+    num = len(batch["targets"]) // rows
+    at_BM = batch["targets_at"].view(rows, num) % length
+    mapping_BMS = F.one_hot(at_BM, length).float()
+    target_BM = batch["targets"].view(rows, num)
+    return lambda: (
+        net(
+            input_ids=batch["ids"], perm_mask=hidden_BSS, target_mapping=mapping_BMS, labels=target_BM, use_mems=False
+        ).loss
+    )
+
+
+def _electra_loss(
+    nets: Sequence[Any], batch: dict[str, Tensor], label_BS: Tensor, mask: dict[str, Tensor]
+) -> Callable[[], Tensor]:
+    """The joint step that its users write: generator, samples, discriminator, 1 : 50."""
+    discriminator, generator = nets
+    asked_BS = label_BS != IGNORE
+
+    def loss() -> Tensor:
+        common = mask | {"token_type_ids": batch["segments"]}
+        output = generator(input_ids=batch["ids"], labels=label_BS, **common)
+        with torch.no_grad():
+            noise = torch.rand_like(output.logits[asked_BS]).log_().neg_().log_().neg_()
+            sample_M = (output.logits[asked_BS] + noise).argmax(-1)
+        original_BS = torch.where(asked_BS, label_BS, batch["ids"])
+        seen_BS = original_BS.masked_scatter(asked_BS, sample_M)
+        replaced_BS = (seen_BS != original_BS).long()
+        return output.loss + 50 * discriminator(input_ids=seen_BS, labels=replaced_BS, **common).loss
+
+    return loss
+
+
+def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[Any]:
+    """transformers' nets with the weights of ours."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    to_transformers({name: weight.detach() for name, weight in model.named_parameters()}, model.spec, vocab_dir, folder)
+    config = json.loads((folder / "config.json").read_text())
+    net = getattr(transformers, config["architectures"][0]).from_pretrained(folder).train()
+    if recipe.trunk.kind != "twin":
+        return [net]
+    small = transformers.ElectraConfig(**config | _generator(recipe))
+    generator = transformers.ElectraForMaskedLM(small).train()
+    generator.electra.embeddings = net.electra.embeddings
+    generator.generator_lm_head.weight = net.electra.embeddings.word_embeddings.weight
+    return [net, generator]
+
+
+def _generator(recipe: Recipe) -> dict[str, int]:
+    """Sizes of ELECTRA's generator (family: width, heads of 64, 4 x width)."""
+    assert recipe.trunk.kind == "twin"
+    width = round(recipe.trunk.generator * recipe.trunk.width)
+    sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
+    return sizes | {"embedding_size": recipe.trunk.table_width}
+
+
+def turns(ours: Step, other: Step, rounds: int) -> tuple[float, float, float]:
+    """Median seconds of each, and the median ratio of theirs to ours; one step of each first, which is not counted."""
+    seconds: list[tuple[float, float]] = []
+    for turn in range(rounds + 1):
+        took = {}
+        for name, step in sorted({"ours": ours, "other": other}.items(), reverse=turn % 2 == 1):
+            start = perf_counter()
+            step()
+            took[name] = perf_counter() - start
+        if turn:
+            seconds.append((took["ours"], took["other"]))
+    mine, its = zip(*seconds, strict=True)
+    return median(mine), median(its), median(it / my for my, it in seconds)
+
+
+def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | None) -> dict[str, Any]:
+    recipe = load(name)
+    with tempfile.TemporaryDirectory() as room:
+        folder = Path(room)
+        vocab = small_vocab(recipe, folder / "vocab")
+        model = Model(recipe.trunk, recipe.objective.losses, recipe.data.vocab.size, seed=0).train()
+        rows = real(recipe, pairs, num_rows, length) if pairs else made_up(recipe, vocab, num_rows, length)
+        nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
+    dense, flat = tensors(padded(rows, length, vocab.pad or 0)), tensors(unpadded(rows))
+    weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+    ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
+    mine, its, ratio = turns(ours, other, rounds)
+    tokens = sum(len(row["ids"]) + len(row.get("source_ids", ())) for row in rows)
+    return {
+        "recipe": name,
+        "rows": num_rows,
+        "length": length,
+        "tokens": tokens,
+        "sesame_s": mine,
+        "transformers_s": its,
+        "sesame_tokens_per_s": tokens / mine,
+        "transformers_tokens_per_s": tokens / its,
+        "ratio": ratio,
+    }
+
+
+def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
+    """The first rows of a corpus in training order."""
+    store = Store.open(corpus, "train")
+    rows = Rows(
+        store,
+        Vocab.load(store.vocab_dir),
+        segment=recipe.data.segment,
+        choose=recipe.objective.choose,
+        rewrite=recipe.objective.rewrite,
+        length=length,
+        seed=0,
+        duplicates=recipe.objective.duplicates,
+    )
+    return [rows.row(epoch, sample) for epoch, sample in rows.addresses(0, num_rows)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"recipes; by default {' '.join(NAMES)}")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=Path, metavar="CORPUS", help="real pair rows of this corpus, with bert_base")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    names = args.names or (("bert_base",) if args.pairs else NAMES)
+    found = [compare(name, args.rows, args.length, args.rounds, args.pairs) for name in names]
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return
+    columns = ("rows", "length", "tokens", "Sesame s", "theirs s", "tokens/s", "theirs", "ratio")
+    print(f"{'':14}" + "".join(f"{column:>10}" for column in columns))
+    for one in found:
+        sizes = "".join(f"{one[name]:10}" for name in ("rows", "length", "tokens"))
+        times = f"{one['sesame_s']:10.2f}{one['transformers_s']:10.2f}"
+        speeds = f"{one['sesame_tokens_per_s']:10.0f}{one['transformers_tokens_per_s']:10.0f}"
+        print(f"{one['recipe']:14}{sizes}{times}{speeds}{one['ratio']:10.2f}")
+
+
+if __name__ == "__main__":
+    main()

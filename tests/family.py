@@ -1,0 +1,92 @@
+"""What the tests of the whole family share: every recipe, and a batch of rows for its net without a corpus."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from orchestration.recipe import Recipe, load, names
+from preprocessing.rows import Rows
+from tests.mini_world import AT, world
+from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab
+from training.data import Loader
+from training.model import Model
+from training.spec import Machine, Phase
+
+RECIPES = names("recipes")
+
+
+@dataclass(frozen=True)
+class Words(ToyVocab):
+    """A vocabulary that has whatever a recipe may ask for."""
+
+    sentinels: int = 100
+    sentinel: int = 999
+
+
+@cache
+def recipe(name: str, scale: str = "") -> Recipe:
+    """A shipped recipe, read once."""
+    return load(name, scale=scale)
+
+
+@cache
+def store() -> ToyStore:
+    """Two hundred documents of the mini-world; a collocation is a word, and a phrase together with the word before."""
+    text = world(seed=3, num_documents=200)
+    is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])  # pieces of collocations
+    return ToyStore(
+        (
+            ToyShard(
+                ids_T=text.ids_T.astype(np.uint16),
+                offset_N1=np.append(0, np.cumsum(text.num_tokens_N)),
+                sentence_at_M=np.flatnonzero(text.sentence_starts_T),
+                starts_T=text.word_starts_T,
+                units_T=text.word_starts_T & ~is_first_T,
+            ),
+        )
+    )
+
+
+@cache
+def translations() -> ToyStore:
+    """Two hundred documents of two sides, a sentence each."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(4, 20, 400)
+    begin_M = np.cumsum(lengths) - lengths
+    starts_T = np.zeros(lengths.sum(), bool)
+    starts_T[begin_M] = True
+    return ToyStore(
+        (
+            ToyShard(
+                ids_T=rng.integers(5, 1000, len(starts_T)).astype(np.uint16),
+                offset_N1=np.append(begin_M[::2], len(starts_T)),
+                sentence_at_M=begin_M,
+                starts_T=np.ones(len(starts_T), bool),
+                units_T=starts_T,
+                source_names=("toy.en-fr.en",) * 200,
+            ),
+        )
+    )
+
+
+def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
+    """The batches of so many steps of a small recipe, of so many rows each, on made-up text."""
+    phase = Phase(length=one.phases[0].length, batch=rows, steps=steps)
+    text = translations() if one.data.segment.kind == "parallel" else store()
+    made = Rows(
+        text,  # type: ignore[arg-type]
+        Words(),  # type: ignore[arg-type]
+        segment=one.data.segment,
+        choose=one.objective.choose,
+        rewrite=one.objective.rewrite,
+        length=phase.length,
+        seed=one.seed,
+        duplicates=one.objective.duplicates,
+    )
+    return Loader({phase.length: made}, [phase], Machine(), pad=0, rank=0, world=1)
+
+
+def model(one: Recipe) -> Model:
+    """The net of a recipe, as it begins."""
+    return Model(one.trunk, one.objective.losses, one.data.vocab.size, one.seed)

@@ -1,0 +1,39 @@
+"""Plans of segments over toy shards, and their rows."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from preprocessing.rng import key
+from preprocessing.segment import Segment
+from tests.preprocessing.toy import ToyShard, ToyVocab
+
+SEGMENT = key(0, "segment")
+VOCAB = ToyVocab()
+CLS, SEP = VOCAB.cls, VOCAB.sep
+DOCUMENTS = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=2, max_size=8)
+
+
+def plan_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
+    return segment.plan(text, length, lookahead, SEGMENT.at(copy, 0))
+
+
+def rows_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
+    plan = plan_of(segment, text, length, lookahead, copy)
+    return [segment.row(plan, i, text, VOCAB) for i in range(len(plan))]
+
+
+def ids_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0) -> list[list[int]]:
+    return [row["ids"].tolist() for row in rows_of(segment, text, length, lookahead)]
+
+
+def halves(row) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of A and of B, special tokens left out."""
+    first, middle, last = np.flatnonzero(row["special"])
+    return row["ids"][first + 1 : middle], row["ids"][middle + 1 : last]
+
+
+def document_of(text: ToyShard, ids) -> int:
+    """Number of the document that ids which count up from 10 are from; an error when they are from several."""
+    numbers = np.unique(np.searchsorted(text.offset_N1, np.asarray(ids) - 10, side="right") - 1)
+    (number,) = numbers.tolist()
+    return number

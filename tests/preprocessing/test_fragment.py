@@ -1,0 +1,108 @@
+"""MASS: what the encoder reads and the decoder is asked for, against the reference's mask_sent (microsoft/MASS)."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from preprocessing.choose import Fragment as ChosenRun
+from preprocessing.choose import Nothing
+from preprocessing.rewrite import Fragment
+from preprocessing.rng import key
+from tests.preprocessing.toy import ToyVocab, row
+
+MASKING, VOCAB = key(0, "masking"), ToyVocab(size=60_000)
+SEP, MASK = 3, 4
+
+
+def sentence(num_tokens: int, chosen: list[int]) -> dict[str, np.ndarray]:
+    before = row(num_tokens, [0, num_tokens - 1])
+    hits = np.zeros(num_tokens, np.int32)
+    hits[chosen] = 1
+    return before | {"hits": hits}
+
+
+def made(before: dict[str, np.ndarray], sample: int = 0, **knobs: float) -> dict[str, np.ndarray]:
+    return Fragment(**knobs)(before, VOCAB, MASKING.at(0, sample))
+
+
+def test_the_decoder_reads_the_token_before_each_target_at_its_place() -> None:
+    before = sentence(10, [4, 5, 6])
+    after = made(before)
+    assert after["labels"].tolist() == before["ids"][[4, 5, 6]].tolist()
+    assert after["ids"].tolist() == before["ids"][[3, 4, 5]].tolist()  # as they were, never masked
+    assert after["positions"].tolist() == [3, 4, 5]
+    assert {str(after[name].dtype) for name in ("ids", "labels", "positions", "source_ids")} == {"int32"}
+    assert "special" not in after
+
+
+def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
+    before = sentence(40, list(range(10, 30)))
+    for sample in range(10):
+        after = made(before, sample)
+        np.testing.assert_array_equal(after["source_seen"], after["source_ids"] != MASK)
+        outside_S = before["hits"] == 0
+        np.testing.assert_array_equal(after["source_ids"][outside_S], before["ids"][outside_S])
+        assert after["source_seen"][outside_S].all()
+
+
+def test_one_chosen_token_is_a_masked_language_model() -> None:
+    after = made(sentence(10, [4]), mask=1.0, swap=0.0)
+    assert (after["source_ids"] == MASK).sum() == 1
+    assert (after["ids"].tolist(), after["labels"].tolist()) == ([13], [14])
+
+
+def test_the_whole_row_chosen_is_a_causal_language_model() -> None:
+    before = sentence(10, list(range(1, 9)))
+    after = made(before, mask=1.0, swap=0.0)
+    assert after["source_seen"].tolist() == [True, *[False] * 8, True]  # no word is left to look at
+    assert after["ids"].tolist() == before["ids"][:8].tolist()
+    assert after["labels"].tolist() == before["ids"][1:9].tolist()
+    assert after["positions"].tolist() == list(range(8))
+
+
+def test_half_of_the_row_is_asked_for_with_the_choice_of_the_paper() -> None:
+    before = row(64, [0, 63])
+    for sample in range(20):
+        hits = ChosenRun()(before, MASKING.at(1, sample))
+        after = made(before | {"hits": hits}, sample)
+        assert len(after["labels"]) == 32
+        assert after["labels"].tolist() == before["ids"][hits > 0].tolist()
+
+
+def test_hidden_tokens_are_masked_swapped_or_kept_80_10_10() -> None:
+    before = sentence(50_000, list(range(1, 49_999)))
+    source = made(before)["source_ids"][1:-1]
+    kind = np.where(source == MASK, 0, np.where(source != before["ids"][1:-1], 1, 2))
+    assert stats.chisquare(np.bincount(kind), 49_998 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
+
+
+def test_mass_reference_fails_on_a_fragment_of_one_token_at_the_end_of_a_row_and_ours_does_not() -> None:
+    after = made(sentence(3, [1]), mask=1.0, swap=0.0)  # the summarisation code has an empty slice for one token
+    assert (after["source_ids"].tolist(), after["labels"].tolist()) == ([SEP, MASK, SEP], [11])
+
+
+def test_a_row_that_begins_with_its_fragment_starts_with_the_end_token() -> None:
+    before = row(4, []) | {"hits": np.array([1, 1, 0, 0])}
+    after = made(before)
+    assert (after["ids"].tolist(), after["positions"].tolist()) == ([SEP, 10], [0, 0])
+
+
+def test_languages_go_to_both_sides() -> None:
+    before = sentence(6, [3, 4]) | {"languages": np.array([1, 1, 1, 1, 0, 0], np.int8)}
+    after = made(before)
+    assert after["languages"].tolist() == [1, 0]
+    assert after["source_languages"].tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_the_row_that_comes_in_is_not_written_to_as_the_reference_does() -> None:
+    before = sentence(10, [4, 5, 6])
+    copies = {name: column.copy() for name, column in before.items()}
+    made(before)
+    for name, column in copies.items():
+        np.testing.assert_array_equal(before[name], column)
+
+
+def test_knobs_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"rewrite\.mask \+ swap is 1\.5, allowed is at most 1"):
+        Fragment(swap=0.7)
+    assert Fragment().raw_length(512, Nothing()) == 512

@@ -1,0 +1,191 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from preprocessing.segment import Parallel
+from tests.preprocessing.toy import ToyShard, ToyVocab, shard
+
+SEGMENT = key(0, "segment")
+VOCAB = ToyVocab()
+SEP = VOCAB.sep
+Sides = list[list[int]]  # of each side the lengths of its sentences
+
+
+def bitext(documents: list[tuple[str, Sides]]) -> ToyShard:
+    """Documents as (source, sides): one side is text in one language, its units are words of one token."""
+    text = shard([[length for side in sides for length in side] for _, sides in documents])
+    units_T = np.ones(len(text.ids_T), dtype=bool)
+    at = 0
+    for _, sides in documents:
+        for side in sides:
+            if len(sides) > 1:
+                units_T[at + 1 : at + sum(side)] = False
+            at += sum(side)
+    names = tuple(source for source, _ in documents)
+    return ToyShard(**{**vars(text), "units_T": units_T, "source_names": names})
+
+
+def rows_of(segment: Parallel, text: ToyShard, length: int, copy: int = 0):
+    plan = segment.plan(text, length, 0, SEGMENT.at(copy, 0))
+    return [segment.row(plan, i, text, VOCAB) for i in range(len(plan))]
+
+
+def is_translation(row) -> bool:
+    special_S = row["special"]
+    return bool(np.any(special_S[1:-2] & special_S[2:-1]))  # </s> </s> between the sides
+
+
+TWO = [("europarl.en-fr.en", [[3, 2], [4]]), ("europarl.en-fr.en", [[2], [3]])]
+MONO = [("wiki.en", [[5, 6]]), ("wiki.fr", [[4, 4]]), ("wiki.en", [[7]])]
+NAMES = ("en", "fr")
+
+
+def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
+    rows = rows_of(Parallel(pairs=1.0, languages=NAMES), bitext(TWO), 32)
+    row = next(row for row in rows if len(row["ids"]) == 13)
+    assert row["ids"].tolist() == [SEP, 10, 11, 12, 13, 14, SEP, SEP, 15, 16, 17, 18, SEP]
+    assert row["languages"].tolist() == [0] * 7 + [1] * 6
+    assert row["positions"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5]
+    assert row["special"].tolist() == (row["ids"] == SEP).tolist()
+    assert (row["languages"].dtype, row["positions"].dtype) == (np.int8, np.int32)
+    assert len(rows) == 2
+
+
+def test_without_restart_a_row_has_no_positions():
+    segment = Parallel(pairs=1.0, restart=False, languages=NAMES)
+    assert "positions" not in segment.emits
+    assert set(rows_of(segment, bitext(TWO), 32)[0]) == segment.emits | {"unit_starts"}
+
+
+@pytest.mark.parametrize("segment", [Parallel(languages=NAMES), Parallel(pairs=0.0, languages=NAMES)])
+def test_a_row_has_the_columns_that_it_says(segment):
+    for row in rows_of(segment, bitext(TWO + MONO), 16):
+        assert set(row) == segment.emits | {"unit_starts"}
+
+
+def test_text_of_a_language_is_one_stream_with_a_separator_behind_each_sentence():
+    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), bitext(MONO), 9)
+    english = [row["ids"].tolist() for row in rows if row["languages"][0] == 0]
+    assert english == [  # the French document between the two English ones is elsewhere
+        [SEP, 10, 11, 12, 13, 14, SEP, 15, 16],
+        [SEP, 17, 18, 19, 20, SEP, 29, 30, 31],
+        [SEP, 32, 33, 34, 35, SEP],
+    ]
+    french = [row["ids"].tolist() for row in rows if row["languages"][0] == 1]
+    assert french == [[SEP, 21, 22, 23, 24, SEP, 25, 26, 27], [SEP, 28, SEP]]
+
+
+@pytest.mark.parametrize("length", [5, 8, 13, 40])
+def test_every_token_of_a_language_is_in_its_stream_once(length):
+    rng = np.random.default_rng(0)
+    documents = [
+        (("wiki.en", "wiki.fr")[rng.integers(2)], [rng.integers(1, 12, size=rng.integers(1, 6)).tolist()])
+        for _ in range(40)
+    ]
+    text = bitext(documents)
+    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), text, length)
+    found = [id for row in rows for id in row["ids"].tolist() if id != SEP]
+    missing = set(text.ids_T.tolist()) - set(found)
+    assert len(found) == len(set(found))
+    assert len(missing) <= 2  # the last place of each language
+    for row in rows:
+        assert len(row["ids"]) <= length
+        source = np.searchsorted(text.offset_N1, row["ids"][~row["special"]] - 10, side="right") - 1
+        assert {text.source_names[document] for document in source} == {("wiki.en", "wiki.fr")[row["languages"][0]]}
+
+
+def test_the_sides_of_translations_are_text_of_their_languages_too():
+    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), bitext(TWO), 32)
+    assert [row["ids"].tolist() for row in rows] == [
+        [SEP, 10, 11, 12, SEP, 13, 14, SEP, 19, 20, SEP],
+        [SEP, 15, 16, 17, 18, SEP, 21, 22, 23, SEP],
+    ]
+
+
+def test_the_first_side_has_the_language_that_its_file_is_named_after():
+    swapped = [(source.replace("fr.en", "fr.fr"), sides) for source, sides in TWO]
+    row = rows_of(Parallel(pairs=1.0, languages=NAMES), bitext(swapped), 32)[0]
+    assert (row["languages"][0], row["languages"][-1]) == (1, 0)
+
+
+def test_sides_that_are_not_named_are_numbered_and_of_many_two_are_drawn():
+    text = bitext([("val.de.gz", [[2], [3], [4], [5]])] * 3)
+    seen = Counter()
+    for copy in range(400):
+        for row in rows_of(Parallel(pairs=1.0, alpha=1.0), text, 32, copy):
+            seen[int(row["languages"][0]), int(row["languages"][-1])] += 1
+    assert set(seen) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
+    assert max(seen.values()) < 1.3 * min(seen.values())
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_share_of_the_rows_is_translations(share):
+    text = bitext([("a.en-fr.en", [[5], [6]])] * 50 + [("wiki.en", [[9] * 8]), ("wiki.fr", [[9] * 8])] * 20)
+    rows = rows_of(Parallel(pairs=share, alpha=1.0, languages=NAMES), text, 24)
+    assert abs(np.mean([is_translation(row) for row in rows]) - share) < 0.01
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.7, 0.5, 0.0])
+def test_languages_are_sampled_by_the_power_alpha(alpha):
+    text = bitext([("wiki.en", [[7] * 9])] * 90 + [("wiki.fr", [[7] * 9])] * 10)
+    rows = rows_of(Parallel(pairs=0.0, alpha=alpha, languages=NAMES), text, 9)
+    share = np.mean([row["languages"][0] == 1 for row in rows])
+    assert abs(share - 0.1**alpha / (0.1**alpha + 0.9**alpha)) < 0.003
+
+
+def test_which_rows_are_repeated_is_drawn_anew_in_every_epoch():
+    text = bitext([("wiki.en", [[7] * 9])] * 90 + [("wiki.fr", [[7] * 9])] * 10)
+    segment = Parallel(pairs=0.0, alpha=0.7, languages=NAMES)
+    one, other = (segment.plan(text, 9, 0, SEGMENT.at(epoch, 0)) for epoch in (0, 1))
+    assert len(one) == len(other)
+    assert not np.array_equal(one.start_RP, other.start_RP)
+
+
+def test_a_translation_that_is_too_long_is_dropped_and_counted():
+    text = bitext([*TWO, ("europarl.en-fr.en", [[20], [20]])])
+    plan = Parallel(pairs=1.0, languages=NAMES).plan(text, 16, 0, SEGMENT.at(0, 0))
+    assert plan.counts["dropped_translations"] == 1
+    assert plan.counts["translations"] == len(plan) == 2
+
+
+def test_a_document_that_lost_its_sides_among_others_that_have_them_is_left_out():
+    text = bitext([*TWO, ("europarl.en-fr.en", [[6]])])
+    plan = Parallel(pairs=0.0, alpha=1.0, languages=NAMES).plan(text, 32, 0, SEGMENT.at(0, 0))
+    assert plan.counts["unaligned_documents"] == 1
+    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), text, 32)
+    assert max(row["ids"].max() for row in rows) == 23
+
+
+def test_a_few_documents_of_single_words_do_not_make_a_source_a_translation():
+    text = bitext([("wiki.en", [[5]]), ("wiki.en", [[1], [1]]), ("wiki.en", [[6]])])
+    rows = rows_of(Parallel(pairs=0.0, languages=NAMES), text, 32)
+    assert [row["ids"].tolist() for row in rows] == [[SEP, *range(10, 15), SEP, 15, SEP, 16, SEP, *range(17, 23), SEP]]
+
+
+def test_a_source_that_does_not_say_its_language_is_refused_in_one_line():
+    with pytest.raises(BadInput, match=r"arrow: source 'wiki' does not say its language: name a file or folder after"):
+        rows_of(Parallel(pairs=0.0, languages=NAMES), bitext([("wiki", [[5]])]), 16)
+
+
+def test_a_corpus_without_units_has_no_translations():
+    with pytest.raises(BadInput, match=r"has no translations, which segment.pairs 0.5 needs: read sources of kind"):
+        rows_of(Parallel(), shard([[5, 5]]), 16)
+    assert len(rows_of(Parallel(pairs=0.0), shard([[5, 5]]), 16)) == 1
+
+
+def test_an_empty_shard_has_no_rows():
+    empty = bitext([])
+    assert rows_of(Parallel(), empty, 16) == []
+    assert rows_of(Parallel(pairs=0.0), empty, 16) == []
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [({"alpha": 1.5}, "segment.alpha is 1.5"), ({"languages": ("en", "en")}, "segment.languages is .*each once")],
+)
+def test_parallel_knobs_are_checked(knobs, said):
+    with pytest.raises(ValueError, match=said):
+        Parallel(**knobs)

@@ -1,0 +1,156 @@
+"""Rows that go on from each other, columns on request, and every objective of the family."""
+
+import numpy as np
+import pytest
+
+from preprocessing import rewrite
+from preprocessing.choose import (
+    Fragment,
+    Ngrams,
+    NoiseSpans,
+    Nothing,
+    Partial,
+    Tokens,
+)
+from preprocessing.collate import padded
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze, Noise, Permute, Sentinel, Shift, Unified
+from preprocessing.rows import Rows, impossible
+from preprocessing.schema import IGNORE
+from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
+from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard
+
+STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
+ROBERTA = {"segment": Packed(fill="sentences"), "choose": Tokens(rounding="stochastic"), "rewrite": Cloze()}
+LABELS = frozenset({"labels"})
+
+
+def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
+    return Rows(store, ToyVocab(), **parts, length=length, seed=seed, duplicates=duplicates)
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+# Rows that go on from each other
+
+TXL = {"segment": Stream(), "choose": Nothing(), "rewrite": Shift()}
+XLNET = {"segment": StreamPair(reuse=24), "choose": Partial(), "rewrite": Permute(block=24)}
+STREAMS = pytest.mark.parametrize("parts", [TXL, XLNET], ids=["transformer_xl", "xlnet"])
+
+
+@STREAMS
+@pytest.mark.parametrize("streams", [1, 4, 7])
+def test_each_stream_reads_its_stretch_of_an_epoch_in_order_and_then_the_next_epoch(parts, streams):
+    rows = rows_of(parts)
+    each = rows.count(0) // streams
+    found = rows.following(0, streams * (2 * each + 3), streams)
+    for stream in range(streams):
+        mine = found[stream::streams]
+        wanted = [(epoch, stream * each + place) for epoch in range(3) for place in range(each)][: len(mine)]
+        assert [address for *address, _ in mine] == [list(address) for address in wanted]
+
+
+@STREAMS
+def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
+    rows = rows_of(parts)
+    ends = set(rows._copy(0).end_K.tolist())
+    assert len(ends) == 3
+    each = rows.count(0) // 2
+    for epoch, sample, fresh in rows.following(0, 4 * each, 2):
+        assert fresh == (sample % each == 0 or sample in ends), (epoch, sample)
+
+
+def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
+    rows = rows_of(TXL)
+    found = rows.following(0, 3 * (rows.count(0) // 3), 3)
+    for (*before, _), (*after, fresh) in zip(found, found[3:], strict=False):
+        last, first = rows.row(*before)["labels"][-1], rows.row(*after)["ids"][0]
+        assert fresh or last == first
+
+
+def test_the_positions_of_streams_do_not_depend_on_who_asks():
+    rows = rows_of(XLNET)
+    whole = rows.following(0, 40, 8)
+    assert [row for start in range(0, 40, 3) for row in rows.following(start, min(start + 3, 40), 8)] == whole
+
+
+def test_more_streams_than_rows_are_refused_in_one_line():
+    with pytest.raises(BadInput, match=r"toy: \d+ rows of 64 tokens in train cannot be shared by 5000 streams: give"):
+        rows_of(TXL).following(0, 5, 5000)
+
+
+# Columns on request, and every objective
+
+
+def test_columns_come_where_choose_or_rewrite_needs_them():
+    bart = {"segment": Packed(fill="sentences"), "choose": Nothing(), "rewrite": Noise()}
+    rows = rows_of(bart)
+    assert rows._wanted >= {"sentence_starts"}
+    assert "source_ids" in rows.row(0, 0)
+    counted = rows_of(ROBERTA | {"choose": Tokens(alpha=0.5)}).row(0, 0)
+    ids_T = STORE.shards[0].ids_T
+    inner = ~counted["special"]
+    before = np.where(counted["labels"] == IGNORE, counted["ids"], counted["labels"])
+    assert counted["counts"][inner].tolist() == [np.count_nonzero(ids_T == id) for id in before[inner]]
+
+
+def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
+    t5 = {"segment": Packed(fill="tokens"), "choose": NoiseSpans(), "rewrite": Sentinel()}
+    vocab = ToyVocab(sentinels=100)
+    rows = Rows(STORE, vocab, **t5, length=64, seed=0)
+    raw = Sentinel().raw_length(64, NoiseSpans())
+    assert raw == 70
+    found = [rows.row(0, sample) for sample in range(rows.count(0))]
+    assert max(len(row["source_ids"]) for row in found) == 64
+    assert max(len(row["ids"]) for row in found) == 14
+
+
+NEW = {
+    "electra": {
+        "segment": Pair(negative="none", single=0.1),
+        "choose": Tokens(),
+        "rewrite": Cloze(mask=0.85, swap=0.0),
+    },
+    "ernie": {"segment": Pair(negative="dialogue"), "choose": Tokens(rounding="independent"), "rewrite": Cloze()},
+    "transformer_xl": TXL,
+    "xlnet": XLNET,
+    "xlm": {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5), "rewrite": Cloze(swap_from="vocabulary")},
+    "mass": {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()},
+    "bart": {"segment": Packed(fill="sentences"), "choose": Nothing(), "rewrite": Noise()},
+    "t5": {"segment": Packed(fill="tokens"), "choose": NoiseSpans(), "rewrite": Sentinel()},
+    "unilm": {"segment": Pair(negative="random"), "choose": Ngrams(weights=(0.8, 0.1, 0.1)), "rewrite": Unified()},
+}
+
+
+@pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
+def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies(parts):
+    rows, again = (Rows(STORE, ToyVocab(sentinels=100), **parts, length=64, seed=0, duplicates=2) for _ in range(2))
+    samples = [(epoch, sample) for epoch in (0, 1) for sample in range(0, 60, 7)]
+    forwards = [rows.row(*address) for address in samples]
+    backwards = [again.row(*address) for address in reversed(samples)][::-1]
+    for one, other, (epoch, sample) in zip(forwards, backwards, samples, strict=True):
+        assert_same(one, other)
+        assert_same(one, rows.row(epoch + 2, sample))
+    is_fixed = parts["segment"].fresh is False and parts["choose"] == Nothing() and parts["rewrite"] == Shift()
+    first, second = forwards[: len(forwards) // 2], forwards[len(forwards) // 2 :]
+    anew = [
+        not np.array_equal(a["labels"], b["labels"]) or not np.array_equal(a.get("source_ids"), b.get("source_ids"))
+        for a, b in zip(first, second, strict=True)
+    ]
+    assert not any(anew) if is_fixed else np.mean(anew) > 0.5
+    assert len(padded(forwards, 64, pad=0)["ids"]) == len(samples)  # none is longer than that
+    assert impossible(*parts.values(), {"any": LABELS}) is None
+
+
+def test_four_visibilities_need_two_segments():
+    problem = impossible(Packed(fill="sentences"), Tokens(), Unified(), {"masked_tokens": LABELS})
+    assert problem == "rewrite 'unified' needs two segments, segment 'packed' has one: use segment kind 'pair'"
+
+
+def test_a_vocabulary_without_sentinels_is_bad_input():
+    with pytest.raises(BadInput, match=r"needs a special token 'sentinel' .*: use a vocabulary of kind unigram"):
+        Rows(STORE, ToyVocab(), **NEW["t5"], length=64, seed=0)

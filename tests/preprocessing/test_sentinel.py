@@ -1,0 +1,188 @@
+"""T5's objectives. Literal forms of the reference (t5/data/preprocessors.py) stand here as oracles."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from preprocessing.choose import NoiseSpans, Nothing, Tokens
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Deshuffle, Prefix, Sentinel
+from preprocessing.rng import key
+from tests.preprocessing.toy import ToyVocab, row
+
+MASKING = key(0, "masking")
+END, START = 3, 0
+LAST = 32_099
+
+
+@dataclass(frozen=True)
+class T5Vocab(ToyVocab):
+    size: int = 32_100
+    sentinels: int = 100
+
+
+VOCAB = T5Vocab(special_ids=(0, 1, 2, 3, 4, *range(32_000, 32_100)))
+
+
+def with_hits(is_hit: list[bool] | np.ndarray) -> dict[str, np.ndarray]:
+    return row(len(is_hit), specials=[]) | {"hits": np.cumsum(is_hit).astype(np.int32) * np.array(is_hit)}
+
+
+def noised(num_tokens: int, sample: int = 0) -> dict[str, np.ndarray]:
+    before = row(num_tokens, specials=[])
+    return before | {"hits": NoiseSpans()(before, MASKING.at(0, sample))}
+
+
+def made(rewrite: Sentinel | Prefix | Deshuffle, before: dict[str, np.ndarray], sample: int = 0) -> dict:
+    return rewrite(before, VOCAB, MASKING.at(1, sample))
+
+
+def to_unique_sentinel(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
+    """The reference's noise_span_to_unique_sentinel, token by token."""
+    out, last, seen = [], False, 0
+    for id, noise in zip(ids.tolist(), is_noise.tolist(), strict=True):
+        if noise and not last:
+            seen += 1
+            out.append(LAST + 1 - seen)
+        elif not noise:
+            out.append(id)
+        last = noise
+    return out
+
+
+@pytest.mark.parametrize(("length", "raw", "answer"), [(512, 568, 114), (256, 284, 58), (128, 141, 29), (64, 70, 14)])
+def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, answer: int) -> None:
+    assert Sentinel().raw_length(length, NoiseSpans()) == raw
+    for sample in range(20):
+        after = made(Sentinel(), noised(raw, sample))
+        assert (len(after["source_ids"]), len(after["labels"]), len(after["ids"])) == (length, answer, answer)
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [Sentinel(), Sentinel(collapse=False), Sentinel(answer="all"), Sentinel(answer="all", collapse=False)],
+    ids=str,
+)
+@pytest.mark.parametrize("choose", [NoiseSpans(), NoiseSpans(rate=0.5), Tokens()], ids=str)
+def test_no_side_is_longer_than_the_length(rewrite: Sentinel, choose: NoiseSpans | Tokens) -> None:
+    before = row(rewrite.raw_length(128, choose), specials=[])
+    for sample in range(20):
+        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, sample))})
+        assert max(len(after["source_ids"]), len(after["ids"])) <= 128
+
+
+def test_a_row_that_begins_and_ends_as_noise_spans_makes_it_is_the_one_of_the_reference() -> None:
+    for sample in range(50):
+        before = noised(568, sample)
+        is_noise, after = before["hits"] > 0, made(Sentinel(), before)
+        assert after["source_ids"].tolist() == [*to_unique_sentinel(before["ids"], is_noise), END]
+        assert after["labels"].tolist() == [*to_unique_sentinel(before["ids"], ~is_noise), END]
+
+
+def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
+    after = made(Sentinel(), noised(141))
+    assert after["ids"].tolist() == [START, *after["labels"][:-1].tolist()]
+    assert {name: str(after[name].dtype) for name in ("ids", "labels", "source_ids", "segments")} == {
+        "ids": "int32",
+        "labels": "int32",
+        "source_ids": "int32",
+        "segments": "int8",
+    }
+    assert set(after) == {"ids", "labels", "source_ids", "segments"}  # no column of the old row, nor its hits
+
+
+def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
+    for choose in (NoiseSpans(), Tokens()):
+        for sample in range(20):
+            before = row(200, specials=[])
+            after = made(Sentinel(), before | {"hits": choose(before, MASKING.at(0, sample))})
+            answer = after["labels"][:-1]
+            pieces = {int(piece[0]): piece[1:] for piece in np.split(answer, np.flatnonzero(answer > 32_000))[1:]}
+            whole = [id for token in after["source_ids"][:-1].tolist() for id in pieces.get(token, [token])]
+            assert whole == before["ids"].tolist()
+
+
+def test_touching_chosen_tokens_are_one_span_however_they_are_numbered() -> None:
+    before = row(6, specials=[]) | {"hits": np.array([0, 1, 2, 0, 3, 3])}
+    assert made(Sentinel(), before)["source_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+
+
+def test_t5_reference_leaves_the_first_span_without_its_sentinel_where_noise_begins_a_row_and_ours_does_not() -> None:
+    before = with_hits([True, False, False, True, False])
+    ids, is_noise, after = before["ids"], before["hits"] > 0, made(Sentinel(), before)
+    assert to_unique_sentinel(ids, ~is_noise) == [10, LAST, 13, LAST - 1]  # 10 is behind nothing, the last asks nothing
+    assert after["labels"].tolist() == [LAST, 10, LAST - 1, 13, END]
+    assert after["source_ids"].tolist() == [LAST, 11, 12, LAST - 1, 14, END]
+
+
+def test_without_collapse_the_chosen_tokens_are_left_out_and_asked_for() -> None:
+    after = made(Sentinel(collapse=False), with_hits([False, True, True, False, True]))
+    assert (after["source_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
+
+
+def test_mass_style_has_one_sentinel_for_each_token_and_asks_for_the_whole_row() -> None:
+    after = made(Sentinel(answer="all", collapse=False), with_hits([False, True, True, False, True]))
+    assert after["source_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
+    assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
+
+
+def test_with_all_as_answer_a_span_can_still_be_one_sentinel() -> None:
+    after = made(Sentinel(answer="all"), with_hits([False, True, True, False, True]))
+    assert after["source_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+    assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
+
+
+def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special() -> None:
+    before = with_hits([True] * 100_000)
+    source = made(Sentinel(answer="all", collapse=False, swap=0.1), before)["source_ids"][:-1]
+    swapped = source[source != LAST]
+    assert stats.binomtest(len(swapped), 100_000, 0.1).pvalue > 0.001
+    assert not np.isin(swapped, VOCAB.special_ids).any()  # the reference's random ids may be sentinels
+    assert stats.chisquare(np.histogram(swapped, bins=8, range=(5, 32_000))[0]).pvalue > 0.001
+
+
+def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_takes_ordinary_ids() -> None:
+    before = with_hits([False, True] * 101)
+    assert min(to_unique_sentinel(before["ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
+    with pytest.raises(BadInput, match="101 chosen spans and the vocabulary 100 sentinels"):
+        made(Sentinel(), before)
+
+
+def test_sentinels_are_asked_of_the_vocabulary_only_where_they_are_used() -> None:
+    assert Sentinel().specials == ("pad", "sep", "sentinel")
+    assert Sentinel(collapse=False).specials == ("pad", "sep")
+
+
+def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
+    with pytest.raises(ValueError, match=r"rewrite.swap is 0.1, allowed is 0 but with answer all and collapse no"):
+        Sentinel(swap=0.1)
+    with pytest.raises(ValueError, match=r"rewrite.swap is 2, allowed is a share from 0 to 1"):
+        Sentinel(answer="all", collapse=False, swap=2)
+
+
+def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_are_the_row() -> None:
+    before, cuts = row(11, specials=[]), []
+    for sample in range(1000):
+        after = made(Prefix(), before, sample)
+        source, answer = after["source_ids"], after["labels"]
+        assert source[-1] == answer[-1] == END
+        assert [*source[:-1].tolist(), *answer[:-1].tolist()] == before["ids"].tolist()
+        cuts.append(len(source) - 1)
+    assert min(cuts) == 1  # no part is empty
+    assert stats.chisquare(np.bincount(cuts, minlength=11)[1:]).pvalue > 0.001
+    assert Prefix().raw_length(512, Nothing()) == 512
+
+
+def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
+    before, orders = row(3, specials=[]), {}
+    for sample in range(1200):
+        after = made(Deshuffle(), before, sample)
+        order = tuple(after["source_ids"][:-1].tolist())
+        orders[order] = orders.get(order, 0) + 1
+        assert after["labels"].tolist() == [*before["ids"].tolist(), END]
+    assert len(orders) == 6
+    assert {tuple(sorted(order)) for order in orders} == {(10, 11, 12)}
+    assert stats.chisquare(list(orders.values())).pvalue > 0.001
+    assert Deshuffle().raw_length(512, Nothing()) == 511

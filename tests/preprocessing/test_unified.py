@@ -1,0 +1,113 @@
+"""UniLM's four visibilities by truth table, shares by chi-square."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from preprocessing.choose import Nothing, Tokens
+from preprocessing.rewrite import Cloze, Unified
+from preprocessing.rng import key
+from preprocessing.schema import IGNORE
+from tests.preprocessing.toy import ToyVocab, row
+
+MASKING, VOCAB = key(0, "masking"), ToyVocab()
+MODES = ("full", "sequence", "left", "right")
+TABLES = {  # [CLS] a [SEP] b [SEP]: what the token of each line sees
+    "full": ["11111"] * 5,
+    "left": ["10000", "11000", "11100", "11110", "11111"],
+    "right": ["11111", "01111", "00111", "00011", "00001"],
+    "sequence": ["11100", "11100", "11100", "11110", "11111"],
+}
+SEGMENTS = {"full": [0, 0, 0, 1, 1], "left": [2] * 5, "right": [3] * 5, "sequence": [4, 4, 4, 5, 5]}
+
+
+def pair(num_a: int, num_b: int, label: int = 0) -> dict[str, np.ndarray]:
+    num_tokens = num_a + num_b + 3
+    one = row(num_tokens, [0, num_a + 1, num_tokens - 1]) | {"pair_label": np.array(label, np.int8)}
+    one["segments"][num_a + 2 :] = 1
+    return one
+
+
+def only(mode: str) -> Unified:
+    return Unified(**{name: float(name == mode) for name in MODES})
+
+
+def made(rewrite: Unified, before: dict[str, np.ndarray], sample: int = 0) -> dict[str, np.ndarray]:
+    hits = Tokens()(before, MASKING.at(0, sample))
+    return rewrite(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_has_its_truth_table_and_its_segments(mode: str) -> None:
+    after = made(only(mode), pair(1, 1))
+    sees_SS = (after["rank"][None, :] <= after["reach"][:, None]) | np.eye(5, dtype=bool)
+    assert ["".join(map(str, line.astype(int))) for line in sees_SS] == TABLES[mode]
+    assert after["segments"].tolist() == SEGMENTS[mode]
+    assert (after["rank"].dtype, after["segments"].dtype) == (np.int32, np.int8)
+
+
+def test_a_row_without_a_second_segment_is_read_in_full_where_it_should_be_a_sequence() -> None:
+    after = made(only("sequence"), row(6, [0, 5]))
+    assert not after["rank"].any()
+    assert after["segments"].tolist() == [4] * 6
+
+
+def test_modes_come_in_their_shares() -> None:
+    seen = [int(made(Unified(), pair(4, 4), sample)["segments"][0]) for sample in range(1200)]
+    assert stats.chisquare(np.bincount(seen, minlength=5)[[0, 4, 2, 3]], [400, 400, 200, 200]).pvalue > 0.001
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_label_of_a_pair_is_asked_for_in_mode_full_alone(mode: str) -> None:
+    assert made(only(mode), pair(4, 4, label=1))["pair_label"] == (1 if mode == "full" else IGNORE)
+
+
+def test_chosen_tokens_are_hidden_as_in_a_cloze_80_10_10() -> None:
+    kinds = np.zeros(3, int)
+    for sample in range(400):
+        before = pair(300, 300)
+        after = made(only("left"), before, sample)
+        asked_S = after["labels"] != IGNORE
+        np.testing.assert_array_equal(after["labels"][asked_S], before["ids"][asked_S])
+        kind_M = np.where(after["ids"] == 4, 0, np.where(after["ids"] != before["ids"], 1, 2))[asked_S]
+        kinds += np.bincount(kind_M, minlength=3)
+    assert kinds.sum() > 30_000
+    assert stats.chisquare(kinds, kinds.sum() * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_end_of_a_target_is_asked_for_as_often_as_any_other_token(mode: str) -> None:
+    asked = np.zeros(43)
+    for sample in range(1000):
+        asked += made(only(mode), pair(20, 20), sample)["labels"] != IGNORE
+    assert asked[0] == asked[21] == 0
+    if mode == "sequence":
+        rate = asked[1:21].mean() / 1000
+        assert stats.binomtest(int(asked[42]), 1000, rate).pvalue > 0.001
+    else:
+        assert asked[42] == 0
+
+
+def test_masks_fall_into_both_segments_where_the_fine_tuning_loader_hides_targets_only() -> None:
+    asked = np.zeros(43)
+    for sample in range(500):
+        asked += made(only("sequence"), pair(20, 20), sample)["labels"] != IGNORE
+    assert stats.chisquare([asked[1:21].sum(), asked[22:42].sum()]).pvalue > 0.001
+
+
+def test_the_row_that_comes_in_is_not_written_to() -> None:
+    before = pair(4, 4) | {"hits": np.ones(11, np.int32)}
+    copies = {name: column.copy() for name, column in before.items()}
+    only("sequence")(before, VOCAB, MASKING.at(0, 0))
+    for name, column in copies.items():
+        np.testing.assert_array_equal(before[name], column)
+
+
+def test_shares_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"rewrite.full \+ sequence \+ left \+ right is 0.83\d*, allowed is 1"):
+        Unified(full=1 / 6)
+    with pytest.raises(ValueError, match="allowed is no negative share"):
+        Unified(full=-1 / 3, sequence=1.0)
+    with pytest.raises(ValueError, match=r"rewrite.mask is 2"):
+        Unified(mask=2)
+    assert Unified().raw_length(512, Nothing()) == Cloze().raw_length(512, Nothing()) == 512

@@ -1,0 +1,112 @@
+"""Every recipe of the family: it is checked, its weights are counted, and at tiny scale its net takes a step."""
+
+import pytest
+import torch
+
+from orchestration.check import check
+from orchestration.family import net
+from orchestration.recipe import load, load_cluster
+from tests.family import RECIPES, loader, model, recipe
+from training import objectives
+from training.engine import to_tensors
+from training.spec import Decoder, SpanBoundary
+
+POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
+    """To the last digit, from BERT-tiny to 530 billion: the figures of reference/family.md, D4."""
+    assert net(recipe(name)).parameters == recipe(name).expected["parameters"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_fits_its_cluster_at_every_scale(name: str) -> None:
+    assert check(recipe(name), load_cluster("one_gpu")) == []
+    for scale in ("tiny", "small"):
+        assert check(recipe(name, scale), load_cluster("local", ["workers=2"])) == []
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
+    tiny = recipe(name, "tiny")
+    one = model(tiny)
+    (batch,) = loader(tiny, steps=1).at(0)
+    scores = one(to_tensors(batch, torch.device("cpu")))
+    assert {kind: score.count for kind, score in scores.items()} == {
+        loss.kind: objectives.count(loss, batch) for loss in tiny.objective.losses
+    }
+    total = sum(loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in tiny.objective.losses)
+    total.backward()
+    assert torch.isfinite(total)
+    norms = [parameter.grad.norm() for parameter in one.parameters() if parameter.grad is not None]
+    assert 0 < torch.stack(norms).norm() < 1e4
+
+
+SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md, B2.6
+    (128, "all"): 11_683_584,
+    (128, "attention"): 63_647_232,
+    (128, "feed_forward"): 37_686_528,
+    (128, "none"): 89_650_176,
+    (0, "all"): 31_114_752,
+    (0, "attention"): 83_078_400,
+    (0, "feed_forward"): 57_117_696,
+    (0, "none"): 109_081_344,
+    (64, "all"): 9_681_408,
+    (256, "all"): 15_687_936,
+    (64, "none"): 87_648_000,
+    (256, "none"): 93_654_528,
+}
+
+
+@pytest.mark.parametrize(("embedding", "sharing"), SHARING)
+def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
+    """The table counts the pooler, which our head of the pair label has."""
+    one = load("albert_base", [f"trunk.embedding={embedding}", f"trunk.sharing={sharing}"])
+    whole = net(one)
+    (heads,) = (part for part in whole.parts if part.name == "heads")
+    pooler = 768 * 768 + 768
+    assert whole.parameters - heads.parameters + pooler == SHARING[embedding, sharing]
+
+
+@pytest.mark.parametrize("name", POOLER)
+def test_spanbert_is_the_published_one_but_for_the_pooler_that_no_loss_reads(name: str) -> None:
+    width = recipe(name).trunk.width
+    assert recipe(name).expected["parameters"] + width * width + width == POOLER[name]
+    assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).objective.losses)
+
+
+XLM = {"english": (30_145, 12, 2048, 16, 0, 667_119_041), "en_fr": (64_139, 6, 1024, 8, 2, 141_848_203)}
+
+
+@pytest.mark.parametrize("which", XLM)
+def test_the_other_nets_of_xlm_have_the_published_parameters(which: str) -> None:
+    vocabulary, layers, width, heads, languages, parameters = XLM[which]
+    sizes = [f"trunk.layers={layers}", f"trunk.width={width}", f"trunk.heads={heads}", f"trunk.languages={languages}"]
+    assert net(load("xlm_mlm", [f"data.vocab.size={vocabulary}", *sizes])).parameters == parameters
+
+
+MEGATRON_BERT = {(24, 2048, 32): 1_273_358_336, (48, 2560, 40): 3_858_731_520}
+
+
+@pytest.mark.parametrize("size", MEGATRON_BERT)
+def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, int, int]) -> None:
+    sizes = [f"trunk.{knob}={value}" for knob, value in zip(("layers", "width", "heads"), size, strict=True)]
+    whole = net(load("megatron_bert_345m", sizes))
+    (heads,) = (part for part in whole.parts if part.name == "heads")
+    assert whole.parameters - heads.parameters + size[1] * size[1] + size[1] == MEGATRON_BERT[size]
+
+
+def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
+    """A GPT-2: tables, layers of four projections and two linears with two norms, a last norm."""
+    width, inner, joined = trunk.width, trunk.inner_width, trunk.heads * trunk.width_of_head
+    attention = width * 3 * joined + 3 * joined + joined * width + width
+    forward = width * inner + inner + inner * width + width
+    tables = (vocabulary + trunk.max_positions) * width
+    return tables + trunk.layers * (attention + forward + 4 * width) + 2 * width
+
+
+@pytest.mark.parametrize("name", ["mt_nlg_530b", "turing_nlg", "grover_mega", "gpt3_175b", "gpt3_1_3b", "gpt3_13b"])
+def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) -> None:
+    one = recipe(name)
+    assert one.expected["parameters"] == in_closed_form(one.trunk, one.data.vocab.size)

@@ -1,0 +1,63 @@
+"""Small encoder-decoders of each kind, and rows with sources for them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preprocessing.schema import Row
+from tests.training.batches import random_rows
+from tests.training.parity import built
+from training.model import ModelSpec
+from training.spec import EncoderDecoder, NextToken
+from training.trunks.encoder_decoder import EncoderDecoderNet
+
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
+SMALL: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, **NO_DROPOUT}
+T5_KNOBS: dict[str, Any] = {
+    "norm": "pre",
+    "norm_kind": "rms",
+    "norm_eps": 1e-6,
+    "bias": False,
+    "activation": "relu",
+    "scale_attention": False,
+    "scale_output": True,
+    "embedding_norm": False,
+    "positions": "buckets",
+}
+BART = EncoderDecoder(**SMALL, norm_eps=1e-5, max_positions=18, position_offset=2, init_std=0.2)
+T5 = EncoderDecoder(**SMALL, **T5_KNOBS, head_width=12, inner=40, buckets=8, max_distance=10)
+MASS = EncoderDecoder(**SMALL, max_positions=16, languages=2, init_std=0.2)
+VOCAB = 320
+RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
+
+
+def spec_of(trunk: EncoderDecoder) -> ModelSpec:
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB)
+
+
+def net(trunk: EncoderDecoder) -> EncoderDecoderNet:
+    """The trunk alone, evaluating, with every tensor random."""
+    made = built(spec_of(trunk)).trunk
+    assert isinstance(made, EncoderDecoderNet)
+    return made
+
+
+def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Sequence[int] = SOURCES) -> list[Row]:
+    """Rows with a source; MASS's with languages, positions of a fragment, and a part of the source that is hidden."""
+    rng, rows = np.random.default_rng(1), list[Row]()
+    for row, source in zip(random_rows(lengths, VOCAB - 2), sources, strict=True):
+        length = len(row["ids"])
+        row |= {"ids": row["ids"] + 2, "source_ids": rng.integers(2, VOCAB, size=source)}  # 1 is BART's padding
+        if trunk.languages:
+            row |= {"positions": np.arange(length) + 3, "languages": np.ones(length, np.int8)}
+            row |= {"source_languages": np.zeros(source, np.int8), "source_seen": rng.random(source) < 0.5}
+        rows.append(row)
+    return rows
+
+
+def inside(batch: Mapping[str, Tensor], side: str = "") -> Tensor:
+    """Which places of a padded batch hold a token, [B, S]."""
+    return torch.arange(batch[f"{side}ids"].shape[1]) < batch[f"{side}lengths"][:, None]

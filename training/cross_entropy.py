@@ -1,0 +1,100 @@
+"""A loss is a sum and a count; and the one over a vocabulary, whose logits are never all in memory at once."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+LOGITS_AT_ONCE = 1 << 23  # 32 MB of float32
+
+
+class Score(NamedTuple):
+    """What a head says of a batch; a tuple, since DeepSpeed's ZeRO-3 hooks find tensors in tuples and dicts only."""
+
+    loss: Tensor  # float32 []: cross-entropy in nats, summed over the targets
+    count: int  # type: ignore[assignment]  # number of targets; hides tuple.count
+    correct: Tensor  # int64 []: targets that got the highest score
+
+
+def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
+    """States [M, D] at flat positions of a batch [B, S, D] or [T, D]."""
+    return hidden.flatten(0, -2).index_select(0, at_M)
+
+
+def token_score(feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor) -> Score:
+    """Score of the logits `feature @ table.T + bias`, which are never all in memory at once."""
+    loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M)
+    return Score(loss, len(target_M), right_M.sum())
+
+
+def linear_cross_entropy(
+    feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The summed loss of `token_score`, and bool [M]: which targets got the highest score."""
+    return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, torch.is_grad_enabled())
+
+
+@torch.no_grad()
+def token_sample(
+    feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, uniform_M: Tensor, barred_M: Tensor | None
+) -> Tensor:
+    """Tokens [M] from the softmax of `feature @ table.T + bias`: where the sum of probabilities passes `uniform_M`.
+
+    That is a draw in [0, 1) for a token; Gumbel noise takes one for each logit. `barred_M` are never sampled.
+    """
+    num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+    token_M = torch.empty(len(feature_MD), dtype=torch.int64, device=feature_MD.device)
+    for start in range(0, len(feature_MD), num_rows):
+        rows = slice(start, start + num_rows)
+        logits = F.linear(feature_MD[rows], table_VD, bias_V).float()
+        if barred_M is not None:
+            logits.scatter_(1, barred_M[rows, None], -torch.inf)
+        below = logits.softmax(-1).cumsum(-1)
+        passed = torch.searchsorted(below, uniform_M[rows, None] * below[:, -1:], right=True)
+        token_M[rows] = passed.squeeze(1).clamp_(max=len(table_VD) - 1)
+    return token_M
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Cross-entropy of a linear layer, summed, a slice of targets at a time; the gradient is made on the way forward.
+
+    torch's own linear_cross_entropy sums in the precision of its input, where a bfloat16 loss is 4 % off, and does not
+    say how many were right. Here the logits have the precision of the net, softmax and sums are in float32.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor, with_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+        loss = torch.zeros((), dtype=torch.float32, device=feature_MD.device)
+        right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
+        d_feature_MD = torch.empty_like(feature_MD) if with_gradient else None
+        d_table_VD = torch.zeros_like(table_VD, dtype=torch.float32) if with_gradient else None
+        d_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_gradient and bias_V is not None else None
+        for start in range(0, len(target_M), num_rows):
+            rows = slice(start, start + num_rows)
+            feature, target = feature_MD[rows], target_M[rows, None]
+            log_p = F.linear(feature, table_VD, bias_V).float().log_softmax(-1)
+            loss -= log_p.gather(1, target).sum()
+            right_M[rows] = log_p.argmax(-1) == target_M[rows]
+            if d_feature_MD is None or d_table_VD is None:
+                continue
+            d_logits = log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1.0))
+            if d_bias_V is not None:
+                d_bias_V += d_logits.sum(0)
+            d_logits = d_logits.to(feature.dtype)
+            d_feature_MD[rows] = d_logits @ table_VD
+            d_table_VD += d_logits.T @ feature
+        ctx.save_for_backward(d_feature_MD, d_table_VD, d_bias_V)
+        ctx.mark_non_differentiable(right_M)
+        return loss, right_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        # autograd casts each to the precision of its tensor
+        scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
+        return (*scaled, None, None)

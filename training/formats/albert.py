@@ -1,0 +1,102 @@
+"""ALBERT (arXiv:1909.11942): AlbertForMaskedLM, AlbertForPreTraining.
+
+Theirs share whole layers and always widen their tables. A net that shares attention or feed-forward alone goes out as
+one that shares nothing, with copies; one whose tables are as wide as its blocks gets an identity between them.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bert
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, losses_in, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens, PairLabel, Trunk
+
+model_type = "albert"
+
+LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
+NAMES: Names = {
+    "trunk.tokens": ["albert.embeddings.word_embeddings"],
+    "trunk.positions": ["albert.embeddings.position_embeddings"],
+    "trunk.segments": ["albert.embeddings.token_type_embeddings"],
+    "trunk.embedding_norm": ["albert.embeddings.LayerNorm"],
+    "trunk.widen": ["albert.encoder.embedding_hidden_mapping_in"],
+    "trunk.blocks.*.attention.qkv": [f"{LAYER}.attention.{x}" for x in ("query", "key", "value")],
+    "trunk.blocks.*.attention.out": [f"{LAYER}.attention.dense"],
+    "trunk.blocks.*.attention_norm": [f"{LAYER}.attention.LayerNorm"],
+    "trunk.blocks.*.feed_forward.up": [f"{LAYER}.ffn"],
+    "trunk.blocks.*.feed_forward.down": [f"{LAYER}.ffn_output"],
+    "trunk.blocks.*.feed_forward_norm": [f"{LAYER}.full_layer_layer_norm"],
+    "heads.masked_tokens": ["predictions"],
+    "heads.masked_tokens.transform": ["predictions.dense"],
+    "heads.masked_tokens.norm": ["predictions.LayerNorm"],
+    "heads.pair_label.pooler": ["albert.pooler"],
+    "heads.pair_label.classify": ["sop_classifier.classifier"],
+}
+KEYS = bert.KEYS | {"embedding": "embedding_size", "groups": "num_hidden_groups"}
+BUILT_IN = {"tie_word_embeddings": True, "position_embedding_type": "absolute", "inner_group_num": 1}
+DEFAULTS: dict[str, Any] = {"activation": "gelu_tanh", "dropout": 0.0, "attention_dropout": 0.0, "embedding": 128}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    if not (isinstance(spec.trunk, Encoder) and spec.trunk.norm == "post" and bert.is_like(spec)):
+        return None
+    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+        return "AlbertForPreTraining"
+    return "AlbertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    trunk = spec.trunk
+    groups = trunk.groups if isinstance(trunk, Encoder) and trunk.sharing == "all" else trunk.layers
+    theirs = {"max_position_embeddings": trunk.longest, "embedding_size": trunk.table_width}
+    return keys_of(trunk, bert.KEYS) | theirs | {"num_hidden_groups": groups, "classifier_dropout_prob": trunk.dropout}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    knobs = DEFAULTS | knobs_of(config, KEYS, BUILT_IN)
+    if knobs["embedding"] == knobs["width"]:
+        widen = tensors[NAMES["trunk.widen"][0] + ".weight"]
+        if not torch.equal(widen, torch.eye(knobs["width"])):
+            raise ValueError("embedding_size is hidden_size, allowed is another one, or an identity between the two")
+        knobs["embedding"] = 0
+    if knobs.get("groups", 1) < knobs["layers"]:
+        knobs["sharing"] = "all"
+    else:
+        knobs["groups"] = 1
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    return ModelSpec(trunk=Encoder(**knobs), losses=losses, vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    trunk, state = spec.trunk, bert.from_zero(state, spec)
+    copies = {copy: tensor.clone() for name, tensor in state.items() for copy in _copies(name, trunk)}
+    if trunk.table_width == trunk.width:
+        copies |= {"trunk.widen.weight": torch.eye(trunk.width), "trunk.widen.bias": torch.zeros(trunk.width)}
+    return renamed(copies, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    first = {name: _copies(name, spec.trunk)[0] for name in wanted}
+    found = gathered(tensors, NAMES, first.values())
+    return {name: found[copy] for name, copy in first.items()}
+
+
+def _copies(name: str, trunk: Trunk) -> list[str]:
+    """The name with the number of each of their groups of layers that has this tensor."""
+    assert isinstance(trunk, Encoder)
+    block = re.search(r"blocks\.(\d+)\.(attention|feed_forward)", name)
+    if block is None:
+        return [name]
+    number, layers, groups = int(block[1]), trunk.layers, trunk.groups
+    numbers = [number]
+    if trunk.sharing == "all":
+        numbers = [number * groups // layers]
+    elif trunk.sharing == block[2]:
+        numbers = [i for i in range(layers) if i * groups // layers == number * groups // layers]
+    return [name.replace(f"blocks.{number}.", f"blocks.{copy}.") for copy in numbers]

@@ -1,0 +1,120 @@
+"""BART (arXiv:1910.13461): BartForConditionalGeneration."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.model import ModelSpec
+from training.spec import EncoderDecoder, NextToken
+
+model_type = "bart"
+
+OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
+EPSILON = 1e-5
+BIAS = "final_logits_bias"  # theirs, [1, V]: a buffer of zeros that nothing trains
+
+
+def _side(side: str) -> Names:
+    ours, theirs = f"trunk.{side}", f"model.{side}"
+    attentions = {"attention": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
+    names = {
+        f"{ours}.positions": [f"{theirs}.embed_positions"],
+        f"{ours}.embedding_norm": [f"{theirs}.layernorm_embedding"],
+        f"{ours}.blocks.*.feed_forward.up": [f"{theirs}.layers.*.fc1"],
+        f"{ours}.blocks.*.feed_forward.down": [f"{theirs}.layers.*.fc2"],
+        f"{ours}.blocks.*.feed_forward_norm": [f"{theirs}.layers.*.final_layer_norm"],
+    }
+    for here, there in attentions.items():
+        names |= {
+            f"{ours}.blocks.*.{here}.query": [f"{theirs}.layers.*.{there}.q_proj"],
+            f"{ours}.blocks.*.{here}.key_value": [f"{theirs}.layers.*.{there}.{x}_proj" for x in "kv"],
+            f"{ours}.blocks.*.{here}.out": [f"{theirs}.layers.*.{there}.out_proj"],
+            f"{ours}.blocks.*.{here}_norm": [f"{theirs}.layers.*.{there}_layer_norm"],
+        }
+    return names
+
+
+NAMES: Names = {"trunk.tokens": ["model.shared"], **_side("encoder"), **_side("decoder")}
+KEYS = {
+    "layers": "encoder_layers",
+    "width": "d_model",
+    "heads": "encoder_attention_heads",
+    "inner": "encoder_ffn_dim",
+    "max_positions": "max_position_embeddings",
+    "activation": "activation_function",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "init_std": "init_std",
+}
+DECODER_KEYS = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "inner": "decoder_ffn_dim"}
+BUILT_IN = {
+    "tie_word_embeddings": True,
+    "activation_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+    "scale_embedding": False,
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "static_position_embeddings": False,
+}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    fits = (
+        isinstance(trunk, EncoderDecoder)
+        and (trunk.norm, trunk.norm_kind, trunk.norm_eps) == ("post", "layer", EPSILON)
+        and trunk.bias
+        and trunk.scale_attention
+        and not trunk.scale_output
+        and trunk.embedding_norm
+        and (trunk.positions, trunk.position_offset) == ("learned", OFFSET)
+        and trunk.languages == 0
+        and trunk.width == trunk.heads * trunk.width_of_head
+        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+    )
+    return "BartForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return (
+        keys_of(spec.trunk, KEYS)
+        | keys_of(spec.trunk, DECODER_KEYS)
+        | {
+            "max_position_embeddings": spec.trunk.longest,
+            "decoder_start_token_id": vocab.sep,
+            "forced_eos_token_id": vocab.sep,
+        }
+    )
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    """Both sides must be of one size, and the bias of the logits 0."""
+    alike = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
+    knobs = knobs_of(config, KEYS, BUILT_IN | alike)
+    if BIAS in tensors and torch.any(tensors[BIAS] != 0):
+        raise ValueError(f"{BIAS} is not 0")
+    knobs["max_positions"] += OFFSET
+    trunk = EncoderDecoder(**knobs, norm_eps=EPSILON, position_offset=OFFSET)
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES) | {BIAS: torch.zeros(1, spec.vocab_size)}
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+
+
+def modern(name: str) -> str:
+    """The name with its prefix, which the files of a bare BartModel do not have.
+
+    >>> modern("encoder.layers.0.fc1.weight")
+    'model.encoder.layers.0.fc1.weight'
+    """
+    return f"model.{name}" if name.startswith(("shared.", "encoder.", "decoder.")) else name

@@ -1,0 +1,115 @@
+"""BERT (arXiv:1810.04805): BertForMaskedLM, BertForPreTraining."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, losses_in, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens, PairLabel
+
+model_type = "bert"
+
+NAMES: Names = {
+    "trunk.tokens": ["bert.embeddings.word_embeddings"],
+    "trunk.positions": ["bert.embeddings.position_embeddings"],
+    "trunk.segments": ["bert.embeddings.token_type_embeddings"],
+    "trunk.embedding_norm": ["bert.embeddings.LayerNorm"],
+    "trunk.blocks.*.attention.qkv": [f"bert.encoder.layer.*.attention.self.{x}" for x in ("query", "key", "value")],
+    "trunk.blocks.*.attention.out": ["bert.encoder.layer.*.attention.output.dense"],
+    "trunk.blocks.*.attention_norm": ["bert.encoder.layer.*.attention.output.LayerNorm"],
+    "trunk.blocks.*.feed_forward.up": ["bert.encoder.layer.*.intermediate.dense"],
+    "trunk.blocks.*.feed_forward.down": ["bert.encoder.layer.*.output.dense"],
+    "trunk.blocks.*.feed_forward_norm": ["bert.encoder.layer.*.output.LayerNorm"],
+    "heads.masked_tokens": ["cls.predictions"],
+    "heads.masked_tokens.transform": ["cls.predictions.transform.dense"],
+    "heads.masked_tokens.norm": ["cls.predictions.transform.LayerNorm"],
+    "heads.pair_label.pooler": ["bert.pooler.dense"],
+    "heads.pair_label.classify": ["cls.seq_relationship"],
+}
+KEYS = {
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "norm_eps": "layer_norm_eps",
+    "max_positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "init_std": "initializer_range",
+}
+BUILT_IN = {
+    "tie_word_embeddings": True,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+def is_like(spec: ModelSpec) -> bool:
+    """Whether a net is BERT but for its norms, the width of its tables and what its layers share.
+
+    Who sees whom may come from the row ("rows"): to transformers that is a mask that one gives.
+    """
+    trunk = spec.trunk
+    return (
+        isinstance(trunk, Encoder)
+        and trunk.width == trunk.heads * trunk.width_of_head
+        and trunk.positions == "learned"
+        and trunk.segments > 0
+        and trunk.languages == 0
+        and trunk.visibility != "causal"
+        and trunk.window == 0
+        and all(loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
+    )
+
+
+def is_plain(spec: ModelSpec) -> bool:
+    """Whether a net is BERT but for its norms."""
+    trunk = spec.trunk
+    return is_like(spec) and isinstance(trunk, Encoder) and trunk.sharing == "none" and trunk.table_width == trunk.width
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    if not (is_plain(spec) and spec.trunk.norm == "post"):
+        return None
+    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+        return "BertForPreTraining"
+    return "BertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return keys_of(spec.trunk, KEYS) | {"max_position_embeddings": spec.trunk.longest}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    trunk = Encoder(**knobs_of(config, KEYS, BUILT_IN))
+    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(from_zero(state, spec), NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+
+
+def from_zero(state: Weights, spec: ModelSpec) -> Weights:
+    """The tensors of a net without the rows of its position table that nothing reads: their positions begin at 0."""
+    table = "trunk.positions.weight"
+    return {**state, table: state[table][spec.trunk.position_offset :]}
+
+
+def modern(name: str) -> str:
+    """The name as transformers writes it today: files of the first years have gamma and beta.
+
+    >>> modern("bert.embeddings.LayerNorm.gamma")
+    'bert.embeddings.LayerNorm.weight'
+    """
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -1,0 +1,40 @@
+"""ERNIE (Baidu, arXiv:1904.09223): ErnieForMaskedLM, ErnieForPreTraining. They compute what BERT's classes compute, so
+it comes in as one of these and goes out as one of BERT's."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bert
+from training.formats.named import Config, Names, Weights, gathered, knobs_of, losses_in, prefixed, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens, PairLabel
+
+model_type = "ernie"
+
+NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")
+BUILT_IN = bert.BUILT_IN | {"use_task_id": False}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    return None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return bert.config(spec, vocab) | {"use_task_id": False}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    trunk = Encoder(**knobs_of(config, bert.KEYS, BUILT_IN))
+    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered(tensors, NAMES, wanted)

@@ -1,0 +1,57 @@
+"""GPT-1 (Radford 2018): OpenAIGPTLMHeadModel, whose "gelu" is the tanh form and whose inner width is 4 x width."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import gpt2
+from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.model import ModelSpec
+from training.spec import Decoder, NextToken
+
+model_type = "openai-gpt"
+
+NAMES: Names = {
+    **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},
+    "trunk.tokens": ["transformer.tokens_embed"],
+    "trunk.positions": ["transformer.positions_embed"],
+}
+KEYS = {ours: theirs for ours, theirs in gpt2.KEYS.items() if ours not in ("inner", "activation")}
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+BUILT_IN = {"tie_word_embeddings": True}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    fits = trunk.norm == "post" and trunk.inner_width == 4 * trunk.width and trunk.activation in ACTIVATIONS.values()
+    return "OpenAIGPTLMHeadModel" if fits and gpt2.is_like(spec) else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
+    return keys_of(spec.trunk, KEYS) | {"afn": activation, "embd_pdrop": spec.trunk.dropout}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    activation = ACTIVATIONS[config.get("afn", "gelu")]
+    trunk = Decoder(**knobs_of(config, KEYS, BUILT_IN), norm="post", activation=activation)  # type: ignore[arg-type]
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES, gpt2.INPUT_FIRST)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, gpt2.INPUT_FIRST)
+
+
+def modern(name: str) -> str:
+    """The name as transformers writes it today: on the hub there is no prefix.
+
+    >>> modern("tokens_embed.weight")
+    'transformer.tokens_embed.weight'
+    """
+    return f"transformer.{name}" if name.startswith(("h.", "tokens_embed.", "positions_embed.")) else name

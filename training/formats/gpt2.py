@@ -1,0 +1,87 @@
+"""GPT-2 (Radford 2019): GPT2LMHeadModel."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.model import ModelSpec
+from training.spec import Decoder, NextToken
+
+model_type = "gpt2"
+
+NAMES: Names = {
+    "trunk.tokens": ["transformer.wte"],
+    "trunk.positions": ["transformer.wpe"],
+    "trunk.blocks.*.attention_norm": ["transformer.h.*.ln_1"],
+    "trunk.blocks.*.attention.qkv": ["transformer.h.*.attn.c_attn"],
+    "trunk.blocks.*.attention.out": ["transformer.h.*.attn.c_proj"],
+    "trunk.blocks.*.feed_forward_norm": ["transformer.h.*.ln_2"],
+    "trunk.blocks.*.feed_forward.up": ["transformer.h.*.mlp.c_fc"],
+    "trunk.blocks.*.feed_forward.down": ["transformer.h.*.mlp.c_proj"],
+    "trunk.final_norm": ["transformer.ln_f"],
+}
+INPUT_FIRST = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+KEYS = {
+    "layers": "n_layer",
+    "width": "n_embd",
+    "heads": "n_head",
+    "inner": "n_inner",
+    "norm_eps": "layer_norm_epsilon",
+    "max_positions": "n_positions",
+    "activation": "activation_function",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+    "init_std": "initializer_range",
+}
+BUILT_IN = {
+    "tie_word_embeddings": True,
+    "add_cross_attention": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
+
+
+def is_like(spec: ModelSpec) -> bool:
+    """Whether a net is GPT-2 but for where its norms are."""
+    trunk = spec.trunk
+    return (
+        isinstance(trunk, Decoder)
+        and trunk.positions == "learned"
+        and trunk.width == trunk.heads * trunk.width_of_head
+        and trunk.band == 0
+        and kinds_of(spec) == {"next_token"}
+        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+    )
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    return "GPT2LMHeadModel" if is_like(spec) and spec.trunk.norm == "pre" else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return keys_of(spec.trunk, KEYS) | {"embd_pdrop": spec.trunk.dropout}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    trunk = Decoder(**knobs_of(config, KEYS, BUILT_IN))
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES, INPUT_FIRST)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, INPUT_FIRST)
+
+
+def modern(name: str) -> str:
+    """The name as transformers writes it today: on the hub there is no prefix.
+
+    >>> modern("h.0.ln_1.weight")
+    'transformer.h.0.ln_1.weight'
+    """
+    return f"transformer.{name}" if name.startswith(("h.", "wte.", "wpe.", "ln_f.")) else name

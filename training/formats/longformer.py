@@ -1,0 +1,59 @@
+"""Longformer (arXiv:2004.05150): LongformerForMaskedLM, RoBERTa with a window and a first token that sees all.
+
+Which tokens see all is an argument of theirs, `global_attention_mask`: give it with a one at the first token.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bert, roberta
+from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, prefixed, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens
+
+model_type = "longformer"
+
+SELF = "longformer.encoder.layer.*.attention.self"
+NAMES: Names = {
+    **prefixed(roberta.NAMES, "roberta.", "longformer."),
+    "trunk.blocks.*.attention.global_query": [f"{SELF}.query_global"],
+    "trunk.blocks.*.attention.global_key_value": [f"{SELF}.key_global", f"{SELF}.value_global"],
+}
+BUILT_IN = {"tie_word_embeddings": True}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    if not (isinstance(trunk, Encoder) and trunk.window > 0 and trunk.global_tokens == "first"):
+        return None
+    without = replace(spec, trunk=replace(trunk, window=0, global_tokens="none"))
+    return "LongformerForMaskedLM" if roberta.architecture(without, pad) else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    trunk = spec.trunk
+    assert isinstance(trunk, Encoder)
+    return keys_of(trunk, bert.KEYS) | {"attention_window": [trunk.window] * trunk.layers}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    knobs = knobs_of(config, bert.KEYS, BUILT_IN)
+    given = config.get("attention_window", 512)
+    windows = {given} if isinstance(given, int) else set(given)
+    if len(windows) > 1:
+        raise ValueError(f"attention_window is {given}, allowed is the same in all layers")
+    offset = config.get("pad_token_id", 1) + 1
+    trunk = Encoder(**knobs, position_offset=offset, window=windows.pop(), global_tokens="first")
+    return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered(tensors, NAMES, wanted)

@@ -1,0 +1,47 @@
+"""Megatron-BERT (arXiv:1909.08053): pre-norm, the summed embeddings as they are, a norm at the end."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bert
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, knobs_of, losses_in, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens, PairLabel
+
+model_type = "megatron-bert"
+
+NAMES: Names = {
+    **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},
+    "trunk.blocks.*.attention_norm": ["bert.encoder.layer.*.attention.ln"],
+    "trunk.blocks.*.feed_forward_norm": ["bert.encoder.layer.*.ln"],
+    "trunk.final_norm": ["bert.encoder.ln"],
+}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    if not (bert.is_plain(spec) and spec.trunk.norm == "pre"):
+        return None
+    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+        return "MegatronBertForPreTraining"
+    return "MegatronBertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return bert.config(spec, vocab)
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    trunk = Encoder(**knobs_of(config, bert.KEYS, bert.BUILT_IN), norm="pre")
+    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(bert.from_zero(state, spec), NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered(tensors, NAMES, wanted)

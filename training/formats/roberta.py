@@ -1,0 +1,46 @@
+"""RoBERTa (arXiv:1907.11692): RobertaForMaskedLM, whose positions begin behind the padding id."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bert
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, prefixed, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, MaskedTokens
+
+model_type = "roberta"
+
+NAMES: Names = {
+    **{ours: theirs for ours, theirs in prefixed(bert.NAMES, "bert.", "roberta.").items() if ours.startswith("trunk.")},
+    "heads.masked_tokens": ["lm_head"],
+    "heads.masked_tokens.transform": ["lm_head.dense"],
+    "heads.masked_tokens.norm": ["lm_head.layer_norm"],
+}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    from_pad = pad is not None and trunk.position_offset == pad + 1
+    own = bert.is_plain(spec) and trunk.norm == "post" and trunk.activation == "gelu"  # their head has gelu built in
+    return "RobertaForMaskedLM" if own and from_pad and kinds_of(spec) == {"masked_tokens"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    return keys_of(spec.trunk, bert.KEYS)
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    offset = config.get("pad_token_id", 1) + 1
+    trunk = Encoder(**knobs_of(config, bert.KEYS, bert.BUILT_IN), position_offset=offset)
+    return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)

@@ -1,0 +1,102 @@
+"""T5 (arXiv:1910.10683), version 1.0: T5ForConditionalGeneration."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.model import ModelSpec
+from training.spec import EncoderDecoder, NextToken
+
+model_type = "t5"
+
+
+def _side(side: str) -> Names:
+    ours, theirs = f"trunk.{side}", f"{side}.block.*.layer"
+    attentions = {"attention": "0.SelfAttention"} | ({"cross": "1.EncDecAttention"} if side == "decoder" else {})
+    last = len(attentions)
+    names = {
+        f"{ours}.distances": [f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"],
+        f"{ours}.blocks.*.feed_forward.up": [f"{theirs}.{last}.DenseReluDense.wi"],
+        f"{ours}.blocks.*.feed_forward.down": [f"{theirs}.{last}.DenseReluDense.wo"],
+        f"{ours}.blocks.*.feed_forward_norm": [f"{theirs}.{last}.layer_norm"],
+        f"{ours}.final_norm": [f"{side}.final_layer_norm"],
+    }
+    for number, (here, there) in enumerate(attentions.items()):
+        names |= {
+            f"{ours}.blocks.*.{here}.query": [f"{theirs}.{there}.q"],
+            f"{ours}.blocks.*.{here}.key_value": [f"{theirs}.{there}.{x}" for x in "kv"],
+            f"{ours}.blocks.*.{here}.out": [f"{theirs}.{there}.o"],
+            f"{ours}.blocks.*.{here}_norm": [f"{theirs}.{number}.layer_norm"],
+        }
+    return names
+
+
+NAMES: Names = {"trunk.tokens": ["shared"], **_side("encoder"), **_side("decoder")}
+KEYS = {
+    "layers": "num_layers",
+    "width": "d_model",
+    "heads": "num_heads",
+    "head_width": "d_kv",
+    "inner": "d_ff",
+    "norm_eps": "layer_norm_epsilon",
+    "buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}  # gated-* of version 1.1 is another net
+BUILT_IN = {"tie_word_embeddings": True, "scale_decoder_outputs": True}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    """The class has one dropout for all; what is computed does not depend on it."""
+    trunk = spec.trunk
+    fits = (
+        isinstance(trunk, EncoderDecoder)
+        and (trunk.norm, trunk.norm_kind, trunk.bias) == ("pre", "rms", False)
+        and not trunk.scale_attention
+        and trunk.scale_output
+        and not trunk.embedding_norm
+        and trunk.positions == "buckets"
+        and trunk.languages == 0
+        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+    )
+    return "T5ForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
+    return keys_of(spec.trunk, KEYS) | {
+        "num_decoder_layers": spec.trunk.layers,
+        "d_kv": spec.trunk.width_of_head,
+        "feed_forward_proj": activation,
+        "decoder_start_token_id": vocab.pad,
+    }
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    """Both sides must have as many layers, and the logits be of version 1.0."""
+    keys = KEYS | {"attention_dropout": KEYS["dropout"]}
+    knobs = knobs_of(config, keys, BUILT_IN | {"num_decoder_layers": config["num_layers"]})
+    knobs["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
+    trunk = EncoderDecoder(
+        **knobs,
+        norm="pre",
+        norm_kind="rms",
+        bias=False,
+        scale_attention=False,
+        scale_output=True,
+        embedding_norm=False,
+        positions="buckets",
+    )
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered(tensors, NAMES, wanted)

@@ -1,0 +1,112 @@
+"""XLM (arXiv:1901.07291): XLMWithLMHeadModel, of masked tokens (MLM, TLM) or, causal, of the next one (CLM)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.model import ModelSpec
+from training.spec import Encoder, Loss, MaskedTokens, NextToken
+from training.trunks.transformer import sinusoids_at
+
+model_type = "xlm"
+
+NAMES: Names = {
+    "trunk.tokens": ["transformer.embeddings"],
+    "trunk.positions": ["transformer.position_embeddings"],
+    "trunk.languages": ["transformer.lang_embeddings"],
+    "trunk.embedding_norm": ["transformer.layer_norm_emb"],
+    "trunk.blocks.*.attention.qkv": [f"transformer.attentions.*.{x}_lin" for x in "qkv"],
+    "trunk.blocks.*.attention.out": ["transformer.attentions.*.out_lin"],
+    "trunk.blocks.*.attention_norm": ["transformer.layer_norm1.*"],
+    "trunk.blocks.*.feed_forward.up": ["transformer.ffns.*.lin1"],
+    "trunk.blocks.*.feed_forward.down": ["transformer.ffns.*.lin2"],
+    "trunk.blocks.*.feed_forward_norm": ["transformer.layer_norm2.*"],
+    "heads.masked_tokens": ["pred_layer.proj"],
+    "heads.next_token": ["pred_layer.proj"],
+}
+KEYS = {
+    "layers": "n_layers",
+    "width": "emb_dim",
+    "heads": "n_heads",
+    "norm_eps": "layer_norm_eps",
+    "max_positions": "max_position_embeddings",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "init_std": "init_std",
+}
+BUILT_IN = {"tie_word_embeddings": True, "asm": False, "is_encoder": True}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    fits = (
+        isinstance(trunk, Encoder)
+        and trunk.norm == "post"
+        and trunk.activation != "gelu_tanh"
+        and trunk.table_width == trunk.width == trunk.heads * trunk.width_of_head
+        and trunk.inner_width == 4 * trunk.width
+        and trunk.segments == 0
+        and trunk.languages != 1
+        and trunk.sharing == "none"
+        and trunk.window == 0
+        and spec.losses == _losses(trunk)
+    )
+    return "XLMWithLMHeadModel" if fits else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    trunk = spec.trunk
+    assert isinstance(trunk, Encoder)
+    return keys_of(trunk, KEYS) | {
+        "max_position_embeddings": _positions(trunk),
+        "gelu_activation": trunk.activation == "gelu",
+        "sinusoidal_embeddings": trunk.positions == "sinusoidal",
+        "causal": trunk.visibility == "causal",
+        "n_langs": max(1, trunk.languages),
+        "use_lang_emb": trunk.languages > 0,
+        "embed_init_std": trunk.init_std,
+    }
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    # The class trains its table of sinusoids like any other: one that it has changed is a learned one.
+    table = tensors[NAMES["trunk.positions"][0] + ".weight"]
+    fixed = torch.allclose(table, sinusoids_at(torch.arange(len(table)), table.shape[1]), rtol=0, atol=1e-4)
+    languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 0
+    trunk = Encoder(
+        **knobs_of(config, KEYS, BUILT_IN),
+        activation="gelu" if config.get("gelu_activation", True) else "relu",
+        positions="sinusoidal" if fixed else "learned",
+        visibility="causal" if config.get("causal", False) else "full",
+        languages=languages if languages > 1 else 0,
+        segments=0,
+    )
+    # older files say n_words
+    return ModelSpec(trunk=trunk, losses=_losses(trunk), vocab_size=config.get("vocab_size") or config["n_words"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    trunk = spec.trunk
+    assert isinstance(trunk, Encoder)
+    table = "trunk.positions.weight"
+    rows = slice(trunk.position_offset, None)
+    positions = state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.width)
+    return renamed({**state, table: positions}, NAMES)
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered(tensors, NAMES, wanted)
+
+
+def _losses(trunk: Encoder) -> tuple[Loss, ...]:
+    """The one loss that they have a head for."""
+    return (NextToken(bias=True),) if trunk.visibility == "causal" else (MaskedTokens(transform=False),)
+
+
+def _positions(trunk: Encoder) -> int:
+    """Rows of their table of positions, which they also have where these are sinusoids."""
+    return trunk.longest if trunk.positions == "learned" else trunk.max_positions

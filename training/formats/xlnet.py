@@ -1,0 +1,115 @@
+"""XLNet (arXiv:1906.08237): XLNetLMHeadModel, which has each matrix as [width, heads, width of a head]."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed, their_names
+from training.model import ModelSpec
+from training.spec import MaskedTokens, TwoStream
+
+model_type = "xlnet"
+
+NAMES: Names = {
+    "trunk.tokens": ["transformer.word_embedding"],
+    "trunk.blocks.*.attention_norm": ["transformer.layer.*.rel_attn.layer_norm"],
+    "trunk.blocks.*.feed_forward.up": ["transformer.layer.*.ff.layer_1"],
+    "trunk.blocks.*.feed_forward.down": ["transformer.layer.*.ff.layer_2"],
+    "trunk.blocks.*.feed_forward_norm": ["transformer.layer.*.ff.layer_norm"],
+    "heads.masked_tokens": ["lm_loss"],
+}
+SHAPED = {  # our tensors that have another shape there, or no leaf in their name
+    "trunk.unknown": ["transformer.mask_emb"],
+    "trunk.blocks.*.attention.query.weight": ["transformer.layer.*.rel_attn.q"],
+    "trunk.blocks.*.attention.key_value.weight": ["transformer.layer.*.rel_attn.k", "transformer.layer.*.rel_attn.v"],
+    "trunk.blocks.*.attention.distance.weight": ["transformer.layer.*.rel_attn.r"],
+    "trunk.blocks.*.attention.out.weight": ["transformer.layer.*.rel_attn.o"],
+    "trunk.blocks.*.attention.segments": ["transformer.layer.*.rel_attn.seg_embed"],
+    "trunk.blocks.*.attention.biases.content": ["transformer.layer.*.rel_attn.r_w_bias"],
+    "trunk.blocks.*.attention.biases.distance": ["transformer.layer.*.rel_attn.r_r_bias"],
+    "trunk.blocks.*.attention.biases.segment": ["transformer.layer.*.rel_attn.r_s_bias"],
+}
+KEYS = {
+    "layers": "n_layer",
+    "width": "d_model",
+    "heads": "n_head",
+    "inner": "d_inner",
+    "norm_eps": "layer_norm_eps",
+    "activation": "ff_activation",
+    "dropout": "dropout",
+    "init_std": "initializer_range",
+}
+BUILT_IN = {"attn_type": "bi", "bi_data": False, "clamp_len": -1, "same_length": False, "tie_word_embeddings": True}
+LOSS = MaskedTokens(transform=False)
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    fits = isinstance(trunk, TwoStream) and trunk.width == trunk.heads * trunk.width_of_head
+    plain = all(not loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
+    return "XLNetLMHeadModel" if fits and plain and kinds_of(spec) == {"masked_tokens"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    assert isinstance(spec.trunk, TwoStream)
+    lengths = {"mem_len": spec.trunk.memory or None, "reuse_len": spec.trunk.reuse or None}
+    return keys_of(spec.trunk, KEYS) | lengths | {"d_head": spec.trunk.width_of_head}
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    knobs = knobs_of(config, KEYS, BUILT_IN)
+    knobs |= {"memory": config.get("mem_len") or 0, "reuse": config.get("reuse_len") or 0}
+    trunk = TwoStream(**knobs, attention_dropout=knobs.get("dropout", 0.1))
+    return ModelSpec(trunk=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    shaped = {name: tensor for name, tensor in state.items() if is_shaped(name)}
+    tensors = renamed({name: tensor for name, tensor in state.items() if name not in shaped}, NAMES)
+    for name, tensor in shaped.items():
+        names = their_shaped_names(name)
+        for piece_name, piece in zip(names, tensor.chunk(len(names)), strict=True):
+            tensors[piece_name] = _their_shape(name, piece, spec.trunk.heads).contiguous()
+    return tensors
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    wanted = list(wanted)
+    state = gathered(tensors, NAMES, [name for name in wanted if not is_shaped(name)])
+    for name in filter(is_shaped, wanted):
+        pieces = [_our_shape(name, tensors[piece_name]) for piece_name in their_shaped_names(name)]
+        state[name] = torch.cat(pieces).contiguous()
+    return state
+
+
+def is_shaped(name: str) -> bool:
+    """Whether a tensor of ours has another shape there, or no leaf in its name."""
+    return re.sub(r"\d+", "*", name) in SHAPED
+
+
+def their_shaped_names(name: str) -> list[str]:
+    """
+    >>> their_shaped_names("trunk.blocks.3.attention.out.weight")
+    ['transformer.layer.3.rel_attn.o']
+    """
+    return [theirs.removesuffix(".") for theirs in their_names(f"{name}.", SHAPED)]  # as if its leaf had no name
+
+
+def _their_shape(name: str, ours: Tensor, heads: int) -> Tensor:
+    if name == "trunk.unknown":
+        return ours[None]
+    if name.endswith("weight"):  # of a linear
+        return (ours if name.endswith("out.weight") else ours.T).unflatten(1, (heads, -1))
+    return ours
+
+
+def _our_shape(name: str, theirs: Tensor) -> Tensor:
+    if name == "trunk.unknown":
+        return theirs[0]
+    if name.endswith("weight"):
+        return theirs.flatten(1) if name.endswith("out.weight") else theirs.flatten(1).T
+    return theirs

@@ -1,0 +1,68 @@
+"""Weights to begin with: those of another run or of transformers, fitted to a trunk that sees further than theirs."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from training import export
+from training.model import Model
+from training.spec import Encoder, Trunk
+
+log = logging.getLogger(__name__)
+
+POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
+FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each begins with, as in UniLM's code
+
+
+def take_over(model: Model, folder: Path) -> None:
+    """Give `model` the weights in `folder`, ours or transformers'; heads that it does not have stay random.
+
+    BadInput where the trunk is another one, but for what `fitted` makes up for.
+    """
+    spec, given = export.load_weights(folder) if (folder / "spec.json").exists() else export.from_transformers(folder)
+    given, wanted = fitted(given, spec.trunk, model.spec.trunk), dict(model.named_parameters())
+    for name, weight in wanted.items():
+        if name in given and given[name].shape != weight.shape:
+            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
+            raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
+        if name not in given and name.startswith("trunk."):
+            raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
+    for name in given:
+        if name not in wanted and name.startswith("trunk."):
+            raise BadInput(f"{folder}: has {name}, which this recipe has not; start from weights of the same trunk")
+    model.load_state_dict(given, strict=False)
+    missing = [name for name in wanted if name not in given]
+    log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
+
+
+def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str, Tensor]:
+    """The weights as a trunk with more positions, more segments or a window begins with them.
+
+    The positions are repeated as often as it takes, the linears of a token that sees all begin as those of the others
+    (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM).
+    """
+    state = dict(given)
+    moved = (ours.longest, ours.position_offset) != (theirs.longest, theirs.position_offset)
+    if POSITIONS in state and moved and ours.longest >= theirs.longest:
+        rows = state[POSITIONS][theirs.position_offset :]
+        read = rows[torch.arange(ours.longest) % len(rows)]
+        state[POSITIONS] = torch.cat([read[: ours.position_offset], read])  # nothing reads the rows before the offset
+    if SEGMENTS in state and ours.segments > len(state[SEGMENTS]) == 2:
+        state[SEGMENTS] = state[SEGMENTS][list(FURTHER_SEGMENTS[: ours.segments])]
+    if _global_first(ours) and not _global_first(theirs):
+        for name, tensor in given.items():
+            if ".attention.qkv." in name:
+                query, *key_value = tensor.chunk(3)
+                state[name.replace("qkv", "global_query")] = query
+                state[name.replace("qkv", "global_key_value")] = torch.cat(key_value)
+    return state
+
+
+def _global_first(trunk: Trunk) -> bool:
+    """Whether the first token of a row sees all by linears of its own."""
+    return isinstance(trunk, Encoder) and trunk.global_tokens == "first"

@@ -1,0 +1,224 @@
+"""EncoderDecoder: two stacks over one token table, of which the second also looks at what the first says.
+
+BART, T5 and MASS are values of its knobs. A batch is that of the decoder; its `source_*` columns are the encoder's.
+Axes as in layers.py, and U tokens of a source row; unpadded tokens of either side lie end to end.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+from training.trunks.layers import FeedForward, Layout, layout, spread
+from training.trunks.spec import EncoderDecoder
+
+
+class EncoderDecoderNet(nn.Module):
+    """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): two stacks and their token table."""
+
+    def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.tokens = nn.Embedding(vocab_size, trunk.width)
+        self.encoder = Side(trunk, decodes=False)
+        self.decoder = Side(trunk, decodes=True)
+
+    @property
+    def table(self) -> Tensor:
+        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
+        return self.tokens.weight
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What is compared with the table, for each token of the decoder: [B, S] -> [B, S, D], unpadded [T] -> [T, D].
+
+        T5's table begins with deviation 1, and its states are made smaller for it.
+        """
+        hidden = self.states(batch)
+        return hidden * self.trunk.width**-0.5 if self.trunk.scale_output else hidden
+
+    def states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The decoder's last states; both sides read the row where it has no source (BART 3.3)."""
+        columns = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
+        source = columns or batch
+        source_rows = layout(source, "full")
+        # one look-up for both: the gradient of each is a whole table
+        given, said = source["ids"], batch["ids"]
+        x, y = self.tokens(torch.cat([given.flatten(), said.flatten()])).split([given.numel(), said.numel()])
+        read = self.encoder(x.unflatten(0, given.shape), source, source_rows)
+        if "seen" in source:
+            source_rows = hiding(source_rows, source["seen"])
+        return self.decoder(y.unflatten(0, said.shape), batch, layout(batch, "causal"), (read, source_rows))
+
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The decoder's last state of each row, [B, D], for a classifier: it has seen all of the row (BART 3.3)."""
+        return self.states(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with. Where attention is not scaled, T5's own: queries are small instead, the
+        table's is 1, and the others keep the variance of what goes through them."""
+        trunk = self.trunk
+        if trunk.scale_attention:
+            return trunk.init_std
+        fan_in = {
+            "tokens": 1,
+            "query": trunk.width * trunk.width_of_head,
+            "out": trunk.heads * trunk.width_of_head,
+            "down": trunk.inner_width,
+        }
+        return float(fan_in.get(name.split(".")[-2], trunk.width) ** -0.5)
+
+
+class Side(nn.Module):
+    """One of the two stacks: positions and languages, norm, blocks; T5's distances are one table for all blocks."""
+
+    def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
+        super().__init__()
+        self.trunk, self.decodes = trunk, decodes
+        learned = trunk.positions == "learned"
+        self.positions = nn.Embedding(trunk.max_positions, trunk.width) if learned else None
+        self.distances = None if learned else nn.Embedding(trunk.buckets, trunk.heads)
+        self.languages = nn.Embedding(trunk.languages, trunk.width) if trunk.languages else None
+        self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
+        self.blocks = nn.ModuleList(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
+        self.final_norm = norm(trunk) if trunk.norm == "pre" else nn.Identity()
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    def forward(
+        self, x: Tensor, batch: Mapping[str, Tensor], rows: Layout, source: tuple[Tensor, Layout] | None = None
+    ) -> Tensor:
+        """States of the tokens `x`; a decoder looks at `source`, states of the other side and how these lie."""
+        if self.positions is not None:
+            x = x + self.positions(batch["positions"] + self.trunk.position_offset)
+        if self.languages is not None:
+            spoken = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if spoken is None else self.languages(spoken))
+        x = self.dropout(self.embedding_norm(x))
+        if self.distances is not None:
+            bias = self.bias(rows.shape[1], x.device)
+            bias = bias if rows.seen is None else bias.masked_fill(~rows.seen, -torch.inf)
+            rows = replace(rows, ends_B1=None, causal=False, seen=bias)
+        for block in self.blocks:
+            x = block(x, rows, source)
+        # T5 drops out after its last norm as well
+        return self.dropout(self.final_norm(x)) if self.trunk.norm == "pre" else x
+
+    def bias(self, length: int, device: torch.device) -> Tensor:
+        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where nobody may look."""
+        assert self.distances is not None
+        offset_N = torch.arange(1 - length, length, device=device)
+        bucket_N = bucket(offset_N, self.trunk.buckets, self.trunk.max_distance, both_sides=not self.decodes)
+        bias_HN = self.distances(bucket_N).T
+        if self.decodes:
+            bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
+        return bias_HN.unfold(1, length, 1).flip(1)[None]  # the last query's keys are the first S offsets
+
+
+class Block(nn.Module):
+    """Attention, a decoder's attention to the source, feed-forward, with residuals and norms as in layers.Block."""
+
+    def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
+        super().__init__()
+        self.norm_first = trunk.norm == "pre"
+        self.attention = Attention(trunk)
+        self.attention_norm = norm(trunk)
+        self.cross = Attention(trunk) if decodes else None
+        self.cross_norm = norm(trunk) if decodes else nn.Identity()
+        # T5 drops out inside of the feed-forward layer too
+        self.feed_forward = FeedForward(trunk, bias=trunk.bias, dropout=trunk.dropout if self.norm_first else 0.0)
+        self.feed_forward_norm = norm(trunk)
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    def forward(self, x: Tensor, rows: Layout, source: tuple[Tensor, Layout] | None) -> Tensor:
+        if self.norm_first:
+            y = self.attention_norm(x)
+            x = x + self.dropout(self.attention(y, rows, y, rows))
+            if self.cross is not None and source is not None:
+                x = x + self.dropout(self.cross(self.cross_norm(x), rows, *source))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, rows, x, rows)))
+        if self.cross is not None and source is not None:
+            x = self.cross_norm(x + self.dropout(self.cross(x, rows, *source)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Attention(nn.Module):
+    """Multi-head attention of tokens to those of the same or of other rows (arXiv:1706.03762, 3.2.2).
+
+    Queries have a linear of their own: T5's begin smaller than its keys and values.
+    """
+
+    def __init__(self, trunk: EncoderDecoder) -> None:
+        super().__init__()
+        self.head_width, inside = trunk.width_of_head, trunk.heads * trunk.width_of_head
+        self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
+        self.dropout = trunk.attention_dropout
+        self.query = nn.Linear(trunk.width, inside, bias=trunk.bias)
+        self.key_value = nn.Linear(trunk.width, 2 * inside, bias=trunk.bias)
+        self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
+
+    def forward(self, x: Tensor, rows: Layout, read: Tensor, source: Layout) -> Tensor:
+        """Tokens `x` of `rows` look at `read`, states of the rows `source`, which says what is seen."""
+        query = self.query(x).unflatten(-1, (-1, self.head_width))
+        key_value = self.key_value(read).unflatten(-1, (2, -1, self.head_width))
+        return self.out(self.mix(query, rows, key_value, source).flatten(-2))
+
+    def mix(self, query: Tensor, rows: Layout, key_value: Tensor, source: Layout) -> Tensor:
+        """Queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or unpadded -> like the queries."""
+        dropout, ends, source_ends = self.dropout if self.training else 0.0, rows.ends_B1, source.ends_B1
+        half = query.dtype in (torch.bfloat16, torch.float16)
+        if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
+            key, value = key_value.unbind(1)
+            longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
+            return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for
+                query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
+            )
+        query_BHSK = spread(query, rows.token_at).view(*rows.shape, *query.shape[-2:]).transpose(1, 2)
+        key_value = spread(key_value, source.token_at).view(*source.shape, *key_value.shape[-3:])
+        key_BHUK, value_BHUK = key_value.permute(2, 0, 3, 1, 4)
+        mixed_BHSK = F.scaled_dot_product_attention(
+            query_BHSK,
+            key_BHUK,
+            value_BHUK,
+            attn_mask=source.seen,
+            dropout_p=dropout,
+            is_causal=source.causal,
+            scale=self.scale,
+        )
+        mixed_BSHK = mixed_BHSK.transpose(1, 2)
+        if rows.place_T is not None:
+            return mixed_BSHK.flatten(0, 1).index_select(0, rows.place_T)
+        return mixed_BSHK.reshape(query.shape)
+
+
+def hiding(rows: Layout, seen: Tensor) -> Layout:
+    """The layout of rows of which only those tokens are seen, by anybody, for which `seen` is True."""
+    seen = spread(seen, rows.token_at).view(rows.shape)[:, None, None, :]
+    return replace(rows, ends_B1=None, seen=seen if rows.seen is None else seen & rows.seen)
+
+
+def norm(trunk: EncoderDecoder) -> nn.Module:
+    """Layer norm, or by the root mean square alone (arXiv:1910.07467)."""
+    if trunk.norm_kind == "rms":
+        return nn.RMSNorm(trunk.width, eps=trunk.norm_eps)
+    return nn.LayerNorm(trunk.width, eps=trunk.norm_eps, bias=trunk.bias)
+
+
+def bucket(offset: Tensor, buckets: int, max_distance: int, *, both_sides: bool) -> Tensor:
+    """T5's number of the distance of a key from its query (arXiv:1910.10683, 2.1): one for each of the near ones, then
+    logarithmically wider, the last from `max_distance` on. Half of them are for keys at the right, if there are any.
+
+    >>> bucket(torch.tensor([-200, -16, -1, 0, 1, 16]), 32, 128, both_sides=True)
+    tensor([15, 10,  1,  0, 17, 26])
+    """
+    first = torch.zeros_like(offset)
+    if both_sides:
+        buckets //= 2
+        first, offset = buckets * (offset > 0), -offset.abs()
+    distance, near = (-offset).clamp(min=0), buckets // 2
+    steps = (distance.clamp(min=near) / near).log() / math.log(max_distance / near) * (buckets - near)
+    far = (near + steps.long()).clamp(max=buckets - 1)
+    return first + torch.where(distance < near, distance, far)

@@ -1,0 +1,218 @@
+"""Relative attention, its memory, and Transformer-XL. XLNet (two_stream.py) has the same attention, and one term more.
+
+Axes beside those of layers.py: Q tokens of a row that ask, C tokens of their context (the memory, then the row), R
+distances. All of it works on rectangles: a net with a memory has rows of one length.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.trunks.adaptive import AdaptiveTable, bounds
+from training.trunks.layers import FeedForward, Layout, layout, norm, spread
+from training.trunks.memory import Memory, Recalled
+from training.trunks.spec import Decoder, Stack
+
+
+@dataclass(frozen=True)
+class View:
+    """How the tokens that ask see their context: worked out once per forward pass, read by every block."""
+
+    seen: Tensor  # bool [B or 1, 1, Q, C]
+    differs: Tensor | None = None  # bool [B, 1, Q, C]: the two are of different segments; None: no segments
+    # where the distance of each asking token to the first of its context lies among all; None: the whole row asks
+    first_BQ: Tensor | None = None
+
+
+class Context(NamedTuple):
+    """What is asked: the same for all streams of a layer."""
+
+    key: Tensor  # [B, C, H, K]
+    value: Tensor  # [B, C, H, K]
+    distance: Tensor  # [R, H, K], from the longest one down
+
+
+class Biases(nn.Module):
+    """What each head looks for whatever token asks: by content, by distance, by segment (arXiv:1901.02860, 3.3)."""
+
+    def __init__(self, trunk: Stack, segments: bool = False) -> None:
+        super().__init__()
+        shape = trunk.heads, trunk.width_of_head
+        self.content = nn.Parameter(torch.empty(shape))
+        self.distance = nn.Parameter(torch.empty(shape))
+        self.segment = nn.Parameter(torch.empty(shape)) if segments else None
+
+    def forward(self, query_BQHK: Tensor) -> tuple[Tensor, ...]:
+        """The query of each term of the score."""
+        return tuple(query_BQHK + bias for bias in self.parameters())
+
+
+class RelativeAttention(nn.Module):
+    """score(i, j) = [(q_i + u) k_j + (q_i + v) W r_(i-j) + (q_i + w) g_(same segment?)] / sqrt(K); the last: XLNet."""
+
+    def __init__(self, trunk: Stack, biases: Biases) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.dropout = trunk.heads, trunk.width_of_head, trunk.attention_dropout
+        inside = self.heads * self.head_width
+        self.query = nn.Linear(trunk.width, inside, bias=False)
+        self.key_value = nn.Linear(trunk.width, 2 * inside, bias=False)
+        self.distance = nn.Linear(trunk.width, inside, bias=False)
+        self.out = nn.Linear(inside, trunk.width, bias=False)
+        self.biases = biases
+        segments = biases.segment is not None
+        self.segments = nn.Parameter(torch.empty(2, self.heads, self.head_width)) if segments else None  # same, other
+
+    def context(self, content_BCD: Tensor, sinusoids_RD: Tensor) -> Context:
+        """Keys, values and distances, which do not depend on who asks."""
+        heads = self.heads, self.head_width
+        key, value = self.key_value(content_BCD).unflatten(-1, (2, *heads)).unbind(2)
+        return Context(key, value, self.distance(sinusoids_RD).unflatten(-1, heads))
+
+    def forward(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
+        query = self.query(x_BQD).unflatten(-1, (self.heads, self.head_width))
+        scale = self.head_width**-0.5
+        for_content, for_distance, *for_segment = self.biases(query)
+        by_distance_BHQR = torch.einsum("bqhk,rhk->bhqr", scale * for_distance, context.distance)
+        score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
+        if self.segments is not None and view.differs is not None:
+            by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", scale * for_segment[0], self.segments)
+            same_BHQ1, other_BHQ1 = by_segment_BHQ2.split(1, -1)
+            score_BHQC = score_BHQC + torch.where(view.differs, other_BHQ1, same_BHQ1)
+        mixed_BHQK = F.scaled_dot_product_attention(
+            for_content.transpose(1, 2),
+            context.key.transpose(1, 2),
+            context.value.transpose(1, 2),
+            attn_mask=score_BHQC.masked_fill(~view.seen, -torch.inf),
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return self.out(mixed_BHQK.transpose(1, 2).flatten(-2))
+
+
+class RelativeBlock(nn.Module):
+    """Attention to one context, then feed-forward, for one stream of tokens or for several; post-norm."""
+
+    def __init__(self, trunk: Stack, biases: Biases) -> None:
+        super().__init__()
+        self.attention = RelativeAttention(trunk, biases)
+        self.attention_norm = norm(trunk, trunk.width)
+        self.feed_forward = FeedForward(trunk, dropout=trunk.dropout)
+        self.feed_forward_norm = norm(trunk, trunk.width)
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    def forward(
+        self, streams_BQD: tuple[Tensor, ...], views: tuple[View, ...], content_BCD: Tensor, sinusoids_RD: Tensor
+    ) -> tuple[Tensor, ...]:
+        context, done = self.attention.context(content_BCD, sinusoids_RD), []
+        for x_BQD, view in zip(streams_BQD, views, strict=True):
+            x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
+            done.append(self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD))))
+        return tuple(done)
+
+
+class RelativeDecoder(nn.Module):
+    """Transformer-XL (arXiv:1901.02860): no position of its own, but a memory of the states before the row.
+
+    Embeddings count sqrt(width) times; the two biases are those of all layers.
+    """
+
+    def __init__(self, trunk: Decoder, vocab_size: int) -> None:
+        super().__init__()
+        self.trunk, self.vocab_size = trunk, vocab_size
+        self.memory = Memory(trunk.memory)
+        narrowing = trunk.cutoffs and trunk.shrink > 1
+        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else nn.Embedding(vocab_size, trunk.width)
+        biases = Biases(trunk)
+        self.blocks = nn.ModuleList(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    @property
+    def table(self) -> Tensor | tuple[Tensor, ...]:
+        """The token table [V, D]; what an AdaptiveHead needs where there are clusters."""
+        if isinstance(self.tokens, AdaptiveTable):
+            return self.tokens.parts
+        if not self.trunk.cutoffs:
+            return self.tokens.weight
+        table_VD = self.tokens.weight  # looked up once: ZeRO-3 gathers it at each access
+        return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
+        rows = layout(batch, "causal")
+        recalled = self.memory.recall(batch)
+        x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.width**0.5)
+        causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
+        view = View(seen=with_memory(causal_SS[None], recalled))
+        # down to -1, since `shift` wants one distance more than there are
+        distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
+        if self.trunk.clamp:
+            distance_R = distance_R.clamp(max=self.trunk.clamp)
+        sinusoids_RD = self.dropout(sinusoids(distance_R, self.trunk.width).to(x_BSD.dtype))
+        inputs = []
+        for number, block in enumerate(self.blocks):
+            inputs.append(x_BSD)
+            (x_BSD,) = block((x_BSD,), (view,), recalled.before(number, x_BSD), sinusoids_RD)
+        self.memory.keep(batch, inputs, recalled)
+        return as_given(self.dropout(x_BSD), batch, rows)
+
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The state [B, D] of each row's last token, the only one that has seen the row."""
+        return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with: half as much for the projections of narrow tables (authors' code)."""
+        return self.trunk.init_std / (2 if ".widen." in name else 1)
+
+
+def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
+    """Scores by distance, the longest first, to scores by token of the context: [B, H, Q, R] -> [B, H, Q, C].
+
+    Where the whole row asks, the distances of each token begin one later than those of the next one, and at least one
+    more than needed is there: so the scores are a part of the memory that they lie in, cut into shorter lines.
+
+    >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # one token of memory, a row of two
+    tensor([[[[ 1,  0, -1],
+              [ 2,  1,  0]]]])
+    """
+    if first_BQ is None:
+        asking, reach = by_distance_BHQR.shape[-2:]
+        lines = by_distance_BHQR.flatten(-2)[..., asking - 1 : asking * reach - 1].unflatten(-1, (asking, reach - 1))
+        return lines[..., :context]
+    at_BQC = first_BQ[..., None] + torch.arange(context, device=first_BQ.device)
+    return by_distance_BHQR.gather(-1, at_BQC[:, None].expand(-1, by_distance_BHQR.shape[1], -1, -1))
+
+
+def sinusoids(distance_R: Tensor, width: int) -> Tensor:
+    """Sines, then cosines [R, width] of distances: not interleaved, as those of transformer.py are (authors' code).
+
+    >>> sinusoids(torch.arange(2), 4)
+    tensor([[0.0000, 0.0000, 1.0000, 1.0000],
+            [0.8415, 0.0100, 0.5403, 0.9999]])
+    """
+    frequency = 10_000.0 ** (-torch.arange(0, width, 2, device=distance_R.device) / width)
+    angle = distance_R[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+
+def with_memory(seen_BQS: Tensor, recalled: Recalled) -> Tensor:
+    """Who sees whom [B or 1, 1, Q, C], once all that is remembered is seen too."""
+    if recalled.seen_BM is None:
+        return seen_BQS[:, None]
+    rows = len(recalled.seen_BM)
+    before = recalled.seen_BM[:, None].expand(-1, seen_BQS.shape[1], -1)
+    return torch.cat([before, seen_BQS.expand(rows, -1, -1)], dim=-1)[:, None]
+
+
+def rectangle(ids: Tensor, rows: Layout) -> Tensor:
+    """A column of a batch, padded or not, as [B, S]."""
+    return spread(ids, rows.token_at).view(rows.shape)
+
+
+def as_given(x_BSD: Tensor, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
+    """States in the layout of their batch."""
+    if batch["ids"].ndim == 2:
+        return x_BSD
+    return x_BSD.flatten(0, 1) if rows.place_T is None else x_BSD.flatten(0, 1).index_select(0, rows.place_T)

@@ -1,0 +1,89 @@
+"""ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator looks for what it changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.cross_entropy import Score, token_sample, tokens_at
+from training.masked_tokens import MaskedTokensHead
+from training.spec import Twin
+from training.trunks.layers import layout
+from training.trunks.transformer import Tables, Tower, blocks
+
+
+class TwinNet(Tables):
+    """Two towers over one embedding; the discriminator is what is kept of them (3.1).
+
+    What is sampled comes from torch's global generator: seed it, and the same batch gives the same scores.
+    """
+
+    def __init__(self, trunk: Twin, vocab_size: int) -> None:
+        super().__init__(trunk.discriminator_net, vocab_size)
+        self.trunk = trunk
+        self.discriminator = Tower(trunk.discriminator_net, blocks(trunk.discriminator_net))
+        self.generator: Tower | None = None
+        if trunk.samples == "generator":
+            alike = trunk.shared == "all"
+            net = trunk.generator_net
+            self.generator = self.discriminator if alike else Tower(net, blocks(net))
+
+    @property
+    def table(self) -> Tensor:
+        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
+        return self.tokens.weight
+
+    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
+        """Scores of `masked_tokens`, which the generator is asked, and of `replaced`, which the discriminator is.
+
+        The batch is masked; its `targets` at `targets_at` say what was there. The discriminator reads the text with a
+        sample at each of these places, masked or not. No gradient goes through a sample.
+        """
+        rows = layout(batch, "full")
+        found: dict[str, Score] = {}
+        if self.generator is None:
+            sampled_M = self._uniform(batch)
+        else:
+            head = heads["masked_tokens"]
+            hidden = self.generator(self.embed(batch), rows)
+            found["masked_tokens"] = head(hidden, batch, self.table)
+            sampled_M = self._sampled(hidden, batch, head)
+        read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
+        found["replaced"] = heads["replaced"](self.discriminator(self.embed(read), rows), read, self.table)
+        return found
+
+    @torch.no_grad()
+    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module) -> Tensor:
+        assert isinstance(head, MaskedTokensHead)
+        feature_MD = head.features(tokens_at(hidden, batch["targets_at"]))
+        uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
+        barred_M = None if self.trunk.allow_correct else batch["targets"]
+        return token_sample(feature_MD, self.table, head.bias, uniform_M, barred_M)
+
+    def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Any token of the vocabulary, or any but the right one."""
+        target_M, size = batch["targets"], self.tokens.num_embeddings
+        if self.trunk.allow_correct:
+            return torch.randint_like(target_M, size)
+        return (target_M + torch.randint_like(target_M, 1, size)) % size
+
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The discriminator's state of each row's first token [B, D], for a classifier."""
+        hidden = self.discriminator(self.embed(batch), layout(batch, "full"))
+        return hidden.flatten(0, -2)[batch["first_at"]]
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with."""
+        return self.trunk.init_std
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the towers: what lies between them differs in size from batch to batch."""
+        self.discriminator.compile(*args, **kwargs)
+        if self.generator not in (None, self.discriminator):
+            self.generator.compile(*args, **kwargs)
+
+
+def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
+    """The ids with other tokens at flat positions."""
+    return ids.flatten().scatter(0, at_M, token_M).view_as(ids)

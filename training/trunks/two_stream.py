@@ -1,0 +1,126 @@
+"""XLNet (arXiv:1906.08237): what a token says, and what is to be expected at its place, in two streams of states."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.trunks.layers import Layout, layout
+from training.trunks.memory import Memory, Recalled
+from training.trunks.relative import Biases, RelativeBlock, View, as_given, rectangle, sinusoids, with_memory
+from training.trunks.spec import TwoStream
+
+
+class Queries(NamedTuple):
+    """Where the targets are in their rows; rows with fewer than Q ask for their first token in the places left."""
+
+    row_M: Tensor
+    column_M: Tensor  # its number among the targets of its row
+    place_BQ: Tensor  # in the row
+
+
+class TwoStreamNet(nn.Module):
+    """Relative attention in both directions; who sees whom is what the rows say (2.2), and all see the memory.
+
+    Queries are made at the targets only: they see what their token sees, and never the token itself.
+    """
+
+    def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.memory = Memory(trunk.memory)
+        self.tokens = nn.Embedding(vocab_size, trunk.width)
+        self.unknown = nn.Parameter(torch.empty(1, trunk.width))  # what each query begins as
+        self.blocks = nn.ModuleList(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
+        self.dropout = nn.Dropout(trunk.dropout)
+
+    @property
+    def table(self) -> Tensor:
+        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
+        return self.tokens.weight
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
+
+        Of a batch that does not say who sees whom, such as a downstream one, the states of its tokens.
+        """
+        rows, recalled = layout(batch, "full"), self.memory.recall(batch)
+        visible_BSS, differs_BSC = who_sees_whom(batch, rows), of_other_segments(batch, rows, recalled)
+        content_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)))
+        sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
+        content_view = View(with_memory(visible_BSS | sees_itself, recalled), differs_BSC[:, None])
+        streams: tuple[Tensor, ...] = (content_BSD,)
+        views: tuple[View, ...] = (content_view,)
+        queries = queries_at(batch["targets_at"], rows) if "rank" in batch else None
+        if queries is not None:
+            streams += (self.dropout(self.unknown).expand(*queries.place_BQ.shape, -1),)
+            views += (_view_of_queries(visible_BSS & ~sees_itself, differs_BSC, queries, recalled),)
+        streams = self._blocks(streams, views, recalled, batch)
+        hidden = self.dropout(streams[-1])
+        if queries is None:
+            return as_given(hidden, batch, rows)
+        asked_MD = hidden[queries.row_M, queries.column_M]
+        nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.width)
+        return nowhere.index_copy(0, batch["targets_at"], asked_MD).view(*batch["ids"].shape, -1)
+
+    def _blocks(
+        self, streams: tuple[Tensor, ...], views: tuple[View, ...], recalled: Recalled, batch: Mapping[str, Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The streams, content first, after all blocks. The last one leaves out content that nobody would read."""
+        longest, inputs = streams[0].shape[1], []
+        # down to minus the row's length: `shift` wants one distance more than there are
+        distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
+        sinusoids_RD = self.dropout(sinusoids(distance_R, self.trunk.width).to(streams[0].dtype))
+        for number, block in enumerate(self.blocks):
+            inputs.append(streams[0])
+            asking = slice(-1 if number == self.trunk.layers - 1 else 0, None)
+            streams = block(streams[asking], views[asking], recalled.before(number, streams[0]), sinusoids_RD)
+        self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
+        return streams
+
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The state [B, D] of each row's last token."""
+        return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with."""
+        return self.trunk.init_std
+
+
+def who_sees_whom(batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
+    """bool [B, S, S]: whether a token (second) may look at another, by the `rank` and `reach` of the batch, if any.
+
+    It always may look at itself, where it is content; that is left to who asks.
+    """
+    longest, device = rows.shape[1], batch["ids"].device
+    exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]
+    if "rank" not in batch:
+        return exists_B1S.expand(-1, longest, -1)
+    rank_BS, reach_BS = (rectangle(batch[name], rows) for name in ("rank", "reach"))
+    return (rank_BS[:, None, :] <= reach_BS[:, :, None]) & exists_B1S
+
+
+def of_other_segments(batch: Mapping[str, Tensor], rows: Layout, recalled: Recalled) -> Tensor:
+    """bool [B, S, C]: whether token and context are of different segments; the memory is of segment 0."""
+    segments_BS = rectangle(batch["segments"], rows)
+    return segments_BS[:, :, None] != F.pad(segments_BS, (recalled.length, 0))[:, None, :]
+
+
+def queries_at(targets_at_M: Tensor, rows: Layout) -> Queries:
+    """The targets of a batch, by row."""
+    count, longest = rows.shape
+    at_M = targets_at_M if rows.place_T is None else rows.place_T[targets_at_M]
+    row_M, place_M = at_M // longest, at_M % longest
+    count_B = torch.bincount(row_M, minlength=count)
+    column_M = torch.arange(len(at_M), device=at_M.device) - (count_B.cumsum(0) - count_B)[row_M]
+    place_BQ = at_M.new_zeros(count, max(1, int(count_B.max())))
+    return Queries(row_M, column_M, place_BQ.index_put((row_M, column_M), place_M))
+
+
+def _view_of_queries(visible_BSS: Tensor, differs_BSC: Tensor, queries: Queries, recalled: Recalled) -> View:
+    row_B1 = torch.arange(len(queries.place_BQ), device=visible_BSS.device)[:, None]
+    seen_BQS, differs_BQC = (pairs[row_B1, queries.place_BQ] for pairs in (visible_BSS, differs_BSC))
+    first_BQ = visible_BSS.shape[1] - 1 - queries.place_BQ
+    return View(with_memory(seen_BQS, recalled), differs_BQC[:, None], first_BQ)
