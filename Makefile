@@ -32,6 +32,9 @@ $(READY): pyproject.toml constraints.txt
 	@DS_ACCELERATOR=cpu python -m training.ops
 	@touch $@
 
+# a process for each core, four at most; tests of one module stay together, as they share what is costly to make
+PYTEST := python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
+
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
 	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
 	@echo "look at it with: make ui    (or .venv/bin/sesame inspect bert_base --scale tiny --data demo --step 100)"
@@ -55,10 +58,10 @@ doctor: $(READY) ## what this machine has and lacks, each with its remedy
 	@sesame doctor $(ARGS)
 
 test: $(READY) ## the fast tests
-	@python -m pytest -q $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-all: $(READY) ## every test, slow ones too
-	@python -m pytest -q -m "not gpu" $(ARGS)
+	@$(PYTEST) -m "not gpu" $(ARGS)
 
 family: $(READY) ## every recipe end to end at tiny scale, and a table of it (half an hour or more)
 	@python -m tests.family_run $(ARGS)
