@@ -33,15 +33,15 @@ from pipeline.documents import Document, damaged, document_at, rows_of
 from pipeline.spec import Corpus
 from pipeline.stage import seal, sealed
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, npy, write_atomic
+from preprocessing.files import TEMPORARY, checked_json, from_checked_json, npy, write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.schema import SPLITS
 from preprocessing.shards import shard_name
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
-_KEPT_BEFORE: Final = ".kept.npy"  # while the lines of what is kept are looked at
-_REPEATS_BEFORE: Final = ".repeats.npy"
+_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # while the lines of what is kept are looked at
+_REPEATS_BEFORE: Final = f"{TEMPORARY}repeats.npy"
 _FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
 _LEAST_BYTES: Final = 1 << 20
