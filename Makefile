@@ -63,7 +63,7 @@ test: $(READY) ## the fast tests
 test-all: $(READY) ## every test, slow ones too
 	@$(PYTEST) -m "not gpu" $(ARGS)
 
-family: $(READY) ## every recipe end to end at tiny scale, and a table of it (half an hour or more)
+family: $(READY) ## every recipe end to end at tiny scale, and a table of it (hours on two cores)
 	@python -m tests.family_run $(ARGS)
 
 check: $(READY) ## format, lint, types, import contracts, doctests

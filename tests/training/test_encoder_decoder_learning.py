@@ -14,7 +14,7 @@ from preprocessing import fragment, sentinel
 from preprocessing.choose import Fragment, NoiseSpans
 from preprocessing.noise import Noise
 from preprocessing.schema import IGNORE, Row
-from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy, world
+from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.encoder_decoders import NO_DROPOUT, T5_KNOBS
 from tests.training.test_learning import DECODER, Course, examine, learn, next_token_rows
@@ -37,16 +37,6 @@ class Specials:
     mask: int = MASK
     sentinels: int = 0
     special_ids: tuple[int, ...] = tuple(range(AT["det"]))
-
-
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
 
 
 def windows(text: World, count: int, length: int, rng: np.random.Generator) -> list[Row]:

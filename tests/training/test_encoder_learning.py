@@ -15,7 +15,7 @@ from preprocessing.cloze import Cloze
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.spans import Spans
 from preprocessing.unified import Mode, Unified
-from tests.mini_world import CLS, SEP, VOCAB_SIZE, World, unigram_entropy, world
+from tests.mini_world import CLS, SEP, VOCAB_SIZE, World, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.test_learning import ENCODER, Course, Specials, examine, learn, masked
 from training.model import Model
@@ -23,16 +23,6 @@ from training.span_boundary import asked
 from training.spec import MaskedTokens, SpanBoundary
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-
-
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
 
 
 # SpanBERT.

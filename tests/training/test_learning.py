@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from preprocessing.choose import Tokens
 from preprocessing.rewrite import Cloze, Shift
 from preprocessing.schema import IGNORE, Ints, Row
-from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy, world
+from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
 from tests.training.batches import unpadded
 from training.model import Model, parameter_groups
 from training.spec import Decoder, Encoder, Loss, MaskedTokens, NextToken, Norm, PairLabel, Trunk
@@ -47,16 +47,6 @@ class Course:
     batch: int
     peak: float  # learning rate
     vocab_size: int = VOCAB_SIZE
-
-
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
 
 
 def masked(parts: list[Ints], rng: np.random.Generator) -> Row:

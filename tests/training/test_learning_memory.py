@@ -13,7 +13,7 @@ from preprocessing.partial import Partial
 from preprocessing.permute import Permute
 from preprocessing.rewrite import Shift
 from preprocessing.schema import Ints, Row
-from tests.mini_world import VOCAB_SIZE, World, unigram_entropy, world
+from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.test_learning import Specials
 from training.model import Model, parameter_groups
@@ -25,16 +25,6 @@ XL = Decoder(
 )
 XLNET = TwoStream(**TINY, dropout=0.0, attention_dropout=0.0)
 LENGTH = 16  # tokens of a row of a stream
-
-
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
 
 
 def streams(text: World, count: int, slot: int, order: Ints | None = None) -> Iterator[dict[str, Tensor]]:

@@ -6,16 +6,6 @@ import pytest
 from tests.mini_world import AT, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy, world
 
 
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
-
-
 def test_same_seed_gives_the_same_text_and_another_seed_another() -> None:
     assert np.array_equal(world(3, 20).ids_T, world(3, 20).ids_T)
     assert not np.array_equal(world(3, 20).ids_T[:100], world(4, 20).ids_T[:100])

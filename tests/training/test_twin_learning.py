@@ -30,16 +30,6 @@ ELECTRA = Twin(**TINY, dropout=0.0, attention_dropout=0.0, generator=1.0)
 LOSSES = (MaskedTokens(), Replaced(weight=5.0))
 
 
-@pytest.fixture(scope="module")
-def train() -> World:
-    return world(seed=0, num_documents=4000)
-
-
-@pytest.fixture(scope="module")
-def held_out() -> World:
-    return world(seed=1, num_documents=400)
-
-
 def masked_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
     """[CLS] text [SEP], 15 % of the tokens chosen, of which 85 % are masked and the rest stay."""
     made = []
