@@ -29,6 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(absent)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes do not name a test: what is made anew in each process (a gzip header holds the time) must not differ by it."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of public data beside the checkout: text/, downstream/, tokenizers/."""
