@@ -51,6 +51,9 @@ train: $(READY) ## pretrain RECIPE; resumes by itself
 eval: $(READY) ## downstream scores of RECIPE's run
 	@sesame eval $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
 
+table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-sp
+	@sesame table $(TABLE) --scale $(SCALE) --out $(OUT) $(ARGS)
+
 ui: $(READY) ## the MLflow UI on 127.0.0.1
 	@sesame ui --out $(OUT) $(ARGS)
 
@@ -63,8 +66,13 @@ test: $(READY) ## the fast tests
 test-all: $(READY) ## every test, slow ones too
 	@$(PYTEST) -m "not gpu" $(ARGS)
 
-family: $(READY) ## every recipe end to end at tiny scale, and a table of it (hours on two cores)
+family: $(READY) ## every recipe end to end at tiny scale, and a table of it
 	@python -m tests.family_run $(ARGS)
+
+# each day another third, six steps of each, on a megabyte of text, from the start
+third: $(READY) ## a third of the recipes end to end, as CI does it
+	@rm -rf work/third
+	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --steps 6 --out work/third $(ARGS)
 
 check: $(READY) ## format, lint, types, import contracts, doctests
 	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo && python -m pytest -q preprocessing pipeline training orchestration
@@ -89,4 +97,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family run corpus train eval ui doctor test test-all check fix golden bench bench-corpus pin clean
+.PHONY: help setup demo family third run corpus train eval table ui doctor test test-all check fix golden bench bench-corpus pin clean

@@ -1,33 +1,46 @@
 """`make family`: every recipe from raw text to an MLflow run with an eval, at tiny scale, and a table of it all.
 
-    python -m tests.family_run [NAME ...] [--third 0|1|2] [--steps 60] [--out work/family]
+    python -m tests.family_run [NAME ...] [--third N] [--text PACKAGES] [--steps 60] [--out work/family]
 
-Each is a `sesame run` of its own; recipes of one vocabulary share their corpus. A table of Markdown goes to stdout and
-to `table.md` in the output folder. Exit code 1 where one recipe fails, with the end of what it said. `--steps 0` trains
-as long as the scale says, minutes for each recipe.
+Each is a `sesame run`; recipes of one vocabulary share their corpus, as many recipes are trained at a time as there are
+cores, on a Ray of each core's own. A table of Markdown goes to stdout and to `table.md` in the output folder. Exit code
+1 where one recipe fails, with what it said. `--steps 0` trains as long as the scale says, minutes for each recipe.
 """
 
 import argparse
+import io
 import json
-import subprocess
+import multiprocessing
+import os
 import sys
 import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from orchestration import cli
+from orchestration.job import Flags, open_job
+from orchestration.recipe import load
+from orchestration.session import ray_session
 from tests.family import RECIPES
+
+EVAL = ["evals=[follows]", "--labels", "100", "--seeds", "1"]  # the held-out part of a small text has no more labels
+HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the run of one recipe ended."""
+    """How a command about one recipe ended."""
 
     name: str
     seconds: float
-    told: dict[str, Any] | None  # what `sesame run --json` says; None where it failed
-    said: str  # the end of stderr
+    told: dict[str, Any] | None  # what `--json` says; None where it failed
+    said: str  # stderr
 
     @property
     def row(self) -> str:
@@ -45,40 +58,89 @@ class Outcome:
         return f"| `{self.name}` | {self.seconds:.0f} | {result['tokens']:,} | {losses} | {tasks} |"
 
 
-HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
+@dataclass(frozen=True)
+class Setting:
+    """What all runs share."""
+
+    out: Path
+    packages: str  # whose documentation is the text; empty: the whole demo
+    steps: int
+
+    def data(self, name: str) -> list[str]:
+        """Instead of the demo's text: a part of it, and the parallel sentences where a recipe reads pairs."""
+        text = load(name, scale="tiny").data.corpus
+        pairs = Path(cli.__file__).parent / "corpora" / "sentences"
+        parallel = [f"parallel:{pairs}.en,{pairs}.eo"] if text == "demo_parallel" else []
+        return [f"installed:{self.packages}", *parallel] if self.packages else []
+
+    def overrides(self) -> list[str]:
+        phase = f"phases=[{{length: 64, batch: 32, steps: {self.steps}}}]"
+        return [phase, f"optim.warmup={max(1, self.steps // 6)}"] if self.steps else []
+
+    def command(self, verb: str, name: str) -> Outcome:
+        """`sesame VERB NAME` in this process."""
+        words = [verb, name, *self.overrides(), "--scale", "tiny", "--out", str(self.out), "--json"]
+        words += ["--progress", "none", *(word for given in self.data(name) for word in ("--data", given))]
+        if verb == "run":
+            words += ["cluster.workers=1", *EVAL]
+        start = time.monotonic()
+        with redirect_stdout(io.StringIO()) as told, redirect_stderr(io.StringIO()) as said:
+            try:
+                code = cli.main(words)
+            except Exception:
+                code = 1
+                traceback.print_exc()
+        document = json.loads(told.getvalue()) if code == 0 else None
+        return Outcome(name, time.monotonic() - start, document, said.getvalue())
+
+    def corpora(self, names: Sequence[str]) -> list[str]:
+        """A recipe for each corpus that they read."""
+        found = {}
+        for name in names:
+            flags = Flags(recipe=name, scale="tiny", data=self.data(name), out=self.out, overrides=self.overrides())
+            found.setdefault(open_job(flags).plan.corpus.folder, name)
+        return list(found.values())
 
 
-def run(name: str, steps: int, out: Path) -> Outcome:
-    """`sesame run` of one recipe."""
-    command = [sys.executable, "-m", "orchestration.cli", "run", name, "--scale", "tiny", "--out", str(out)]
-    command += ["--json", "--progress", "none", "evals=[follows]"]
-    if steps:
-        command += [f"phases=[{{length: 64, batch: 32, steps: {steps}}}]", f"optim.warmup={steps // 6}"]
-    start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    seconds = time.monotonic() - start
-    return Outcome(name, seconds, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr[-4_000:])
+_lane = ExitStack()  # what a process keeps open for all of its runs
+
+
+def _open_lane() -> None:
+    _lane.enter_context(ray_session(cpus=1))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="recipes; by default all")
-    parser.add_argument("--third", type=int, choices=(0, 1, 2), help="each third recipe, from this one on")
+    parser.add_argument("--third", type=int, metavar="N", help="each third recipe, from number N modulo 3 on")
+    parser.add_argument("--text", default="", metavar="PACKAGES", help="documentation of these, not the whole demo")
     parser.add_argument("--steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
     parser.add_argument("--out", type=Path, default=Path("work/family"))
     args = parser.parse_args()
-    names = args.names or (RECIPES if args.third is None else RECIPES[args.third :: 3])
-    outcomes = list[Outcome]()
-    print(HEAD, flush=True)
-    for name in names:
-        outcomes.append(run(name, args.steps, args.out))
-        print(outcomes[-1].row, flush=True)
+    names = args.names or (RECIPES if args.third is None else RECIPES[args.third % 3 :: 3])
+    setting = Setting(args.out, args.text, args.steps)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "table.md").write_text("\n".join([HEAD, *(outcome.row for outcome in outcomes)]) + "\n")
-    for outcome in outcomes:
-        if outcome.told is None:
-            print(f"\n{outcome.name}:\n{outcome.said}", file=sys.stderr)
-    sys.exit(any(outcome.told is None for outcome in outcomes))
+    failed = []
+    for name in setting.corpora(names):
+        made = setting.command("corpus", name)
+        print(f"corpus of {name}: {made.seconds:.0f} s", file=sys.stderr, flush=True)
+        if made.told is None:
+            failed.append(made)
+    rows = {}
+    print(HEAD, flush=True)
+    lanes = min(4, len(os.sched_getaffinity(0)))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(lanes, mp_context=spawn, initializer=_open_lane) as pool:
+        for future in as_completed([pool.submit(setting.command, "run", name) for name in names]):
+            outcome = future.result()
+            print(outcome.row, flush=True)
+            rows[outcome.name] = outcome.row
+            if outcome.told is None:
+                failed.append(outcome)
+    (args.out / "table.md").write_text("\n".join([HEAD, *(rows[name] for name in names)]) + "\n")
+    for outcome in failed:
+        print(f"\n{outcome.name}:\n{outcome.said}", file=sys.stderr)
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 d_bias_V += d_logits.sum(0)
             d_logits = d_logits.to(feature.dtype)
             d_feature_MD[rows] = d_logits @ table_VD
-            d_table_VD += d_logits.T @ feature
+            if feature.dtype == torch.float32:
+                d_table_VD.addmm_(d_logits.T, feature)
+            else:
+                d_table_VD += d_logits.T @ feature
         ctx.save_for_backward(d_feature_MD, d_table_VD, d_bias_V)
         ctx.mark_non_differentiable(right_M)
         return loss, right_M

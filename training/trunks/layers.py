@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.attention.varlen import varlen_attn
 
+from training.trunks import flex
 from training.trunks.spec import Activation, Stack, Visibility
 
 
@@ -27,12 +29,14 @@ class Layout:
     place_T: Tensor | None  # place in [B * S] of each unpadded token; None when it lies there already
     token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
+    who: BlockMask | None = None  # the same as a rule, where a kernel asks it
 
 
-def layout(batch: Mapping[str, Tensor], visibility: Visibility) -> Layout:
+def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> Layout:
     """Layout of a batch: of its `ids`, [B, S] or [T], and `lengths`; with visibility "rows" of `rank` and `reach` too.
 
-    The host must know the longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
+    `dropout` is that of attention weights: the kernels that need no mask in memory have none. The host must know the
+    longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
     """
     ids, lengths_B, causal = batch["ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
@@ -44,17 +48,21 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility) -> Layout:
     token_at = (inside_BS.flatten().cumsum(0) - 1) if moved else None
     # Padding lies at the end of a row, where a causal query that exists never looks.
     seen = None if causal or full else inside_BS[:, None, None, :]
-    if visibility == "rows" and "rank" in batch:  # a downstream row has none: there each token sees each
+    ends_B1, who = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
+    if visibility == "rows" and "rank" in batch and not padded and flex.fits(ids, dropout):
+        who = flex.ranked(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
+    elif visibility == "rows" and "rank" in batch:  # a downstream row has none: there each token sees each
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
         seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)  # a token sees itself, padding too
     return Layout(
         shape=(rows, longest),
         causal=causal,
-        ends_B1=F.pad(lengths_B.cumsum(0), (1, 0)).int() if visibility != "rows" else None,
+        ends_B1=ends_B1 if visibility != "rows" else None,
         place_T=inside_BS.flatten().nonzero_static(size=len(ids)).squeeze(1) if moved else None,
         token_at=token_at,
         seen=seen,
+        who=who,
     )
 
 
@@ -66,9 +74,11 @@ def spread(x: Tensor, token_at: Tensor | None) -> Tensor:
 def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
     """Scaled dot-product attention of each row to itself: [B, S, 3, H, K] -> [B, S, H, K], [T, 3, H, K] -> [T, H, K].
 
-    Unpadded 16-bit tokens on CUDA go through the variable-length kernel, which has no dropout; all else is spread to
-    [B, H, S, K] around torch's padded one.
+    Unpadded tokens on CUDA go through FlexAttention where their row says who sees whom, and in 16 bits through the
+    variable-length kernel; neither has dropout. All else is spread to [B, H, S, K] around torch's padded kernel.
     """
+    if rows.who is not None:
+        return flex.attend(qkv, rows.who)
     half = qkv.dtype in (torch.bfloat16, torch.float16)
     if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0 and rows.ends_B1 is not None:
         query, key, value = qkv.unbind(1)

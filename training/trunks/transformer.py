@@ -77,7 +77,7 @@ class Transformer(Tables):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
-        rows = layout(batch, self.visibility)
+        rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
         x = self.widen(self.embed(batch))
         for block in self.blocks:
             x = block(x, rows)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.trunks import flex
 from training.trunks.layers import Layout, spread
 from training.trunks.spec import Stack
 
@@ -32,6 +33,9 @@ class WindowAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         assert rows.ends_B1 is not None  # a window comes with visibility full or causal
+        if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):
+            who = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
+            return self.out(flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), who).flatten(-2))
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
         mixed_BSHK = banded(qkv_BS3HK, lengths_B, self.before, self.after, first=first, dropout=dropout)
         if self.global_query is not None and self.global_key_value is not None:
