@@ -79,9 +79,8 @@ def our_step(model: Model, batch: dict[str, Tensor], weights: dict[str, float]) 
 
     def step() -> None:
         scores = model(batch)
-        torch.stack(
-            [weights[kind] * score.loss / max(1, score.count) for kind, score in scores.items()]
-        ).sum().backward()
+        terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in weights.items()]
+        torch.stack(terms).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -95,6 +95,11 @@ def _nets(recipe: Recipe) -> Iterator[str]:
             f"objective.rewrite: {rewrite.kind} with trunk {trunk.kind}: only two_stream hides a token from itself, as "
             "permute wants it, and unified masks it; use permute with trunk kind two_stream, unified with kind encoder"
         )
+    if isinstance(trunk, Twin) and trunk.samples == "frozen" and not recipe.start:
+        yield (
+            "trunk.samples is frozen, and the generator has not learnt: set start to the weights of an encoder of "
+            "these sizes that fills in masks"
+        )
     memory = getattr(trunk, "memory", 0)
     if memory and segment.kind not in STREAMS:
         yield (
@@ -149,6 +154,11 @@ def _tables(recipe: Recipe) -> Iterator[str]:
     cutoffs = getattr(trunk, "cutoffs", ())
     if cutoffs and cutoffs[-1] >= vocab.size:
         yield f"trunk.cutoffs ends with {cutoffs[-1]}, data.vocab.size is {vocab.size}; lower the cutoffs"
+    if cutoffs and not vocab.file and getattr(vocab, "order", "") != "frequency":
+        yield (
+            f"trunk.cutoffs wants frequent tokens first, data.vocab of kind {vocab.kind} will have another order; "
+            "use data.vocab kind wordpiece with order frequency, or trunk.cutoffs []"
+        )
 
 
 def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:

@@ -248,6 +248,43 @@ def everything(
 
 
 @app.command()
+def table(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="albert-sp, ...; none: the tables there are.")] = "",
+    overrides: Overrides = None,
+    on: On = "local",
+    scale: Scale = "tiny",
+    data: Data = None,
+    out: Out = WORK,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each row.")] = 3,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    progress: Progress = "auto",
+) -> int:
+    """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
+    from orchestration import show, tables
+
+    if not name:
+        told: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}
+        return say(Answer((show.tables(tables.TABLES.values()),), told, ("sesame table albert-sp",)), as_json)
+    from orchestration import table as making
+
+    flags = _flags(name, overrides, on=on, scale=scale, data=data, out=out)
+    plan = making.plan(tables.named(name), flags, seeds)
+    next_ = f"sesame ui --out {out}"
+    if dry_run:
+        lines = [cell.said() for cell in plan.cells]
+        more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
+        return say(Answer((show.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
+    from orchestration.progress import shown
+
+    with shown(progress) as report:
+        told = making.make(plan, report)
+    if not as_json:
+        print((plan.stage.folder / making.PAGE).read_text())
+    return say(Answer((), told | {"folder": str(plan.stage.folder)}, (next_,)), as_json)
+
+
+@app.command()
 def inspect(
     run: Annotated[str, typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.")],
     overrides: Overrides = None,

@@ -55,6 +55,25 @@ def comparison(title: str, scores: Mapping[str, Sequence[float]], chance: float)
     return figure
 
 
+def groups(title: str, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot."""
+    figure, axes = _axes("accuracy")
+    labels = list(next(iter(scores.values())))
+    width = 0.8 / len(labels)
+    for index, label in enumerate(labels):
+        colour = [ACCENT, MUTED, INK][index] if len(labels) <= 3 else f"C{index}"
+        at = [place + (index - (len(labels) - 1) / 2) * width for place in range(len(scores))]
+        means = [sum(group[label]) / len(group[label]) for group in scores.values()]
+        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label)
+        for place, group in zip(at, scores.values(), strict=True):
+            axes.plot([place] * len(group[label]), group[label], "o", color=INK, markersize=3)
+    axes.set_xticks(range(len(scores)), list(scores))
+    axes.set_ylim(0, 1)
+    axes.set_title(title, color=INK, fontsize=10, loc="left")
+    axes.legend(frameon=False, ncols=len(labels), fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.08))
+    return figure
+
+
 def _axes(ylabel: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()

@@ -11,17 +11,17 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, metrics, track
 from orchestration.progress import Report, ignore
 from orchestration.session import Asked, ray_session, stop_signals
 from orchestration.worker import EXPORT, WEIGHTS, Worker, finetune_one
-from preprocessing.errors import BadInput, DataError, ResourceError, SesameError
+from preprocessing.errors import BadInput, DataError, Preempted, ResourceError, SesameError
 from preprocessing.files import write_atomic
 from training.run import Run
 from training.spec import Machine
@@ -31,11 +31,14 @@ if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 POLL_S = 0.5
 PLACEMENT_S = 60.0  # for the resources of a group to become free
 START_S = 300  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
+ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
+STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 GRACE_S = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
 
 
@@ -50,12 +53,14 @@ def pretrain(
     address: str = "",
     max_restarts: int = 3,
     on_progress: Report = ignore,
+    asked: Asked | None = None,
 ) -> "Result":
     """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
 
     A worker that dies costs a restart of all from the newest checkpoint; more than `max_restarts` without progress in
     between raise ResourceError. SIGTERM and SIGINT end in a checkpoint, then in Preempted or KeyboardInterrupt; a
-    second one does not wait. BadInput and Diverged come from the workers as they are.
+    second one does not wait. BadInput and Diverged come from the workers as they are. A caller that listens to signals
+    itself gives `asked`.
     """
     folder = Path(run.folder)
     if run.resume == "never":
@@ -64,7 +69,7 @@ def pretrain(
     on_progress({"stage": "start", "workers": workers})
     with (
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs"),
-        stop_signals() as asked,
+        nullcontext(asked) if asked else stop_signals() as asked,
         track.run(place, folder, Path(run.corpus), story) as tracked,
         _group(workers, cpus, gpus, run.machine) as group,
     ):
@@ -270,7 +275,7 @@ def evaluate(
     grid = [(task, start, seed) for task in tasks for seed in seeds for start in ("pretrained", "random")]
     on_progress({"stage": "finetune", "done": 0, "total": len(grid)})
     with (
-        ray_session(address, cpus=cpus or len(os.sched_getaffinity(0)), logs=folder / "ray-logs"),
+        ray_session(address, cpus=cpus or cores(), logs=folder / "ray-logs"),
         stop_signals() as asked,
     ):
         outcomes = _grid(folder, corpus, grid, budget, asked, on_progress)
@@ -300,7 +305,7 @@ def _grid(
     """The cells in order, done as Ray has room for them; a task for which the text is too small is left out."""
     import ray
 
-    cell = ray.remote(finetune_one).options(num_cpus=1, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
+    cell = ray.remote(finetune_one).options(**ONE_CORE)
     task_of = {cell.remote(folder, corpus, task, start, seed, budget): task for task, start, seed in grid}
     unfit: dict[str, DataError] = {}
     waiting = list(task_of)
@@ -333,3 +338,18 @@ def _fault(future: Any) -> DataError | None:
     except WorkerCrashedError as error:
         raise ResourceError("a fine-tuning died each time it was tried; is memory short (dmesg)?") from error
     return None
+
+
+def alone(task: Callable[..., T], *arguments: Any) -> T:
+    """What `task` returns, in a process of its own with one core, on the Ray that this process is connected to."""
+    import ray
+
+    future = ray.remote(task).options(**ONE_CORE).remote(*arguments)
+    if error := _fault(future):
+        raise error
+    return ray.get(future)
+
+
+def cores() -> int:
+    """Those of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestration import launch, stages, track
 from orchestration.job import Flags, Job, open_job
 from orchestration.progress import Report
+from orchestration.session import Asked
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Manifest
@@ -19,8 +21,13 @@ from training.run import Resume, Run
 RESULT = "result.json"
 
 
-def train(job: Job, resume: Resume, report: Report) -> dict[str, Any]:
-    """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run."""
+def train(
+    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> dict[str, Any]:
+    """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run.
+
+    `asked` is the caller's, where that listens to signals for several runs.
+    """
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if stage.state != "done" or resume == "never":
         corpus = _made_corpus(job)
@@ -41,10 +48,11 @@ def train(job: Job, resume: Resume, report: Report) -> dict[str, Any]:
             cpus=cluster.cpus_per_worker,
             gpus=cluster.gpus_per_worker,
             place=track.place(job.out),
-            story=track.Story(recipe.name, dataclasses.asdict(recipe), tags),
+            story=track.Story(recipe.name, dataclasses.asdict(recipe), tags | dict(more_tags or {})),
             address=cluster.address,
             max_restarts=cluster.max_restarts,
             on_progress=report,
+            asked=asked,
         )
         write_atomic(stage.folder / RESULT, json.dumps(_finite(dataclasses.asdict(result.state)), indent=1).encode())
         stage.finish()

@@ -84,8 +84,9 @@ def segment(part: Segment) -> str:
             return "running text packed end to end" + ("" if part.cross_documents else ", one document a row")
         case Stream():
             return "streams of running text, each row going on where the last one stopped"
-        case StreamPair(reuse=reuse):
-            return f"{reuse:,} tokens of a stream that goes on, then a pair of segments"
+        case StreamPair(reuse=reuse, ways=ways):
+            from_end = ", half of them read from the end" if ways == "both" else ""
+            return f"{reuse:,} tokens of a stream that goes on, then a pair of segments{from_end}"
         case Sentence():
             return "single sentences"
         case Parallel(pairs=0):
@@ -98,7 +99,7 @@ def segment(part: Segment) -> str:
             return "queries and responses, half of them made up"
         case Pair():
             strangers = "strangers" if part.negative == "random" else "in the wrong order"
-            return f"pairs of {part.unit}s, half of them {strangers}"
+            return f"pairs of {part.unit}s, {'half' if part.share == 0.5 else f'{part.share:.0%}'} of them {strangers}"
 
 
 def choose(part: Choose) -> str:

@@ -14,6 +14,7 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "data.segment(stream_pair).reuse": 32,
         "trunk(two_stream).reuse": 32,
         "data.segment(parallel).languages": [],  # those that the text has
+        "data.segment(sentence).languages": [],
         "objective.rewrite(permute).block": 32,
         "objective.losses(replaced).weight": 5.0,  # at 50 a short run learns the share of replaced tokens and no more
         "trunk.layers": 2,
@@ -39,6 +40,7 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "data.segment(stream_pair).reuse": 64,
         "trunk(two_stream).reuse": 64,
         "data.segment(parallel).languages": [],
+        "data.segment(sentence).languages": [],
         "objective.rewrite(permute).block": 64,
         "objective.losses(replaced).weight": 5.0,
         "trunk.layers": 4,

@@ -13,6 +13,7 @@ from orchestration import family, say
 from orchestration.doctor import Finding
 from orchestration.family import Node
 from orchestration.recipe import Recipe
+from orchestration.tables import Table as Comparison
 from preprocessing.manifest import Manifest
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
@@ -151,6 +152,14 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table:
     )
     for row in rows:
         _add(table, *row.values())
+    return table
+
+
+def tables(found: Iterable[Comparison]) -> Table:
+    """The tables of the literature: one line each."""
+    table = _table("table", "of", "what it compares")
+    for one in found:
+        _add(table, Text(one.name, NAME), one.paper.split(",")[0], one.title)
     return table
 
 

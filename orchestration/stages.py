@@ -29,7 +29,7 @@ COMMITS = {  # what else a stage is not done without: mending it begins with del
 class Stage:
     """A folder and all that its content depends on, as plain JSON values."""
 
-    name: Literal["text", "vocab", "corpus", "rows", "run", "scores"]
+    name: Literal["text", "vocab", "corpus", "rows", "run", "scores", "table"]
     parent: Path
     label: str
     causes: dict[str, Any]
@@ -113,6 +113,16 @@ def scores(run_folder: Path, tasks: Sequence[str], num_seeds: int, labels: int) 
         raise BadInput(f"{run_folder}: this run is not finished; go on with `sesame train`") from None
     causes = {"run": run, "tasks": list(tasks), "num_seeds": num_seeds, "labels": labels}
     return Stage("scores", run_folder / "scores", "_".join(tasks), causes)
+
+
+def measures(run: Stage, table: str, asked: dict[str, Any]) -> Stage:
+    """What a table asks of a run, kept inside of its folder."""
+    return Stage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
+
+
+def table(name: str, about: str, cells: Sequence[Stage], out: Path) -> Stage:
+    """A table of the measures of these cells; `about` is the hash of what it makes of them."""
+    return Stage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:

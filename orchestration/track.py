@@ -143,7 +143,7 @@ def reap(place: Place) -> list[str]:
 
 
 @contextmanager
-def run(place: Place, folder: Path, corpus: Path, story: Story) -> Iterator[Tracked]:
+def run(place: Place, folder: Path, corpus: Path | None, story: Story) -> Iterator[Tracked]:
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
     What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
@@ -286,6 +286,22 @@ def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Sco
         status = "FINISHED"
     finally:
         client.set_terminated(child, status)
+
+
+def log_scores(tracked: Tracked, scores: Mapping[str, float]) -> None:
+    """Figures that stand for the whole run."""
+    from mlflow.entities import Metric
+
+    now_ms = int(time.time() * 1000)
+    points = [Metric(key, value, now_ms, 0) for key, value in scores.items()]
+    client_of(tracked.uri).log_batch(tracked.run_id, points)
+
+
+def log_table(tracked: Tracked, scores: Mapping[str, float], page: Path, figure: Figure) -> None:
+    """The scores of a table, its page and its figure."""
+    log_scores(tracked, scores)
+    client_of(tracked.uri).log_artifact(tracked.run_id, str(page))
+    log_figures(tracked, {page.stem: figure})
 
 
 # The UI

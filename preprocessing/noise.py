@@ -101,23 +101,22 @@ class Noise:
 
     def _infill(self, ids_S: Ints, special_S: Bools, starts_S: Bools, vocab: Vocab, rng: np.random.Generator) -> Ints:
         """The row with runs of words, and places between two tokens, turned into masks."""
-        begin_W = np.flatnonzero(starts_S)
-        special_W = special_S[begin_W]
-        words = np.flatnonzero(~special_W)
+        num_tokens = len(ids_S)
+        begin_W1 = np.append(starts_S.nonzero()[0], num_tokens)
+        special_W = special_S[begin_W1[:-1]]
+        words = (~special_W).nonzero()[0]
         length_N = infill_lengths(self.mean, ceil(self.rate * len(words) - 1e-9), rng)
         long_N = length_N[length_N > 0]
-        first_N = rng.permutation(words)[: len(long_N)]
-        walls = np.append(np.flatnonzero(special_W), len(begin_W))
-        stop_N = np.minimum(first_N + long_N, walls[np.searchsorted(walls, first_N)])
-        step_W = np.bincount(first_N + 1, minlength=len(begin_W) + 1) - np.bincount(stop_N, minlength=len(begin_W) + 1)
-        is_inner_W = np.cumsum(step_W[:-1]) > 0  # inside a run, behind its first word
-        first_N = first_N[~is_inner_W[first_N]]
-        is_hidden_W = is_inner_W.copy()
-        is_hidden_W[first_N] = True
-        is_kept_S = ~is_hidden_W[np.cumsum(starts_S) - 1]
-        ids_S, at_N = ids_S.copy(), begin_W[first_N]
+        first_N = words[rng.permutation(len(words))[: len(long_N)]]
+        walls = np.append(special_W.nonzero()[0], len(special_W))
+        stop_N = np.minimum(first_N + long_N, walls[walls.searchsorted(first_N)])
+        at_N = begin_W1[first_N]
+        step_S1 = np.bincount(at_N + 1, minlength=num_tokens + 1)
+        step_S1 -= np.bincount(begin_W1[stop_N], minlength=num_tokens + 1)
+        is_kept_S = step_S1[:-1].cumsum() == 0  # not inside of a run, behind its first token
+        at_N = at_N[is_kept_S[at_N]]
+        ids_S = ids_S.copy()
         ids_S[at_N] = self._masks(len(at_N), vocab, rng)
-        is_kept_S[at_N] = True
         kept_U = ids_S[is_kept_S]
         return self._insert(kept_U, special_S, min(len(length_N) - len(long_N), len(ids_S) - len(kept_U)), vocab, rng)
 
@@ -127,7 +126,7 @@ class Noise:
             return ids_U
         first, stop = _body(ids_U, special_S)
         is_old = np.ones(len(ids_U) + count, dtype=bool)
-        is_old[rng.permutation(np.arange(first, stop + count))[:count]] = False
+        is_old[first + rng.permutation(stop + count - first)[:count]] = False
         longer = np.empty(len(is_old), dtype=ids_U.dtype)
         longer[is_old], longer[~is_old] = ids_U, self._masks(count, vocab, rng)
         return longer
@@ -136,7 +135,7 @@ class Noise:
         """What stands for hidden text: [MASK], or now and then a random token."""
         mask_N = np.full(count, vocab.mask, dtype=np.int64)
         if self.mask_random:
-            random_at = np.flatnonzero(rng.random(count) < self.mask_random)
+            random_at = (rng.random(count) < self.mask_random).nonzero()[0]
             mask_N[random_at] = ordinary_ids(len(random_at), vocab, rng)
         return mask_N
 
@@ -158,14 +157,15 @@ def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
 
 def _sentence_order(special_S: Bools, starts_S: Bools, share: float, rng: np.random.Generator) -> Ints:
     """Which token comes to each place when a share of the sentences, rounded up, change places in their documents."""
-    begin_N = np.flatnonzero(starts_S)  # a special token is a sentence of its own
+    begin_N = starts_S.nonzero()[0]  # a special token is a sentence of its own
     special_N = special_S[begin_N]
-    document_N, chosen = np.cumsum(special_N), np.flatnonzero(~special_N)
+    document_N, chosen = special_N.cumsum(), (~special_N).nonzero()[0]
     if share < 1:
         chosen = np.sort(rng.permutation(chosen)[: ceil(share * len(chosen) - 1e-9)])
-    place_N = np.arange(len(begin_N))
-    place_N[chosen[np.argsort(document_N[chosen] + rng.random(len(chosen)))]] = chosen
-    return np.argsort(place_N[np.cumsum(starts_S) - 1], kind="stable")
+    comes_N = np.arange(len(begin_N))  # which sentence to each place
+    comes_N[chosen] = chosen[(document_N[chosen] + rng.random(len(chosen))).argsort()]
+    place_S, bound_N1 = np.arange(len(starts_S)), [*begin_N.tolist(), len(starts_S)]
+    return np.concatenate([place_S[bound_N1[number] : bound_N1[number + 1]] for number in comes_N.tolist()])
 
 
 def _body(ids_U: Ints, special_S: Bools) -> tuple[int, int]:

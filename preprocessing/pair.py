@@ -19,14 +19,14 @@ class Pair:
     """`[CLS] A [SEP] B [SEP]`, as BERT's create_pretraining_data.py builds it (arXiv:1810.04805, 3.1 and appendix A.2).
 
     Per document a target length: the row's, or with probability `short` a shorter one. Sentences are taken up to the
-    target and split at random into A and B. `random`: with probability 1/2, B comes from another document (label 1) and
-    the sentences behind A are put back. `swap` (ALBERT 3.1): with probability 1/2, A and B change places (label 1).
-    With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+    target and split at random into A and B. `random`: with probability `share`, B comes from another document (label 1)
+    and the sentences behind A are put back. `swap` (ALBERT 3.1): with probability `share`, A and B change places (label
+    1). With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
 
     `none` (ELECTRA's build_pretraining_dataset.py): B goes on where A ends, at about half of the row, and there is no
     label; a share `single` of the rows has no B, and here `short` is a share of the rows. `dialogue` (ERNIE,
     arXiv:1904.09223, 4.2.3): the sentences of a document are turns, A is some of them, B the reply, or with probability
-    1/2 a turn of another document (label 1).
+    `share` a turn of another document (label 1).
 
     Mended against the reference: a chunk has at least two sentences (a last lone one joins the chunk before), so that
     the label is a fair coin, not 57 % ones, and the partner is never the same document. A document of one sentence is
@@ -35,6 +35,7 @@ class Pair:
 
     kind: Literal["pair"] = "pair"
     negative: Literal["random", "swap", "none", "dialogue"]
+    share: float = 0.5  # of the rows, that are labelled 1
     short: float = 0.1
     unit: Literal["segment", "sentence"] = "segment"
     separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
@@ -45,7 +46,7 @@ class Pair:
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
 
     def __post_init__(self) -> None:
-        for name in ("short", "single"):
+        for name in ("share", "short", "single"):
             require(0 <= getattr(self, name) <= 1, f"segment.{name}", getattr(self, name), "a share from 0 to 1")
         require(self.single == 0 or self.negative == "none", "segment.single", self.single, "0 unless negative is none")
         by_sentence = self.unit == "segment" or self.negative in ("random", "swap")
@@ -114,7 +115,7 @@ class Pair:
             if self.unit == "segment":
                 last = np.where(end - last == 1, end, last)  # a last lone sentence joins
             middle = first + 1 + (split * (last - first - 1)).astype(np.int64)
-            label = (coin < 0.5).astype(np.int64)
+            label = (coin < self.share).astype(np.int64)
             partner_first = partner_last = first
             if self.negative == "random":
                 if self.unit == "segment":
@@ -143,7 +144,7 @@ class Pair:
         return (
             np.stack([first_R, last_R - 1, last_R]),
             np.stack([partner_R, partner_R + 1]),
-            (coin_R < 0.5).astype(np.int8),
+            (coin_R < self.share).astype(np.int8),
         )
 
     def _plan_contiguous(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> Plan:

@@ -127,7 +127,7 @@ class Parallel:
         document_X = np.searchsorted(offset_N1, begin_X, side="right") - 1
         next_X = np.append(begin_X[1:], offset_N1[-1:])[: len(begin_X)]
         first_X = np.searchsorted(begin_X, offset_N1[document_X])  # the first text of the same document
-        language_X = self._languages(shard, num_sides_N)[document_X, np.arange(len(begin_X)) - first_X]
+        language_X = self.languages_of(shard, num_sides_N)[document_X, np.arange(len(begin_X)) - first_X]
         one, other = rng.random((2, len(num_sides_D)))
         one_D = (one * num_sides_D).astype(np.int64)
         other_D = (other * (num_sides_D - 1)).astype(np.int64)
@@ -141,8 +141,11 @@ class Parallel:
             int((~is_translated_N & ~is_alone_N).sum()),
         )
 
-    def _languages(self, shard: Shard, num_sides_N: Ints) -> Ints:
-        """Number of the language of each side, or of the one text, of each document, int64 [N, most sides]."""
+    def languages_of(self, shard: Shard, num_sides_N: Ints) -> Ints:
+        """Number of the language of each side, or of the one text, of each document, int64 [N, most sides].
+
+        BadInput where a source does not say it.
+        """
         found = np.zeros((len(num_sides_N), max(1, int(num_sides_N.max(initial=1)))), dtype=np.int64)
         kinds, kind_N = np.unique(np.stack([shard.source_N, num_sides_N]), axis=1, return_inverse=True)
         for kind, (source, num_sides) in enumerate(kinds.T.tolist()):

@@ -40,7 +40,7 @@ class Plan:
     )  # int64; Parallel: the token that stands first behind the separator before
     language_RP: Ints = field(
         default_factory=_none
-    )  # int8; Parallel: language of each part, -1 where there is no such part
+    )  # int8; Parallel and Sentence: language of each part, -1 where there is no such part
 
     def __len__(self) -> int:
         return len(self.start_RP)

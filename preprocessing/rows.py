@@ -19,6 +19,7 @@ from preprocessing.rewrite import Rewrite
 from preprocessing.schema import ASKED_FOR, OPTIONAL, Ints, Row
 from preprocessing.segment import Plan, Segment
 from preprocessing.shards import Store
+from preprocessing.streams import StreamPair
 from preprocessing.vocab import Vocab
 
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
@@ -35,10 +36,13 @@ _REMEDY_VOCAB: Final = {
 
 @dataclass(frozen=True)
 class _Copy:
-    """The plans of all shards for one pass over the text; row numbers run on from shard to shard."""
+    """The plans of all shards for one pass over the text; row numbers run on from shard to shard.
+
+    Where the text is read both ways, the plans of all shards come twice: forward, then backward.
+    """
 
     plans: tuple[Plan, ...]
-    end_K: Ints  # rows up to and with shard k
+    end_K: Ints  # rows up to and with plan k
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Rows:
             return compat.row(self._instances[self._of_epoch(epoch)[sample]], self.vocab)
         copy = self._copy(epoch)
         k = int(np.searchsorted(copy.end_K, sample, side="right"))
-        plan, shard = copy.plans[k], self.store.shards[k]
+        plan, shard = copy.plans[k], self.store.shards[k % len(self.store.shards)]
         i = sample - int(copy.end_K[k]) + len(plan)
         row = self.segment.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
@@ -122,7 +126,8 @@ class Rows:
 
         Position p is row p // streams of stream p % streams: in a batch of so many rows each goes on from the one at
         its place in the batch before, unless it is `fresh`: the first of its epoch, or of a shard. Every epoch is cut
-        into as many stretches as there are streams; the few rows that are left over are left out.
+        into as many stretches as there are streams; the few rows that are left over are left out. Where the text is
+        read both ways, the first half of the streams reads it forward, but for as few rows.
         """
         rows = self.count(0)
         each = rows // streams
@@ -174,7 +179,7 @@ class Rows:
 
     @cached_property
     def _end_K(self) -> Ints:
-        """Rows up to and with shard k, where rows go on from each other: the same in every epoch."""
+        """Rows up to and with plan k, where rows go on from each other: the same in every epoch."""
         return self._copy(0).end_K
 
     @cached_property
@@ -213,10 +218,15 @@ class Rows:
         if turn not in self._copies:
             key, lookahead = rng.key(self.seed, "segment"), self.rewrite.lookahead
             stride = self.rewrite.raw_length(self.length, self.choose) - lookahead
+            shards = self.store.shards
             plans = tuple(
-                self.segment.plan(shard, stride, lookahead, key.at(turn, k))
-                for k, shard in enumerate(self.store.shards)
+                self.segment.plan(shard, stride, lookahead, key.at(turn, k)) for k, shard in enumerate(shards)
             )
+            if isinstance(self.segment, StreamPair) and self.segment.ways == "both":
+                plans += tuple(
+                    self.segment.plan(shard, stride, lookahead, key.at(turn, k), backward=True)
+                    for k, shard in enumerate(shards, start=len(shards))
+                )
             if not any(len(plan) for plan in plans):
                 raise BadInput(
                     f"{self.store.folder}: not one {self.segment.kind} row in {self.store.split}: give more text"

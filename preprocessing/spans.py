@@ -1,5 +1,6 @@
 """Choices of runs of whole words: geometric spans, and n-grams that keep apart."""
 
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -122,29 +123,32 @@ class Ngrams:
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         begin_W = np.flatnonzero(row["word_starts"])
         long_W = np.diff(begin_W, append=len(row["ids"]))
-        free_W = words_to_wall(row["special"][begin_W])  # free words in a row from each one on
-        long, widest = long_W.tolist(), int(long_W.max())
+        long, free_W = long_W.tolist(), words_to_wall(row["special"][begin_W])
+        # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
+        places_of = [(free_W > n).nonzero()[0].tolist() for n in range(self.longest)]
+        kinds = [0, *sorted(set(long))]
+        widest_of = kinds[-1:] * self.longest  # no word in these lists has more tokens
         left = budget(row, self.rate, self.rounding, self.most, rng)
         lengths, where = ngram_lengths(self.longest, left, rng, self.weights), rng.random(left)
         is_chosen_W, is_first_W = np.zeros((2, len(begin_W)), dtype=bool)
         for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
-            if left < widest:
-                free_W[long_W > left] = 0  # the budget only shrinks
-            places = np.flatnonzero(free_W >= num_words)
-            if not len(places):
-                num_words = int(free_W.max(initial=0))
-                if not num_words:
-                    break
-                places = np.flatnonzero(free_W >= num_words)
-            first = last = int(places[int(share * len(places))])
-            while last < first + num_words and long[last] <= left:
+            places: list[int] = []
+            while left and num_words and not places:
+                num_words -= 1
+                places = places_of[num_words]
+                if left < widest_of[num_words]:  # the budget only shrinks
+                    places[:] = [word for word in places if long[word] <= left]
+                    widest_of[num_words] = kinds[bisect_right(kinds, left) - 1]
+            if not places:
+                break
+            first = last = places[int(share * len(places))]
+            while last <= first + num_words and long[last] <= left:
                 left -= long[last]
                 last += 1
             is_first_W[first] = True
             is_chosen_W[first:last] = True
-            free_W[first:last] = 0
-            near = slice(max(first - self.longest, 0), first)
-            free_W[near] = np.minimum(free_W[near], np.arange(first - near.start, 0, -1))
+            for n, places in enumerate(places_of):
+                del places[bisect_left(places, first - n) : bisect_left(places, last)]
         return np.repeat(np.where(is_chosen_W, np.cumsum(is_first_W), 0), long_W).astype(np.int32)
 
 

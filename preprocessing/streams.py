@@ -58,12 +58,16 @@ class StreamPair:
     where A is one sentence without an end in sight, what stands somewhere else. Both are cut on the right. The next row
     of a stream begins `reuse` tokens further on: a memory keeps the states of the reused stretch and of nothing else.
     Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not asked of the model.
+
+    Both ways, half of the rows of a batch read the text from its end (3.1; `bi_data` there): all of it is turned around
+    but for the separators and <cls>, which stand where they always do. Their `positions` count down, by which a net
+    knows. Words are whole there as well, and n-grams of them are drawn in the order in which they are read.
     """
 
     kind: Literal["stream_pair"] = "stream_pair"
     reuse: int = 256  # tokens
+    ways: Literal["both", "forward"] = "both"
 
-    emits: ClassVar[Columns] = EMITTED
     fresh: ClassVar[bool] = True  # other pairs in every epoch
     ordered: ClassVar[bool] = True
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
@@ -71,7 +75,13 @@ class StreamPair:
     def __post_init__(self) -> None:
         require(self.reuse >= 1, "segment.reuse", self.reuse, "a number of tokens from 1 up")
 
-    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
+    @property
+    def emits(self) -> Columns:
+        return EMITTED | {"positions"} if self.ways == "both" else EMITTED
+
+    def plan(
+        self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False
+    ) -> Plan:
         """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
         room = length + lookahead - self.reuse - 3
         if room < 2:
@@ -80,25 +90,55 @@ class StreamPair:
         places = len(separator_at_N) + int(shard.offset_N1[-1])
         num_rows = max(0, (places - room - 1) // self.reuse)
         begin_R = self.reuse * np.arange(1, num_rows + 1)
-        start_RP, stop_RP, is_random_R = _pairs(begin_R, np.append(sentence_at_M, places), room, rng)
+        bound_M1 = np.append(sentence_at_M, places)
+        if backward:
+            bound_M1 = places - bound_M1[::-1]  # of sentences, on the line as it is read from its end
+        start_RP, stop_RP, is_random_R = _pairs(begin_R, bound_M1, room, rng)
+        start_RP = np.column_stack([begin_R - self.reuse, start_RP])
+        stop_RP = np.column_stack([begin_R, stop_RP])
+        if backward:
+            start_RP, stop_RP = places - stop_RP, places - start_RP
         return Plan(
-            start_RP=compact(np.column_stack([begin_R - self.reuse, start_RP])),
-            stop_RP=compact(np.column_stack([begin_R, stop_RP])),
+            start_RP=compact(start_RP),
+            stop_RP=compact(stop_RP),
             separator_at_N=separator_at_N,
-            counts={"documents": len(separator_at_N), "rows": num_rows, "negatives": int(is_random_R.sum())},
+            counts={
+                "documents": 0 if backward else len(separator_at_N),  # told by the other half
+                "rows": num_rows,
+                "negatives": int(is_random_R.sum()),
+            },
         )
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
+        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan.
+
+        And positions, where rows are read both ways.
+        """
         bounds = zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True)
         (reused_S, *parts), (a_S, *a), (b_S, *b) = (stretch(plan, *bound) for bound in bounds)
         one = np.ones(1, dtype=bool)
-        special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
-        row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
+        is_backward = plan.start_RP[i, 1] < plan.start_RP[i, 0]  # in the text, A stands before the reused stretch
+        if is_backward:
+            special_S = np.concatenate([one, one, b_S, one, a_S, reused_S])
+            row = _turned(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
+        else:
+            special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
+            row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
+        if self.ways == "both":
+            place_S = np.arange(len(special_S), dtype=np.int32)
+            row["positions"] = place_S[::-1].copy() if is_backward else place_S
         row["ids"][-1] = vocab.cls
         row["segments"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator behind A belongs to A
         row["segments"][-1] = 2
         return row
+
+
+def _turned(row: Row) -> Row:
+    """The row from its last token to its first: what ends a word, unit or sentence begins it now."""
+    return {
+        name: np.flip(np.append(column[1:], True) if name.endswith("_starts") else column).copy()
+        for name, column in row.items()
+    }
 
 
 def _pairs(begin_R: Ints, sentence_at_M1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Bools]:

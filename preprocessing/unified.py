@@ -28,6 +28,10 @@ class Unified:
     end token of the second may be hidden as well, with the probability of an ordinary token, so that the net learns to
     stop. Segments are numbered by mode, six in all; the label of a pair is asked for in mode full alone.
 
+    A pair that does not go on (label 1) is always read in full: nothing is to be learnt of a target that has another
+    source, or of a text that changes in the middle. So that half of what is read in full goes on, `share` of the pairs
+    is to be half of `full`; the other modes then have their shares of all rows.
+
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
@@ -63,7 +67,7 @@ class Unified:
         return length
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        mode = self._mode(rng.random())
+        mode = self._mode(rng.random(), row.get("pair_label"))
         if mode == "sequence":
             row = row | {"hits": _with_end(row, rng)}
         rank_S = _rank(mode, row["segments"])
@@ -73,8 +77,12 @@ class Unified:
             seen["pair_label"] = np.array(IGNORE, dtype=np.int8)
         return Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng) | seen
 
-    def _mode(self, dice: float) -> Mode:
-        """The mode in whose share of the line from 0 to 1 `dice` lies."""
+    def _mode(self, dice: float, label: Ints | None) -> Mode:
+        """The mode in whose share of the line from 0 to 1 `dice` lies; half of `full` is left to label 1."""
+        if label == 1:
+            return "full"
+        taken = 0.0 if label is None else self.full / 2
+        dice = taken + dice * (1 - taken)
         for mode in get_args(Mode):
             dice -= getattr(self, mode)
             if dice < 0:

@@ -42,11 +42,15 @@ def _require_sentinels(sentinels: int, size: int) -> None:
 
 @knob
 class WordPiece:
-    """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##."""
+    """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##.
+
+    A trained one numbers its pieces as training found them, or by falling frequency, as adaptive tables want it.
+    """
 
     kind: Literal["wordpiece"] = "wordpiece"
     size: int = 30522
     lowercase: bool = True
+    order: Literal["training", "frequency"] = "training"
     file: str = ""  # vocab.txt or tokenizer.json; empty: train one
 
     def __post_init__(self) -> None:
@@ -305,8 +309,8 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
     """
     names: dict[str, str]
     match spec:
-        case WordPiece(size=size, lowercase=lowercase, file=file):
-            ids = _read(file, wordpiece.read) if file else wordpiece.train(list(texts), size, lowercase)
+        case WordPiece(lowercase=lowercase, file=file):
+            ids = _read(file, wordpiece.read) if file else _wordpiece(spec, list(texts))
             names, files = wordpiece.SPECIALS, wordpiece.files(ids, lowercase)
         case ByteBPE(size=size, specials=layout, file=file):
             pieces = _read(file, byte_bpe.read, size, layout) if file else byte_bpe.train(texts, size, layout)
@@ -320,6 +324,11 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
     vocab = _assemble(spec, names, files)
     fits(vocab, spec)
     return vocab
+
+
+def _wordpiece(spec: WordPiece, texts: list[str]) -> dict[str, int]:
+    ids = wordpiece.train(texts, spec.size, spec.lowercase)
+    return wordpiece.by_frequency(ids, texts, spec.lowercase) if spec.order == "frequency" else ids
 
 
 def fits(vocab: Vocab, spec: VocabSpec) -> None:

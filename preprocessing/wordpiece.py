@@ -15,6 +15,7 @@ SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]
 _COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
 _CHARACTERS: Final = 1 / 32  # of the pieces, at least, may be characters: BERT has 997 of 30,522
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
+_TEXTS_AT_ONCE: Final = 1_000  # whose ids are in memory together
 _LONGEST_WORD: Final = 100  # characters; a longer word is [UNK], as in transformers
 
 
@@ -40,6 +41,20 @@ def train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return json.loads(tokenizer.to_str())["model"]["vocab"]
+
+
+def by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
+    """The same pieces, numbered by how often the texts have them, the special ones first; equal ones stay in order."""
+    tokenizer = Tokenizer.from_str(files(ids, lowercase)["tokenizer.json"].decode())
+    tokenizer.encode_special_tokens = True
+    count_V = np.zeros(len(ids), np.int64)
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        for encoding in tokenizer.encode_batch_fast(texts[start : start + _TEXTS_AT_ONCE], add_special_tokens=False):
+            count_V += np.bincount(encoding.ids, minlength=len(ids))
+    count_V[[ids[name] for name in SPECIALS.values()]] = np.iinfo(np.int64).max
+    rank_V = np.empty_like(count_V)
+    rank_V[np.argsort(-count_V, kind="stable")] = np.arange(len(ids))
+    return {piece: int(rank_V[id]) for piece, id in ids.items()}
 
 
 def read(path: Path) -> dict[str, int]:

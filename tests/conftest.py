@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes do not name a test: what is made anew in each process (a gzip header holds the time) must not differ by it."""
+    """Bytes do not name a test: the processes of a run make them anew, and a gzip header has the time in it."""
     return argname if isinstance(val, bytes) else None
 
 

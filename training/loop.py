@@ -171,8 +171,10 @@ def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Map
 
 
 def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> Tensor:
-    """Summed loss and number of right answers of each kind, float64 [2 x kinds], still on the device."""
+    """Summed loss and number of right answers of each kind, and how many tokens were replaced where any are; float64
+    [2 x kinds or one more], still on the device."""
     sums = [value for loss in losses for value in (scores[loss.kind].loss, scores[loss.kind].correct)]
+    sums += [scores["replaced_share"].correct] if "replaced_share" in scores else []
     return torch.stack([value.detach().double() for value in sums])
 
 
@@ -186,7 +188,9 @@ def _metrics(
 ) -> dict[str, float]:
     """Means over all workers from what `_sums` added up: the weighted loss, and loss and accuracy of each kind."""
     metrics = {f"{prefix}/loss": 0.0}
-    for loss, loss_sum, correct in zip(losses, sums[::2], sums[1::2], strict=True):
+    if len(sums) > 2 * len(losses):
+        metrics[f"{prefix}/replaced_share"] = sums[-1] / max(1, targets["replaced"])
+    for loss, loss_sum, correct in zip(losses, sums[: 2 * len(losses) : 2], sums[1::2], strict=True):
         mean = loss_sum / max(1, targets[loss.kind])
         metrics[f"{prefix}/loss"] += loss.weight * mean
         metrics[f"{prefix}/{loss.kind}/loss"] = mean

@@ -92,7 +92,8 @@ def _products(trunk: Trunk, work: Work) -> float:
             return trunk.layers * (linears * tokens + remembered + asked + 3 * inside * pairs)
         case Twin():
             nets = [trunk.discriminator_net] + [trunk.generator_net] * (trunk.samples == "generator")
-            return sum(_products(net, work) for net in nets)
+            products = sum(_products(net, work) for net in nets)  # of a frozen net there is no backward pass
+            return products + (_products(trunk.generator_net, work) / 3 if trunk.samples == "frozen" else 0.0)
 
 
 def _around(window: int, work: Work) -> float:

@@ -14,7 +14,7 @@ from training.spec import Decoder, Encoder, EncoderDecoder, Loss, Trunk, Twin, T
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.relative import RelativeDecoder
 from training.trunks.transformer import Transformer, sinusoids_at
-from training.trunks.twin import TwinNet
+from training.trunks.twin import FROZEN, TwinNet
 from training.trunks.two_stream import TwoStreamNet
 
 Net = Transformer | RelativeDecoder | EncoderDecoderNet | TwoStreamNet | TwinNet
@@ -104,7 +104,12 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimiser: matrices and tables, which decay, and norms and biases, which do not."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    """Two groups for an optimiser: matrices and tables, which decay, and norms and biases, which do not.
+
+    Nor does what is frozen. It never has a gradient, so that it stays; the optimiser knows it, as ZeRO wants it.
+    """
+    decaying: list[Tensor] = []
+    constant: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        (decaying if parameter.ndim > 1 and not name.startswith(FROZEN) else constant).append(parameter)
+    return [{"params": decaying, "weight_decay": decay}, {"params": constant, "weight_decay": 0.0}]

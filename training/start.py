@@ -11,7 +11,8 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from training import export
 from training.model import Model
-from training.spec import Encoder, Trunk
+from training.spec import Encoder, Trunk, Twin
+from training.trunks.twin import FROZEN
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,12 @@ def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str,
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
     The positions are repeated as often as it takes, the linears of a token that sees all begin as those of the others
-    (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM).
+    (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM). Both nets of a twin
+    whose generator is frozen begin with those of one encoder.
     """
     state = dict(given)
+    if isinstance(ours, Twin) and ours.samples == "frozen" and isinstance(theirs, Encoder):
+        state = _of_both(state)
     moved = (ours.longest, ours.position_offset) != (theirs.longest, theirs.position_offset)
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
         rows = state[POSITIONS][theirs.position_offset :]
@@ -60,6 +64,19 @@ def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str,
                 query, *key_value = tensor.chunk(3)
                 state[name.replace("qkv", "global_query")] = query
                 state[name.replace("qkv", "global_key_value")] = torch.cat(key_value)
+    return state
+
+
+def _of_both(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an encoder that fills in masks, for a frozen generator and for the discriminator (ELECTRA 3.2)."""
+    state = {}
+    for name, tensor in given.items():
+        if name.startswith("heads.masked_tokens."):
+            state[name.replace("heads.masked_tokens.", f"{FROZEN}head.")] = tensor
+        elif name.startswith("trunk."):
+            state[name.replace("trunk.", f"{FROZEN}net.")] = tensor
+            in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
+            state[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
     return state
 
 

@@ -83,7 +83,10 @@ def losses_of(name: str) -> list[float]:
         torch.manual_seed(step)  # ELECTRA samples
         (batch,) = loader.at(step)
         scores = engine.forward(batch)
-        total = sum(loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in one.objective.losses)
+        total = sum(
+            loss.weight * scores[loss.kind].loss / max(1, scores[loss.kind].count)  # no pair may be asked for its label
+            for loss in one.objective.losses
+        )
         engine.backward(total)
         engine.step(schedule.rate(one.optim, step, STEPS))
         found.append(float(total.detach()))

@@ -347,6 +347,11 @@ IMPOSSIBLE = [
     ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks three segments, trunk two_stream tells 2"),
     ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
     ("transformer_xl_base", ["data.vocab.size=9000"], "trunk.cutoffs ends with 200000, data.vocab.size is 9000; lower"),
+    ("transformer_xl_base", ["data.vocab.order=training"], "trunk.cutoffs wants frequent tokens first, data.vocab of"),
+    (
+        "electra_base", ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
+        "trunk.samples is frozen, and the generator has not learnt: set start to the weights",
+    ),
     ("longformer_base", ["trunk.window=8192"], "trunk.window is 8192, rows have at most 4096 tokens; lower it"),
     ("gpt3_125m", ["trunk.band=2048"], "trunk.band is 2048, rows have at most 2048 tokens; lower it"),
     ("xlnet_base", ["trunk.reuse=0"], "trunk.reuse is 0, data.segment.reuse is 256: a row goes on from the first 256"),

@@ -5,7 +5,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
-from preprocessing.segment import Parallel
+from preprocessing.segment import Parallel, Sentence
 from tests.preprocessing.toy import ToyShard, ToyVocab, shard
 
 SEGMENT = key(0, "segment")
@@ -28,7 +28,7 @@ def bitext(documents: list[tuple[str, Sides]]) -> ToyShard:
     return ToyShard(**{**vars(text), "units_T": units_T, "source_names": names})
 
 
-def rows_of(segment: Parallel, text: ToyShard, length: int, copy: int = 0):
+def rows_of(segment: Parallel | Sentence, text: ToyShard, length: int, copy: int = 0):
     plan = segment.plan(text, length, 0, SEGMENT.at(copy, 0))
     return [segment.row(plan, i, text, VOCAB) for i in range(len(plan))]
 
@@ -189,3 +189,20 @@ def test_an_empty_shard_has_no_rows():
 def test_parallel_knobs_are_checked(knobs, said):
     with pytest.raises(ValueError, match=said):
         Parallel(**knobs)
+
+
+def test_a_sentence_on_its_own_says_the_language_of_its_document():
+    rows = rows_of(Sentence(languages=NAMES), bitext(MONO), 16)
+    assert [row["ids"].tolist() for row in rows[:2]] == [[SEP, *range(10, 15), SEP], [SEP, *range(15, 21), SEP]]
+    assert [row["languages"].tolist() for row in rows] == [[0] * 7, [0] * 8, [1] * 6, [1] * 6, [0] * 9]
+    assert rows[0]["languages"].dtype == np.int8
+    assert all(set(row) == Sentence(languages=NAMES).emits | {"unit_starts"} for row in rows)
+
+
+def test_a_sentence_says_no_language_where_none_is_named():
+    assert all("languages" not in row for row in rows_of(Sentence(), bitext(MONO), 16))
+
+
+def test_a_sentence_of_a_source_without_a_language_is_bad_input():
+    with pytest.raises(BadInput, match=r"source 'wiki' does not say its language: name a file or folder after one of"):
+        rows_of(Sentence(languages=NAMES), bitext([("wiki", [[3]])]), 16)

@@ -28,7 +28,7 @@ Facts that other tests of this folder hold already:
 Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -134,6 +134,19 @@ def test_bert_puts_any_id_into_a_tenth_of_a_tenth_special_ones_too() -> None:
     made = compat.bert([[[7] * 20] * 6] * 9, tiny, rate=0.5, most=0)
     put = {one.ids[at] for one in made for at in one.positions}
     assert put == set(range(12))
+
+
+def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -> None:
+    tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
+    text = replace(shard([[20] * 6] * 9), ids_T=np.full(1080, 7, dtype=np.uint16))
+    put = dict[str, set[int]]()
+    for swap_from in ("ordinary", "vocabulary"):
+        rewrite = Cloze(swap_from=swap_from)
+        parts = {"segment": Pair(negative="random"), "choose": Tokens(rate=0.5), "rewrite": rewrite}
+        rows = Rows(ToyStore((text,)), tiny, **parts, length=64, seed=0)
+        made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
+        put[swap_from] = {id for one in made for id in one["ids"][one["labels"] != IGNORE].tolist()}
+    assert put == {"ordinary": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
 
 
 # ALBERT, 2.2

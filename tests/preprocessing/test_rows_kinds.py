@@ -54,11 +54,41 @@ def test_each_stream_reads_its_stretch_of_an_epoch_in_order_and_then_the_next_ep
         assert [address for *address, _ in mine] == [list(address) for address in wanted]
 
 
+def is_backward(rows: Rows, address) -> bool:
+    return rows.row(*address)["positions"][0] > 0
+
+
+def test_half_of_a_batch_reads_the_text_from_its_end():
+    rows = rows_of(XLNET)
+    each = rows.count(0) // 8
+    for turn in range(each):
+        found = rows.following(8 * turn, 8 * turn + 8, 8)
+        ways = [is_backward(rows, address) for *address, _ in found]
+        assert ways == [False] * 4 + [True] * 4 or turn < 4  # a few rows before the turn
+
+
+def test_a_stream_that_turns_is_fresh_there():
+    rows = rows_of(XLNET)
+    found = rows.following(0, rows.count(0), 1)
+    ways = [is_backward(rows, address) for *address, _ in found]
+    assert ways == [False] * (len(found) // 2) + [True] * (len(found) // 2)
+    assert found[len(found) // 2][2]
+
+
+def test_the_forward_rows_are_the_same_one_way_and_both_ways():
+    both, forward = rows_of(XLNET), rows_of(XLNET | {"segment": StreamPair(reuse=24, ways="forward")})
+    assert both.count(0) == 2 * forward.count(0)
+    assert both.stats()["documents"] == forward.stats()["documents"]
+    for sample in range(forward.count(0)):
+        row = forward.row(0, sample)
+        assert_same(both.row(0, sample), row | {"positions": np.arange(len(row["ids"]))})
+
+
 @STREAMS
 def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
     rows = rows_of(parts)
     ends = set(rows._copy(0).end_K.tolist())
-    assert len(ends) == 3
+    assert len(ends) == len(STORE.shards) * (2 if parts is XLNET else 1)
     each = rows.count(0) // 2
     for epoch, sample, fresh in rows.following(0, 4 * each, 2):
         assert fresh == (sample % each == 0 or sample in ends), (epoch, sample)

@@ -14,8 +14,8 @@ CLS, SEP = VOCAB.cls, VOCAB.sep
 DOCUMENTS = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=1, max_size=8)
 
 
-def rows_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
-    plan = segment.plan(text, length, lookahead, SEGMENT.at(copy, 0))
+def rows_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0, **way: bool):
+    plan = segment.plan(text, length, lookahead, SEGMENT.at(copy, 0), **way)
     return [segment.row(plan, i, text, VOCAB) for i in range(len(plan))]
 
 
@@ -83,6 +83,46 @@ def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
     rows = rows_of(StreamPair(reuse=16), random_shard(20), 64)
     firsts = [id for row in rows for id in row["ids"][:16].tolist()]
     assert firsts == line_of(random_shard(20))[: 16 * len(rows)]
+
+
+# Both ways
+
+
+@settings(deadline=None, max_examples=40)
+@given(documents=DOCUMENTS, copy=st.integers(0, 1000), reuse=st.integers(4, 20), room=st.integers(4, 24))
+def test_a_backward_row_is_a_stretch_of_the_line_from_its_end_and_a_pair_that_fills_it(documents, copy, reuse, room):
+    text = shard([*documents, [30, 30]])
+    line, length = line_of(text)[::-1], reuse + room + 3
+    rows = rows_of(StreamPair(reuse=reuse), text, length, copy=copy, backward=True)
+    assert len(rows) == max(0, (len(line) - room - 1) // reuse)
+    for i, row in enumerate(rows):
+        stretch, a, b = halves(row, reuse)
+        assert len(row["ids"]) == length
+        assert stretch == line[i * reuse : (i + 1) * reuse]
+        assert a == line[(i + 1) * reuse : (i + 1) * reuse + len(a)]
+        assert any(line[at : at + len(b)] == b for at in range(len(line)))
+        assert row["ids"][[reuse + len(a), -2, -1]].tolist() == [SEP, SEP, CLS]
+        assert row["segments"].tolist() == [0] * (reuse + len(a) + 1) + [1] * (len(b) + 1) + [2]
+        assert row["positions"].tolist() == [*range(length)][::-1]
+
+
+def test_a_word_of_a_backward_row_begins_where_it_ended():
+    text = shard([[12, 12, 12]], word_every=3)  # ids 10, 11, 12 are a word
+    for row in rows_of(StreamPair(reuse=12), text, 24, backward=True):
+        inside = ~row["special"]
+        ends = (row["ids"] - 10) % 3 == 2
+        cut = np.append(True, row["special"][:-1])  # behind a separator, or at the start, it may be half a word
+        assert (row["word_starts"] == (row["special"] | cut | ends))[inside].all()
+
+
+def test_a_of_a_backward_row_ends_where_a_sentence_begins():
+    text = random_shard(300)
+    plan = StreamPair(reuse=64).plan(text, 192, 0, SEGMENT.at(0, 0), backward=True)
+    line_starts = set((text.sentence_at_M + np.searchsorted(text.offset_N1, text.sentence_at_M, "right") - 1).tolist())
+    is_cut_R = plan.stop_RP[:, 2] != plan.start_RP[:, 1]  # B is from elsewhere, or A was cut for it
+    assert set(plan.start_RP[~is_cut_R, 1].tolist()) <= line_starts
+    assert np.mean(~is_cut_R) > 0.2
+    assert abs(plan.counts["negatives"] / len(plan) - 0.5) < 0.03
 
 
 def test_half_of_the_pairs_of_a_stream_go_on_and_both_kinds_begin_with_a_sentence():

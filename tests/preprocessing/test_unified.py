@@ -8,7 +8,8 @@ from preprocessing.choose import Nothing, Tokens
 from preprocessing.rewrite import Cloze, Unified
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
-from tests.preprocessing.toy import ToyVocab, row
+from preprocessing.segment import Pair
+from tests.preprocessing.toy import ToyVocab, random_shard, row
 
 MASKING, VOCAB = key(0, "masking"), ToyVocab()
 MODES = ("full", "sequence", "left", "right")
@@ -26,6 +27,10 @@ def pair(num_a: int, num_b: int, label: int = 0) -> dict[str, np.ndarray]:
     one = row(num_tokens, [0, num_a + 1, num_tokens - 1]) | {"pair_label": np.array(label, np.int8)}
     one["segments"][num_a + 2 :] = 1
     return one
+
+
+def unlabelled() -> dict[str, np.ndarray]:
+    return {name: column for name, column in pair(4, 4).items() if name != "pair_label"}
 
 
 def only(mode: str) -> Unified:
@@ -53,13 +58,35 @@ def test_a_row_without_a_second_segment_is_read_in_full_where_it_should_be_a_seq
 
 
 def test_modes_come_in_their_shares() -> None:
-    seen = [int(made(Unified(), pair(4, 4), sample)["segments"][0]) for sample in range(1200)]
+    seen = [int(made(Unified(), unlabelled(), sample)["segments"][0]) for sample in range(1200)]
     assert stats.chisquare(np.bincount(seen, minlength=5)[[0, 4, 2, 3]], [400, 400, 200, 200]).pvalue > 0.001
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_label_of_a_pair_is_asked_for_in_mode_full_alone(mode: str) -> None:
-    assert made(only(mode), pair(4, 4, label=1))["pair_label"] == (1 if mode == "full" else IGNORE)
+    assert made(only(mode), pair(4, 4, label=0))["pair_label"] == (0 if mode == "full" else IGNORE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pair_that_does_not_go_on_is_read_in_full_and_never_a_source_with_a_target_of_another_text(mode: str) -> None:
+    for sample in range(20):
+        after = made(only(mode), pair(4, 4, label=1), sample)
+        assert after["segments"].tolist() == [0] * 6 + [1] * 5
+        assert after["pair_label"] == 1
+
+
+def test_the_recipe_reads_a_third_in_full_half_of_which_goes_on() -> None:
+    segment = Pair(negative="random", share=1 / 6)
+    text = random_shard(700, most_sentences=20)
+    plan = segment.plan(text, 128, 0, key(0, "segment").at(0, 0))
+    found = [made(Unified(), segment.row(plan, i, text, VOCAB), i) for i in range(len(plan))]
+    modes = np.array([int(after["segments"][0]) for after in found])
+    assert len(plan) > 1500
+    counts = np.bincount(modes, minlength=5)[[0, 4, 2, 3]]
+    assert stats.chisquare(counts, len(plan) * np.array([1 / 3, 1 / 3, 1 / 6, 1 / 6])).pvalue > 0.001
+    label_R = np.array([int(after["pair_label"]) for after in found])
+    assert set(label_R[modes != 0].tolist()) == {IGNORE}
+    assert stats.binomtest(int((label_R == 1).sum()), int((modes == 0).sum()), 0.5).pvalue > 0.001
 
 
 def test_chosen_tokens_are_hidden_as_in_a_cloze_80_10_10() -> None:

@@ -320,3 +320,17 @@ def test_another_vocabulary_than_the_wanted_one_is_bad_input(vocab: Vocab, tmp_p
     vocab.save(tmp_path)
     with pytest.raises(BadInput, match=f"is vocabulary {vocab.hash[:12]}, the corpus was made with 0123456789ab"):
         Vocab.load(tmp_path, wanted="0123456789abcdef")
+
+
+def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_most_often() -> None:
+    texts = ["the cat and the dog and the bird", "the dog saw a cat", "a bird, a bird"] * 40
+    plain, ordered = (train(WordPiece(size=80, order=order), texts) for order in ("training", "frequency"))
+    count_V = np.bincount([id for text in texts for id in ordered.encode(text)], minlength=ordered.size)
+    ordinary_V = np.delete(count_V, list(ordered.special_ids))
+    assert (np.diff(ordinary_V) <= 0).all()
+    assert ordered.special_ids == plain.special_ids == (0, 1, 2, 3, 4)
+    assert ordered.piece(5) == "the"
+    assert {plain.piece(id) for id in range(plain.size)} == {ordered.piece(id) for id in range(ordered.size)}
+    assert [plain.piece(id) for id in plain.encode(texts[0])] == [ordered.piece(id) for id in ordered.encode(texts[0])]
+    assert not (np.diff(np.bincount([id for text in texts for id in plain.encode(text)])[5:]) <= 0).all()
+    assert ordered.hash == train(WordPiece(size=80, order="frequency"), texts).hash

@@ -9,12 +9,24 @@ import numpy as np
 from preprocessing import vocab
 from preprocessing.choose import Nothing, Tokens
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
-from preprocessing.rewrite import Cloze, Shift
+from preprocessing.rewrite import Cloze, Noise, Shift
 from preprocessing.segment import Packed, Pair
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
 from training.run import Run
-from training.spec import AdamW, Decoder, Encoder, Machine, MaskedTokens, NextToken, PairLabel, Phase, Replaced, Twin
+from training.spec import (
+    AdamW,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Machine,
+    MaskedTokens,
+    NextToken,
+    PairLabel,
+    Phase,
+    Replaced,
+    Twin,
+)
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -91,4 +103,36 @@ def electra(run: Run) -> Run:
         losses=(MaskedTokens(), Replaced(weight=5.0)),
         segment=Packed(fill="tokens"),
         rewrite=Cloze(mask=0.85, swap=0.0),
+    )
+
+
+def two_stages(run: Run) -> Run:
+    """The second stage of ELECTRA in two: its generator does not learn."""
+    run = electra(run)
+    return replace(run, trunk=replace(run.trunk, samples="frozen", generator=1.0), losses=(Replaced(weight=5.0),))
+
+
+def two_sided(run: Run) -> Run:
+    """The same run with T5 filling in gaps instead of BERT: its table, and what its layers share, are used twice."""
+    return replace(
+        run,
+        trunk=EncoderDecoder(
+            layers=2,
+            width=32,
+            heads=2,
+            norm="pre",
+            norm_kind="rms",
+            bias=False,
+            scale_attention=False,
+            scale_output=True,
+            embedding_norm=False,
+            positions="buckets",
+            dropout=0,
+            attention_dropout=0,
+            init_std=0.1,
+        ),
+        losses=(NextToken(),),
+        segment=Packed(fill="tokens"),
+        choose=Nothing(),
+        rewrite=Noise(edits=("infill",)),
     )

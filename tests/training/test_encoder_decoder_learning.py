@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ from torch.nn import functional as F
 
 from preprocessing import fragment, sentinel
 from preprocessing.choose import Fragment, NoiseSpans
-from preprocessing.noise import Noise
+from preprocessing.cloze import Cloze
+from preprocessing.noise import Edit, Noise
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.encoder_decoders import NO_DROPOUT, T5_KNOBS
-from tests.training.test_learning import DECODER, Course, examine, learn, next_token_rows
+from tests.training.test_learning import ENCODER, Course, examine, learn, next_token_rows
 from training.model import Model
-from training.spec import EncoderDecoder, NextToken
+from training.spec import EncoderDecoder, MaskedTokens, NextToken
 
 LOSSES = (NextToken(),)
 SENTINELS = 10
@@ -41,12 +43,13 @@ class Specials:
 
 def windows(text: World, count: int, length: int, rng: np.random.Generator) -> list[Row]:
     """Stretches of text without special tokens."""
-    starts = rng.integers(len(text.ids_T) - length, size=count)
+    starts, first_S = rng.integers(len(text.ids_T) - length, size=count), np.arange(length) == 0
     return [
         {
             "ids": text.ids_T[start : start + length],
             "special": np.zeros(length, np.bool_),
-            "word_starts": text.word_starts_T[start : start + length],
+            "word_starts": text.word_starts_T[start : start + length] | first_S,
+            "sentence_starts": text.sentence_starts_T[start : start + length] | first_S,
         }
         for start in starts
     ]
@@ -59,9 +62,9 @@ def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     return [sentinel.Sentinel()(row | {"hits": choose(row, rng)}, vocab, rng) for row in rows]
 
 
-def infilled_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
-    """BART: 40 tokens, 30 % of their words behind masks."""
-    return [Noise(edits=("infill",))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
+def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
+    """BART: 40 tokens, of which one of its five noises hides or moves a share, of infilling 30 % of their words."""
+    return [Noise(edits=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
 
 
 def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: float) -> list[Row]:
@@ -71,8 +74,20 @@ def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: floa
 
 
 def fragment_rows(text: World, count: int, rng: np.random.Generator, rate: float = 0.5) -> list[Row]:
-    """MASS: the chosen run is hidden from the encoder and asked of the decoder."""
-    return [fragment.Fragment()(row, Specials(), rng) for row in hidden_windows(text, count, rng, rate)]
+    """MASS: the chosen run is hidden from the encoder, all of it, and asked of the decoder."""
+    return [hidden(row) for row in hidden_windows(text, count, rng, rate)]
+
+
+def hidden(row: Row) -> Row:
+    """The row with its chosen tokens behind masks: none stays, none is swapped, so that no dice are thrown."""
+    return fragment.Fragment(mask=1.0, swap=0.0)(row, Specials(), np.random.default_rng(0))
+
+
+def single_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
+    """What MASS asks with k = 1, as a masked language model is asked it."""
+    cloze, segments_S = Cloze(mask=1.0, swap=0.0), np.zeros(48)
+    rows = hidden_windows(text, count, rng, rate=1 / 48)
+    return [cloze(row | {"segments": segments_S}, Specials(), rng) for row in rows]
 
 
 def left_to_right(rows: list[Row]) -> list[Row]:
@@ -102,7 +117,7 @@ def examine_spans(model: Model, text: World) -> tuple[float, float]:
 
 def examine_infilling(model: Model, text: World) -> tuple[float, float]:
     """Loss of a text that is given with noise, and of the same text where its source is nothing but masks."""
-    rows = infilled_rows(text, 500, np.random.default_rng(1))
+    rows = noised_rows(text, 500, np.random.default_rng(1))
     blind = [row | {"source_ids": np.full_like(row["source_ids"], MASK)} for row in rows]
     return examine(model, rows)["next_token"][0], examine(model, blind)["next_token"][0]
 
@@ -117,7 +132,7 @@ def test_a_short_run_over_spans_knows_words_and_sentinels(train: World, held_out
     assert sentinels > 0.8
 
 
-@pytest.mark.parametrize("sample", [infilled_rows, fragment_rows])
+@pytest.mark.parametrize("sample", [noised_rows, fragment_rows])
 def test_a_short_run_uses_context(
     sample: Callable[[World, int, np.random.Generator], list[Row]], train: World, held_out: World
 ) -> None:
@@ -142,31 +157,52 @@ def test_spans_are_learnt(steps: int, threshold: float, train: World, held_out: 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_infilled_text_is_restored(train: World, held_out: World) -> None:
-    course = Course(BART, LOSSES, infilled_rows, steps=900, batch=64, peak=2e-3)
+    course = Course(BART, LOSSES, noised_rows, steps=900, batch=64, peak=2e-3)
     loss, blind = examine_infilling(learn(course, train), held_out)
     assert loss < 1.0
     assert blind > 2 * loss
 
 
-@pytest.fixture(scope="module")
-def causal(train: World) -> Model:
-    """A left-to-right net of the same size after 1,500 steps."""
-    return learn(Course(DECODER, LOSSES, next_token_rows, steps=1500, batch=32, peak=2e-3), train)
+def noise_losses(train: World, held_out: World, seed: int) -> dict[Edit, float]:
+    """Loss of a net for each of the five noises."""
+    found = dict[Edit, float]()
+    for edit in get_args(Edit):
+        course = Course(BART, LOSSES, partial(noised_rows, edit=edit), steps=600, batch=16, peak=3e-3)
+        model, rows = learn(course, train, seed), noised_rows(held_out, 500, np.random.default_rng(1), edit)
+        found[edit] = examine(model, rows)["next_token"][0]
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_fragments_are_learnt_better_than_by_any_bigram_and_from_their_surroundings(
-    train: World, held_out: World
+def test_all_five_noises_are_learnt(train: World, held_out: World) -> None:
+    """XXX"""
+    loss = noise_losses(train, held_out, seed=0)
+    assert max(loss.values()) < unigram_entropy(held_out.ids_T) - 1.0
+
+
+@pytest.fixture(scope="module")
+def causal(train: World) -> Model:
+    """A left-to-right net made as BART's decoder is, after 1,500 steps of 768 questions, as many as MASS is asked."""
+    trunk = replace(ENCODER, visibility="causal", segments=0)
+    return learn(Course(trunk, LOSSES, next_token_rows, steps=1500, batch=16, peak=2e-3), train)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_fragments_are_learnt_from_their_surroundings_and_are_no_harder_than_left_to_right(
+    causal: Model, train: World, held_out: World
 ) -> None:
-    """One seed gave 2.41, and 2.53 with the source hidden. A causal net of as many questions gets 2.37, so that the
-    fragment is not the easier task at this size."""
+    """Seed 0 gave 2.360, 2.473 with the source hidden, and 2.361 for the causal net at the same places: D1 guessed
+    that the fragment is easier, and at this size it is as hard."""
     model = learn(Course(BART, LOSSES, fragment_rows, steps=1500, batch=32, peak=2e-3), train)
-    rows = fragment_rows(held_out, 500, np.random.default_rng(1))
-    hidden = [row | {"source_seen": np.zeros_like(row["source_seen"])} for row in rows]
-    loss, alone = (examine(model, asked)["next_token"][0] for asked in (rows, hidden))
-    assert loss < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.4
+    asked = hidden_windows(held_out, 500, np.random.default_rng(1), rate=0.5)
+    rows = [hidden(row) for row in asked]
+    blind = [row | {"source_seen": np.zeros_like(row["source_seen"])} for row in rows]
+    loss, alone = (examine(model, given)["next_token"][0] for given in (rows, blind))
+    assert loss < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.6
     assert alone > loss + 0.05
+    assert loss < examine(causal, left_to_right(asked))["next_token"][0] + 0.05
 
 
 @pytest.mark.slow
@@ -174,11 +210,26 @@ def test_fragments_are_learnt_better_than_by_any_bigram_and_from_their_surroundi
 def test_a_fragment_as_long_as_its_row_is_as_hard_as_left_to_right(
     causal: Model, train: World, held_out: World
 ) -> None:
-    """One seed gave 2.45, the causal net, whose norms stand before its layers, 2.27."""
+    """Seed 0 gave 2.453, the causal net 2.378."""
     whole = partial(fragment_rows, rate=1.0)
-    model = learn(Course(BART, LOSSES, whole, steps=1500, batch=32, peak=2e-3), train)
+    model = learn(Course(BART, LOSSES, whole, steps=1500, batch=16, peak=2e-3), train)
     windows = hidden_windows(held_out, 500, np.random.default_rng(1), rate=1.0)
     asked = [row | {"hits": np.minimum(np.arange(48), 1)} for row in windows]  # all but the first token
-    found = [fragment.Fragment(mask=1.0, swap=0.0)(row, Specials(), np.random.default_rng(0)) for row in asked]
     wanted = examine(causal, left_to_right(asked))["next_token"][0]
-    assert examine(model, found)["next_token"][0] == pytest.approx(wanted, abs=0.25)
+    assert examine(model, [hidden(row) for row in asked])["next_token"][0] == pytest.approx(wanted, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_fragment_of_one_token_is_no_harder_than_a_mask(train: World, held_out: World) -> None:
+    """Seed 0, 1,500 steps: 2.818, a masked language model of the same questions 3.594. They are one task, but the
+    decoder is given the token before the hidden one, which a masked net has to find by its place."""
+    encoder, single = replace(ENCODER, segments=0), (MaskedTokens(transform=False),)
+    masks = Course(encoder, single, single_rows, steps=800, batch=64, peak=2e-3)
+    fragments = Course(BART, LOSSES, partial(fragment_rows, rate=1 / 48), steps=800, batch=64, peak=2e-3)
+    masked, loss = (
+        examine(learn(course, train), course.sample(held_out, 2000, np.random.default_rng(1)))[kind][0]
+        for course, kind in ((masks, "masked_tokens"), (fragments, "next_token"))
+    )
+    assert loss < unigram_entropy(held_out.ids_T) - 1.0
+    assert loss < masked + 0.1

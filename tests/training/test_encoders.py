@@ -1,6 +1,7 @@
 """Encoders beside transformers: logits, losses, gradients, and weights that come and go to the bit."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,28 @@ def test_net_of_transformers_has_its_logits_here(name: str, tmp_path: Path) -> N
     ours, theirs = batches(spec)
     with torch.no_grad():
         found, wanted = our_logits(model, ours), their_logits(ask(oracle, theirs), theirs)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ErnieForPreTraining", "ErnieForMaskedLM"])
+def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_path: Path) -> None:
+    config = deepcopy(CONFIGS["ErnieForPreTraining"])
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    config._attn_implementation = "eager"
+    oracle = getattr(transformers, name)(config)
+    randomised(oracle)
+    oracle.save_pretrained(tmp_path)
+    spec, state = from_transformers(tmp_path)
+    assert [loss.kind for loss in spec.losses] == ["masked_tokens", "pair_label"][: 1 + (name == "ErnieForPreTraining")]
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model.load_state_dict(state, strict=False)
+    ours, theirs = batches(spec)
+    output, loss = ask(oracle, theirs), mean_loss(model, ours)
+    torch.testing.assert_close(our_logits(model, ours), their_logits(output, theirs), rtol=0, atol=1e-5)
+    torch.testing.assert_close(loss, output.loss, rtol=1e-6, atol=1e-5)
+    loss.backward()
+    output.loss.backward()
+    found, wanted = format_of(oracle).theirs(gradients(model), spec), gradients(oracle)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 

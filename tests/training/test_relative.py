@@ -13,6 +13,8 @@ from tests.training import parity
 from tests.training.batches import padded, random_rows, unpadded
 from training.model import Model, ModelSpec
 from training.spec import Decoder, NextToken
+from training.trunks import relative
+from training.trunks.memory import Recalled
 
 XL: dict[str, Any] = {"positions": "relative", "norm": "post", "activation": "relu"}
 TRUNK = Decoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, memory=8, **XL)
@@ -209,6 +211,38 @@ def test_a_memory_comes_back_from_its_tensors_without_the_slots_of_an_evaluation
     assert torch.equal(net(second), other(second))
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_text_is_cut(parts: int) -> None:
+    net = built(replace(TRUNK, layers=1, memory=8, same_length=True)).trunk
+    states_BSD = torch.cat([net(batch).detach().view(3, 24 // parts, 32) for batch in segments(24, parts)], dim=1)
+    (whole,) = segments(24, parts=1)
+    for changed in range(24):
+        ids_BS = whole["ids"].view(3, 24).clone()
+        ids_BS[:, changed] = (ids_BS[:, changed] + 1) % VOCAB
+        other_BSD = net(whole | {"ids": ids_BS.flatten(), "slot": torch.tensor(changed + 1)}).detach().view(3, 24, 32)
+        moved_S = (other_BSD - states_BSD).abs().amax(dim=(0, 2)) > 1e-5
+        assert moved_S.nonzero().flatten().tolist() == list(range(changed, min(changed + 8, 24)))
+
+
+def test_same_length_is_a_band_of_the_dense_mask() -> None:
+    net, band = built(replace(TRUNK, same_length=True)).trunk, built().trunk
+    masked, real = [], relative.with_memory
+
+    def dense(seen_BQS: Tensor, recalled: Recalled) -> Tensor:
+        seen = real(seen_BQS, recalled)
+        place_Q1 = recalled.length + torch.arange(seen.shape[2])[:, None]
+        masked.append(seen & (torch.arange(seen.shape[3]) > place_Q1 - 8))
+        return masked[-1]
+
+    for batch in segments(36, parts=3):
+        wanted = net(batch)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(relative, "with_memory", dense)
+            torch.testing.assert_close(band(batch), wanted, rtol=0, atol=1e-6)
+    assert masked[-1].sum(-1).unique().tolist() == [8]
+    assert not torch.equal(built().trunk(batch), wanted)
+
+
 # Layouts, visibility, sharing, sizes.
 
 
@@ -249,13 +283,13 @@ def test_model_has_the_published_number_of_weights(knobs: dict[str, int], vocab_
         assert Model(Decoder(**knobs, **XL), (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
-@pytest.mark.parametrize("knobs", [{"norm": "pre"}, {"band": 4}])
+@pytest.mark.parametrize("knobs", [{"norm": "pre"}, {"band": 4}, {"same_length": True, "memory": 0}])
 def test_a_knob_that_relative_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
         replace(TRUNK, **knobs)
 
 
-@pytest.mark.parametrize("knobs", [{"memory": 4}, {"clamp": 4}, {"cutoffs": (10,)}])
+@pytest.mark.parametrize("knobs", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"cutoffs": (10,)}])
 def test_a_knob_that_learned_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
         Decoder(layers=2, width=32, heads=4, **knobs)

@@ -1,6 +1,7 @@
 """ELECTRA: what the discriminator reads and is asked, and where gradients stop."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,19 +10,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.training.batches import padded, random_rows, unpadded
+from tests.training.corpora import electra as electra_run
+from tests.training.corpora import mini_run
 from training import cross_entropy
 from training.cross_entropy import Score, token_sample
+from training.data import open_loader
+from training.engine import LocalEngine, build_model
+from training.export import save_weights
 from training.formats import electra
+from training.loop import pretrain
 from training.model import Model, ModelSpec
 from training.objectives import count
 from training.replaced import asked, originals
-from training.spec import Loss, MaskedTokens, Replaced, Twin
+from training.spec import Adafactor, AdamW, Lamb, Loss, Machine, MaskedTokens, Optim, Phase, Replaced, Twin
+from training.start import take_over
 from training.trunks.layers import layout
 
 SMALL = Twin(
     layers=2, width=32, heads=4, embedding=16, generator=0.25, max_positions=16, dropout=0, attention_dropout=0,
     init_std=0.2,
 )  # fmt: skip
+FROZEN = replace(SMALL, samples="frozen", generator=1.0)
 LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced())
 VOCAB = 70
 RAGGED = [5, 12, 1, 7]
@@ -92,11 +101,28 @@ def test_what_was_replaced_is_among_the_chosen() -> None:
         assert set(changed.tolist()) <= set(batch["targets_at"].tolist())
 
 
-@pytest.mark.parametrize("samples", ["generator", "uniform"])
+def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> None:
+    run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(length=48, batch=9, steps=2),)))
+    engine, told = LocalEngine(build_model(run), run.optim, run.machine), dict[int, dict[str, float]]()
+    pretrain(run, engine, told.__setitem__)
+    for step, metrics in told.items():
+        (batch,) = open_loader(run, 0, 1).at(step - 1)
+        asked_for = len(batch["targets"]) / batch["lengths"].sum()
+        assert 0.5 * asked_for < metrics["train/replaced_share"] <= asked_for  # a new net is rarely right
+        assert 0 <= metrics["train/replaced_accuracy"] <= 1
+    _, read = scored(model := twin(), batch := unpadded(rows()))
+    torch.manual_seed(0)
+    score = model(batch)["replaced_share"]
+    assert int(score.correct) == int((read["ids"] != originals(batch)).sum())
+    assert score.count == len(batch["ids"])
+
+
+@pytest.mark.parametrize("samples", ["generator", "frozen", "uniform"])
 @pytest.mark.parametrize("allow_correct", [True, False])
 def test_a_sample_may_be_the_right_token_unless_that_is_forbidden(samples: Any, allow_correct: bool) -> None:
     losses = LOSSES if samples == "generator" else LOSSES[1:]
-    model = twin(replace(SMALL, samples=samples, allow_correct=allow_correct, init_std=0.01), losses)
+    trunk = replace(FROZEN if samples == "frozen" else SMALL, samples=samples, init_std=0.01)
+    model = twin(replace(trunk, allow_correct=allow_correct), losses)
     batch = unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
     _, read = scored(model, batch)
     assert bool((read["ids"] == batch["targets"]).any()) == allow_correct
@@ -183,13 +209,13 @@ def test_one_net_for_both_has_the_weights_of_one() -> None:
     tower = sum(tensor.numel() for tensor in parts(two, "trunk.generator").values())
     assert one.num_parameters == two.num_parameters - tower
     scores, _ = scored(one, unpadded(rows()))
-    assert set(scores) == {"masked_tokens", "replaced"}
+    assert set(scores) == {"masked_tokens", "replaced", "replaced_share"}
 
 
 def test_a_uniform_generator_is_no_net() -> None:
     model = twin(replace(SMALL, samples="uniform"), (Replaced(),))
     assert not parts(model, "trunk.generator")
-    assert set(scored(model, unpadded(rows()))[0]) == {"replaced"}
+    assert set(scored(model, unpadded(rows()))[0]) == {"replaced", "replaced_share"}
 
 
 def test_a_classifier_reads_the_discriminators_first_token() -> None:
@@ -204,6 +230,53 @@ def test_a_classifier_reads_the_discriminators_first_token() -> None:
 def test_a_twin_is_asked_both_questions_once(losses: tuple[Loss, ...]) -> None:
     with pytest.raises(ValueError, match="losses is"):
         ModelSpec(trunk=SMALL, losses=losses, vocab_size=VOCAB)
+
+
+# Two stages (3.2).
+
+
+def test_a_frozen_generator_samples_what_the_encoder_would_that_it_was(tmp_path: Path) -> None:
+    encoder, model, batch = two_stages(tmp_path)
+    _, read = scored(model, batch)
+    head = encoder.heads["masked_tokens"]
+    feature_MD = head.features(encoder.trunk(batch)[batch["targets_at"]])
+    torch.manual_seed(0)
+    wanted_M = token_sample(feature_MD, encoder.trunk.table, head.bias, torch.rand(len(feature_MD)), None)
+    assert torch.equal(read["ids"][batch["targets_at"]], wanted_M)
+
+
+def test_the_discriminator_of_the_second_stage_begins_as_the_generator(tmp_path: Path) -> None:
+    encoder, model, batch = two_stages(tmp_path)
+    assert torch.equal(model.trunk.summary(batch), encoder.trunk.summary(batch))
+
+
+@pytest.mark.parametrize(
+    "spec", [AdamW(peak=0.1, decay=0.5), Lamb(peak=0.1, decay=0.5), Adafactor(peak=0.1, decay=0.5)]
+)
+def test_no_optimiser_moves_what_is_frozen(spec: Optim, tmp_path: Path) -> None:
+    model = two_stages(tmp_path)[1].train()
+    engine, before = LocalEngine(model, spec, Machine()), {n: w.detach().clone() for n, w in model.named_parameters()}
+    for tensor in model.parameters():
+        tensor.grad = torch.zeros_like(tensor)  # as under ZeRO
+    model(unpadded(rows()))["replaced"].loss.backward()
+    assert not any(tensor.grad.any() for tensor in parts(model, "trunk.frozen.").values())
+    engine.step(0.1)
+    for name, tensor in model.named_parameters():
+        assert torch.equal(tensor, before[name]) == name.startswith("trunk.frozen."), name
+
+
+def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
+    """An encoder that fills in masks, a twin that begins with it, and a batch."""
+    encoder = Model(FROZEN.generator_net, (MaskedTokens(),), VOCAB, seed=3).eval()
+    save_weights(dict(encoder.named_parameters()), encoder.spec, folder)
+    model = Model(FROZEN, (Replaced(),), VOCAB, seed=4).eval()
+    take_over(model, folder)
+    return encoder, model, unpadded(rows())
+
+
+def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
+    with pytest.raises(ValueError, match=r"trunk.samples is 'frozen', allowed is frozen with generator 1"):
+        replace(FROZEN, generator=0.5)
 
 
 # The ablations of 3.4.

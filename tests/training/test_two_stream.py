@@ -1,5 +1,6 @@
 """XLNet: the logits, losses and gradients of its oracle, with a memory and without; nobody sees what he may not."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.training import parity
 from tests.training.batches import random_rows, tensors
 from training.export import from_transformers, to_transformers
 from training.formats import xlnet
-from training.model import Model, ModelSpec
+from training.model import Model, ModelSpec, parameter_groups
 from training.spec import MaskedTokens, TwoStream
 
 SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "memory": 8, "segments": 3}
@@ -172,6 +173,45 @@ def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_
     assert all(torch.equal(back[name], tensor) for name, tensor in parity.weights(model).items())
 
 
+# Text that is read from its end: the second half of a batch, with `bi_data` of the oracle.
+
+
+def half_backward(rows: list[Row]) -> list[Row]:
+    down_S = np.arange(len(rows[0]["ids"]))[::-1]
+    return [row | {"positions": down_S} if 2 * number >= len(rows) else row for number, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("unpadded", [True, False], ids=["unpadded", "padded"])
+def test_rows_that_are_read_backward_have_logits_and_gradients_of_the_oracle_with_a_memory(unpadded: bool) -> None:
+    model = built()
+    theirs, memory = oracle(model), None
+    theirs.config.bi_data = theirs.transformer.bi_data = True
+    for number in range(2):
+        rows = equal_rows(4, 9, 4, seed=number)
+        columns = {"slot": torch.tensor(0), "fresh": torch.full((4,), number == 0)}
+        batch, (inputs, labels_BQ) = batch_of(half_backward(rows), unpadded, **columns), asked(rows)
+        model.zero_grad()
+        theirs.zero_grad()
+        kept = model.trunk.memory.states.copy(), model.trunk.memory.counts.copy()
+        wanted = theirs(**inputs, labels=labels_BQ, mems=memory, use_mems=True)
+        torch.testing.assert_close(logits_of(model, batch), wanted.logits.flatten(0, 1), rtol=0, atol=1e-5)
+        model.trunk.memory.states, model.trunk.memory.counts = kept
+        score = model(batch)["masked_tokens"]
+        (score.loss / score.count).backward()
+        wanted.loss.backward()
+        memory = [layer.detach() for layer in wanted.mems]
+        found = xlnet.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
+        gradients = {name: tensor.grad for name, tensor in theirs.named_parameters()}
+        torch.testing.assert_close(found, gradients, rtol=0, atol=1e-5)
+
+
+def test_a_row_that_is_turned_around_has_the_states_of_the_row_itself() -> None:
+    model, (row,) = built(), rows_of([9])
+    turned = {name: np.flip(column).copy() for name, column in row.items()} | {"positions": np.arange(9)[::-1]}
+    forward, backward = (logits_of(model, batch_of([one])) for one in (row, turned))
+    torch.testing.assert_close(backward.flip(0), forward, rtol=0, atol=1e-5)
+
+
 # Who sees whom: reference/family.md D2.1.
 
 
@@ -212,6 +252,22 @@ def test_a_target_that_sees_nothing_has_finite_states_and_gradients() -> None:
     blind = logits_of(model, batch)[first]
     other = logits_of(model, batch | {"ids": (batch["ids"] + 1) % VOCAB})[first]
     assert torch.equal(blind, other)
+
+
+# What decays.
+
+
+def test_the_biases_of_attention_decay_as_in_the_authors_code_and_no_other_bias_does() -> None:
+    """model_utils.py excludes LayerNorm, layer_norm and bias by name, and includes r_w_bias, r_r_bias and r_s_bias."""
+    model = built()
+    names = {id(tensor): name for name, tensor in model.named_parameters()}
+    decaying, constant = ({names[id(one)] for one in group["params"]} for group in parameter_groups(model, 0.01))
+    theirs = {name: xlnet.theirs({name: tensor.detach()}, model.spec) for name, tensor in model.named_parameters()}
+    for name, tensors_of in theirs.items():
+        included = any(re.search("r_[swr]_bias", their) for their in tensors_of)
+        excluded = any(re.search("LayerNorm|layer_norm|bias", their) for their in tensors_of)
+        assert (name in decaying) == (included or not excluded), name
+        assert (name in constant) == (name not in decaying)
 
 
 # Layouts.

@@ -11,8 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from preprocessing.errors import ResourceError
-from tests.training.corpora import electra, gpt, mini_run
+from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.worker import job
 from training.engine import LocalEngine, build_model
 from training.loop import pretrain
@@ -33,6 +34,12 @@ from training.zero import connect, deepspeed_config
 ROOT = Path(__file__).parents[2]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
 SHORT = (Phase(length=48, batch=9, steps=6),)
+SHORTEST = (Phase(length=48, batch=9, steps=3),)
+NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
+    "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
+    "two stages": (two_stages, {1: (2, 3)}),
+    "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
+}
 WHOLE: dict[str, Optim] = {"lamb": Lamb(peak=1e-2, warmup=1), "adafactor": Adafactor(peak=0.1, warmup=2)}
 
 pytestmark = pytest.mark.timeout(1800)  # seconds: a busy machine takes minutes for what an idle one does in one
@@ -143,12 +150,14 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
             jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens), eval_every=10))
+        for net, (net_of, stages) in NETS.items():
+            for zero in stages.get(world, ()):
+                run = mini_run(corpus, folder / f"{net} {zero}", machine=machine(zero), phases=SHORTEST)
+                jobs[f"{net} {zero}"] = job(net_of(run))
         if world == 1:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
                 jobs[f"crumbs {zero}"] = job(run) | {"crumbs": True}
-                run = mini_run(corpus, folder / f"electra {zero}", machine=machine(zero), phases=SHORT)
-                jobs[f"electra {zero}"] = job(electra(run))
         else:
             for zero in (1, 2, 3):
                 name = cell(world, zero, 96, "bf16")
@@ -211,10 +220,18 @@ def test_optimisers_of_whole_tensors_do_so_on_every_stage(seen, whole, optimiser
             torch.testing.assert_close(weights[tensor], wanted, rtol=1e-3, atol=1e-5, msg=tensor)
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
-def test_electra_learns_the_same_on_every_stage(seen: Seen, zero: int, corpus: Path, tmp_path: Path) -> None:
-    plain = in_one_process(electra(mini_run(corpus, tmp_path, phases=SHORT)))
-    assert seen.losses(f"electra {zero}") == pytest.approx(plain.losses, rel=1e-5)
+@pytest.mark.parametrize("net", NETS)
+def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
+    net: str, seen: Seen, corpus: Path, tmp_path: Path
+) -> None:
+    net_of, stages = NETS[net]
+    plain = in_one_process(net_of(mini_run(corpus, tmp_path, phases=SHORTEST)))
+    for zero in chain(*stages.values()):
+        assert seen.losses(f"{net} {zero}") == pytest.approx(plain.losses, rel=1e-5), zero
+        weights = safetensors.torch.load_file(seen.folder / f"{net} {zero}" / "final.safetensors")
+        assert weights.keys() == plain.weights.keys()
+        for name, wanted in plain.weights.items():
+            torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=f"{name}, ZeRO {zero}")
 
 
 @pytest.mark.parametrize("world", [1, 2])

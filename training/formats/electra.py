@@ -47,7 +47,7 @@ def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discrimin
     tower = "discriminator" if trunk.shared == "all" else which
     kind = "masked_tokens" if which == "generator" else "replaced"
     net = trunk.generator_net if which == "generator" else trunk.discriminator_net
-    other = tuple(f"trunk.{name}." for name in ("generator", "discriminator") if name != tower)
+    other = tuple(f"trunk.{name}." for name in ("generator", "discriminator", "frozen") if name != tower)
     mine = {
         name.replace(f"trunk.{tower}.", "trunk."): tensor
         for name, tensor in state.items()

@@ -23,6 +23,7 @@ class View:
     """How the tokens that ask see their context: worked out once per forward pass, read by every block."""
 
     seen: Tensor  # bool [B or 1, 1, Q, C]
+    ways: tuple[Tensor, ...] = ()  # numbers of the rows whose distances are those of each way; none: there is one way
     differs: Tensor | None = None  # bool [B, 1, Q, C]: the two are of different segments; None: no segments
     # where the distance of each asking token to the first of its context lies among all; None: the whole row asks
     first_BQ: Tensor | None = None
@@ -33,7 +34,7 @@ class Context(NamedTuple):
 
     key: Tensor  # [B, C, H, K]
     value: Tensor  # [B, C, H, K]
-    distance: Tensor  # [R, H, K], from the longest one down
+    distance: Tensor  # [W, R, H, K], from the longest one down; W is 2 where some rows are read backward, else 1
 
 
 class Biases(nn.Module):
@@ -66,17 +67,17 @@ class RelativeAttention(nn.Module):
         segments = biases.segment is not None
         self.segments = nn.Parameter(torch.empty(2, self.heads, self.head_width)) if segments else None  # same, other
 
-    def context(self, content_BCD: Tensor, sinusoids_RD: Tensor) -> Context:
+    def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
         """Keys, values and distances, which do not depend on who asks."""
         heads = self.heads, self.head_width
         key, value = self.key_value(content_BCD).unflatten(-1, (2, *heads)).unbind(2)
-        return Context(key, value, self.distance(sinusoids_RD).unflatten(-1, heads))
+        return Context(key, value, self.distance(sinusoids_WRD).unflatten(-1, heads))
 
     def forward(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
         query = self.query(x_BQD).unflatten(-1, (self.heads, self.head_width))
         scale = self.head_width**-0.5
         for_content, for_distance, *for_segment = self.biases(query)
-        by_distance_BHQR = torch.einsum("bqhk,rhk->bhqr", scale * for_distance, context.distance)
+        by_distance_BHQR = by_distance(scale * for_distance, context.distance, view.ways)
         score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
         if self.segments is not None and view.differs is not None:
             by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", scale * for_segment[0], self.segments)
@@ -104,9 +105,9 @@ class RelativeBlock(nn.Module):
         self.dropout = nn.Dropout(trunk.dropout)
 
     def forward(
-        self, streams_BQD: tuple[Tensor, ...], views: tuple[View, ...], content_BCD: Tensor, sinusoids_RD: Tensor
+        self, streams_BQD: tuple[Tensor, ...], views: tuple[View, ...], content_BCD: Tensor, sinusoids_WRD: Tensor
     ) -> tuple[Tensor, ...]:
-        context, done = self.attention.context(content_BCD, sinusoids_RD), []
+        context, done = self.attention.context(content_BCD, sinusoids_WRD), []
         for x_BQD, view in zip(streams_BQD, views, strict=True):
             x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
             done.append(self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD))))
@@ -145,16 +146,17 @@ class RelativeDecoder(nn.Module):
         recalled = self.memory.recall(batch)
         x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.width**0.5)
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
-        view = View(seen=with_memory(causal_SS[None], recalled))
+        seen = with_memory(causal_SS[None], recalled)
+        view = View(seen.triu(1 + recalled.length - self.trunk.memory) if self.trunk.same_length else seen)
         # down to -1, since `shift` wants one distance more than there are
         distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
         if self.trunk.clamp:
             distance_R = distance_R.clamp(max=self.trunk.clamp)
-        sinusoids_RD = self.dropout(sinusoids(distance_R, self.trunk.width).to(x_BSD.dtype))
+        sinusoids_WRD = self.dropout(sinusoids(distance_R[None], self.trunk.width).to(x_BSD.dtype))
         inputs = []
         for number, block in enumerate(self.blocks):
             inputs.append(x_BSD)
-            (x_BSD,) = block((x_BSD,), (view,), recalled.before(number, x_BSD), sinusoids_RD)
+            (x_BSD,) = block((x_BSD,), (view,), recalled.before(number, x_BSD), sinusoids_WRD)
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
@@ -165,6 +167,17 @@ class RelativeDecoder(nn.Module):
     def std(self, name: str) -> float:
         """Deviation that a tensor begins with: half as much for the projections of narrow tables (authors' code)."""
         return self.trunk.init_std / (2 if ".widen." in name else 1)
+
+
+def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:
+    """What each query says of each distance [B, H, Q, R], of those of its row's way."""
+    if not ways:
+        return torch.einsum("bqhk,rhk->bhqr", query_BQHK, distance_WRHK[0])
+    rows, asking, heads, _ = query_BQHK.shape
+    score_BHQR = query_BQHK.new_empty(rows, heads, asking, distance_WRHK.shape[1])
+    for mine, distance_RHK in zip(ways, distance_WRHK, strict=True):
+        score_BHQR[mine] = torch.einsum("bqhk,rhk->bhqr", query_BQHK[mine], distance_RHK)
+    return score_BHQR
 
 
 def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
@@ -185,15 +198,15 @@ def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Te
     return by_distance_BHQR.gather(-1, at_BQC[:, None].expand(-1, by_distance_BHQR.shape[1], -1, -1))
 
 
-def sinusoids(distance_R: Tensor, width: int) -> Tensor:
-    """Sines, then cosines [R, width] of distances: not interleaved, as those of transformer.py are (authors' code).
+def sinusoids(distance: Tensor, width: int) -> Tensor:
+    """Sines, then cosines [..., width] of distances: not interleaved, as those of transformer.py are (authors' code).
 
     >>> sinusoids(torch.arange(2), 4)
     tensor([[0.0000, 0.0000, 1.0000, 1.0000],
             [0.8415, 0.0100, 0.5403, 0.9999]])
     """
-    frequency = 10_000.0 ** (-torch.arange(0, width, 2, device=distance_R.device) / width)
-    angle = distance_R[:, None] * frequency
+    frequency = 10_000.0 ** (-torch.arange(0, width, 2, device=distance.device) / width)
+    angle = distance[..., None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
 

@@ -106,6 +106,7 @@ class Decoder(Stack):
     band: int = 0  # every second layer sees so many tokens back only (GPT-3, arXiv:2005.14165, 2.1); 0: all layers all
     memory: int = 0  # states of so many earlier tokens that each layer sees, without their gradient
     clamp: int = 0  # distances above count as this one; 0 means none does
+    same_length: bool = False  # each token sees the last `memory` tokens, itself among them (the authors' evaluations)
     cutoffs: tuple[int, ...] = ()  # the most frequent so many tokens, ...: clusters of the adaptive tables
     shrink: int = 1  # each cluster is so many times narrower than the one before (div_val)
 
@@ -127,8 +128,10 @@ class Decoder(Stack):
         if self.positions == "relative":
             require(self.norm == "post", "trunk.norm", self.norm, "post where positions are relative")
             require(not self.band, "trunk.band", self.band, "0 where positions are relative")
+            remembers = self.memory > 0 or not self.same_length
+            require(remembers, "trunk.same_length", self.same_length, "false without a memory")
         else:
-            for name in ("memory", "clamp", "cutoffs"):
+            for name in ("memory", "clamp", "same_length", "cutoffs"):
                 require(
                     not getattr(self, name), f"trunk.{name}", getattr(self, name), "none where positions are learned"
                 )
@@ -212,7 +215,11 @@ class TwoStream(Stack):
 @knob
 class Twin(Stack):
     """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, the discriminator, whose sizes these are, looks
-    for what it changed. Both have the same embeddings."""
+    for what it changed. Both have the same embeddings.
+
+    Samples of a frozen generator are the second of two stages (3.2): an encoder of the discriminator's sizes has learnt
+    to fill in masks, both nets begin with its weights (`start`), tables too, and the generator keeps them.
+    """
 
     kind: Literal["twin"] = "twin"
     embedding: int = 0
@@ -222,7 +229,7 @@ class Twin(Stack):
     segments: int = 2
     generator: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
     shared: Literal["embeddings", "all"] = "embeddings"  # all: one net, where the generator is as wide (2, table 5)
-    samples: Literal["generator", "uniform"] = "generator"  # where replacements come from
+    samples: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
     allow_correct: bool = True  # a sample may be the token that was there
 
     visibility: ClassVar[Visibility] = "full"
@@ -235,6 +242,10 @@ class Twin(Stack):
         Stack.__post_init__(self)
         require(0 < self.generator <= 1, "trunk.generator", self.generator, "a share of the width, above 0 up to 1")
         require(self.shared == "embeddings" or self.generator == 1, "trunk.shared", self.shared, "all with generator 1")
+        alike = self.generator == 1 and self.shared == "embeddings"
+        require(
+            self.samples != "frozen" or alike, "trunk.samples", self.samples, "frozen with generator 1 and no sharing"
+        )
         width, heads = round(self.generator * self.width), max(1, round(self.generator * self.heads))
         fits = self.head_width > 0 or width % heads == 0
         require(fits, "trunk.generator", self.generator, f"a share for which {heads} heads divide the width {width}")

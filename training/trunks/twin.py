@@ -8,9 +8,20 @@ from torch import Tensor, nn
 
 from training.cross_entropy import Score, token_sample, tokens_at
 from training.masked_tokens import MaskedTokensHead
-from training.spec import Twin
+from training.spec import MaskedTokens, Twin
 from training.trunks.layers import layout
-from training.trunks.transformer import Tables, Tower, blocks
+from training.trunks.transformer import Tables, Tower, Transformer, blocks
+
+FROZEN = "trunk.frozen."  # what the weights begin with that never change
+
+
+class Frozen(nn.Module):
+    """A generator that has learnt: its net and its head."""
+
+    def __init__(self, trunk: Twin, vocab_size: int) -> None:
+        super().__init__()
+        self.net = Transformer(trunk.generator_net, vocab_size)
+        self.head = MaskedTokensHead(MaskedTokens(), trunk.generator_net, vocab_size)
 
 
 class TwinNet(Tables):
@@ -24,6 +35,7 @@ class TwinNet(Tables):
         self.trunk = trunk
         self.discriminator = Tower(trunk.discriminator_net, blocks(trunk.discriminator_net))
         self.generator: Tower | None = None
+        self.frozen = Frozen(trunk, vocab_size) if trunk.samples == "frozen" else None
         if trunk.samples == "generator":
             alike = trunk.shared == "all"
             net = trunk.generator_net
@@ -37,29 +49,39 @@ class TwinNet(Tables):
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
         """Scores of `masked_tokens`, which the generator is asked, and of `replaced`, which the discriminator is.
 
+        And `replaced_share`, which is no loss: how many tokens were replaced, as its number of right answers.
         The batch is masked; its `targets` at `targets_at` say what was there. The discriminator reads the text with a
         sample at each of these places, masked or not. No gradient goes through a sample.
         """
         rows = layout(batch, "full")
         found: dict[str, Score] = {}
-        if self.generator is None:
+        if self.frozen is not None:
+            sampled_M = self._frozen(batch)
+        elif self.generator is None:
             sampled_M = self._uniform(batch)
         else:
             head = heads["masked_tokens"]
             hidden = self.generator(self.embed(batch), rows)
             found["masked_tokens"] = head(hidden, batch, self.table)
-            sampled_M = self._sampled(hidden, batch, head)
+            sampled_M = self._sampled(hidden, batch, head, self.table)
         read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
-        found["replaced"] = heads["replaced"](self.discriminator(self.embed(read), rows), read, self.table)
-        return found
+        score = found["replaced"] = heads["replaced"](self.discriminator(self.embed(read), rows), read, self.table)
+        num_replaced = (sampled_M != batch["targets"]).sum()
+        return found | {"replaced_share": Score(torch.zeros_like(score.loss), score.count, num_replaced)}
 
     @torch.no_grad()
-    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module) -> Tensor:
+    def _frozen(self, batch: Mapping[str, Tensor]) -> Tensor:
+        assert self.frozen is not None
+        self.frozen.eval()  # no dropout
+        return self._sampled(self.frozen.net(batch), batch, self.frozen.head, self.frozen.net.table)
+
+    @torch.no_grad()
+    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Tensor) -> Tensor:
         assert isinstance(head, MaskedTokensHead)
         feature_MD = head.features(tokens_at(hidden, batch["targets_at"]))
         uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
         barred_M = None if self.trunk.allow_correct else batch["targets"]
-        return token_sample(feature_MD, self.table, head.bias, uniform_M, barred_M)
+        return token_sample(feature_MD, table_VD, head.bias, uniform_M, barred_M)
 
     def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Any token of the vocabulary, or any but the right one."""

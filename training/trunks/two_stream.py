@@ -24,7 +24,8 @@ class Queries(NamedTuple):
 class TwoStreamNet(nn.Module):
     """Relative attention in both directions; who sees whom is what the rows say (2.2), and all see the memory.
 
-    Queries are made at the targets only: they see what their token sees, and never the token itself.
+    Queries are made at the targets only: they see what their token sees, and never the token itself. In a row whose
+    positions count down, distances have the other sign: it is text that is read from its end (3.1).
     """
 
     def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
@@ -50,13 +51,14 @@ class TwoStreamNet(nn.Module):
         visible_BSS, differs_BSC = who_sees_whom(batch, rows), of_other_segments(batch, rows, recalled)
         content_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)))
         sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
-        content_view = View(with_memory(visible_BSS | sees_itself, recalled), differs_BSC[:, None])
+        ways = ways_of(batch, rows)
+        content_view = View(with_memory(visible_BSS | sees_itself, recalled), ways, differs_BSC[:, None])
         streams: tuple[Tensor, ...] = (content_BSD,)
         views: tuple[View, ...] = (content_view,)
         queries = queries_at(batch["targets_at"], rows) if "rank" in batch else None
         if queries is not None:
             streams += (self.dropout(self.unknown).expand(*queries.place_BQ.shape, -1),)
-            views += (_view_of_queries(visible_BSS & ~sees_itself, differs_BSC, queries, recalled),)
+            views += (_view_of_queries(visible_BSS & ~sees_itself, ways, differs_BSC, queries, recalled),)
         streams = self._blocks(streams, views, recalled, batch)
         hidden = self.dropout(streams[-1])
         if queries is None:
@@ -72,11 +74,12 @@ class TwoStreamNet(nn.Module):
         longest, inputs = streams[0].shape[1], []
         # down to minus the row's length: `shift` wants one distance more than there are
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
-        sinusoids_RD = self.dropout(sinusoids(distance_R, self.trunk.width).to(streams[0].dtype))
+        distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
+        sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.width).to(streams[0].dtype))
         for number, block in enumerate(self.blocks):
             inputs.append(streams[0])
             asking = slice(-1 if number == self.trunk.layers - 1 else 0, None)
-            streams = block(streams[asking], views[asking], recalled.before(number, streams[0]), sinusoids_RD)
+            streams = block(streams[asking], views[asking], recalled.before(number, streams[0]), sinusoids_WRD)
         self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
         return streams
 
@@ -102,6 +105,13 @@ def who_sees_whom(batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
     return (rank_BS[:, None, :] <= reach_BS[:, :, None]) & exists_B1S
 
 
+def ways_of(batch: Mapping[str, Tensor], rows: Layout) -> tuple[Tensor, ...]:
+    """Numbers of the rows whose positions count up, and of those where they count down; nothing where all count up."""
+    first_two_B2 = rectangle(batch["positions"], rows)[:, :2]
+    is_down_B = first_two_B2[:, -1] < first_two_B2[:, 0]
+    return ((~is_down_B).argwhere()[:, 0], is_down_B.argwhere()[:, 0]) if bool(is_down_B.any()) else ()
+
+
 def of_other_segments(batch: Mapping[str, Tensor], rows: Layout, recalled: Recalled) -> Tensor:
     """bool [B, S, C]: whether token and context are of different segments; the memory is of segment 0."""
     segments_BS = rectangle(batch["segments"], rows)
@@ -119,8 +129,10 @@ def queries_at(targets_at_M: Tensor, rows: Layout) -> Queries:
     return Queries(row_M, column_M, place_BQ.index_put((row_M, column_M), place_M))
 
 
-def _view_of_queries(visible_BSS: Tensor, differs_BSC: Tensor, queries: Queries, recalled: Recalled) -> View:
+def _view_of_queries(
+    visible_BSS: Tensor, ways: tuple[Tensor, ...], differs_BSC: Tensor, queries: Queries, recalled: Recalled
+) -> View:
     row_B1 = torch.arange(len(queries.place_BQ), device=visible_BSS.device)[:, None]
     seen_BQS, differs_BQC = (pairs[row_B1, queries.place_BQ] for pairs in (visible_BSS, differs_BSC))
     first_BQ = visible_BSS.shape[1] - 1 - queries.place_BQ
-    return View(with_memory(seen_BQS, recalled), differs_BQC[:, None], first_BQ)
+    return View(with_memory(seen_BQS, recalled), ways, differs_BQC[:, None], first_BQ)

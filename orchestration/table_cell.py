@@ -1,0 +1,67 @@
+"""One cell of a table, in a process of Ray's: a finished run is measured, its weights stay as they are."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from orchestration.worker import WEIGHTS, finetune_one
+from preprocessing.errors import BadInput
+from training.run import Run
+
+FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
+LABELS: Final = 200
+
+
+@dataclass(frozen=True)
+class Question:
+    """A measure, as it travels: what of, and the run whose rows it takes, as JSON ("" for a task)."""
+
+    kind: str
+    of: str
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A measured accuracy, and on what it rests, in words."""
+
+    accuracy: float
+    rests_on: str
+
+
+def measured(folder: Path, run_json: str, questions: dict[str, Question]) -> dict[str, Score]:
+    """The scores of the finished run in `folder`, by column. DataError where its held-out text is too small."""
+    import torch
+
+    torch.set_num_threads(1)
+    run = Run.from_json(run_json)
+    return {column: _score(folder, run, one) for column, one in questions.items()}
+
+
+def _score(folder: Path, run: Run, question: Question) -> Score:
+    from training import probe
+    from training.finetune import Budget
+
+    match question.kind:
+        case "masked":
+            found = probe.masked(probe.load(folder / WEIGHTS), probe.held_out(_rows(run, question)))
+            return Score(found.accuracy, f"{found.scored:,} hidden tokens of held-out text")
+        case "pairs":
+            found = probe.pairs(probe.load(folder / WEIGHTS), probe.held_out(_rows(run, question)))
+            return Score(
+                found.accuracy, f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
+            )
+        case "task":
+            budget, corpus = Budget(labels=LABELS), Path(run.corpus)
+            outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
+            said = (
+                f"{LABELS} labelled rows, mean of {len(FINETUNINGS)} fine-tunings; chance is {outcomes[0].chance:.3f}"
+            )
+            return Score(mean(outcome.accuracy for outcome in outcomes), said)
+    raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
+
+
+def _rows(run: Run, question: Question) -> Run:
+    """The rows of another run, made of this one's corpus: the same text, and certainly the same vocabulary."""
+    return replace(Run.from_json(question.rows), corpus=run.corpus)

@@ -1,0 +1,59 @@
+"""Longformer copies over a distance that its windows do not reach: through its global token, or not at all.
+
+The copy task of reference/family.md D1, of a word that one global token can hold: two of 31 letters.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from preprocessing.schema import IGNORE, Row
+from tests.mini_world import CLS, MASK, World
+from tests.training.batches import unpadded
+from tests.training.test_learning import TINY, Course, learn
+from training.model import Model
+from training.spec import Encoder, MaskedTokens
+
+LENGTH, LETTERS, COPIES = 256, 2, 16
+ALPHABET = np.arange(32, 63)  # 31 symbols
+BLANK = 31
+WINDOWED = Encoder(**TINY | {"max_positions": LENGTH, "heads": 4}, dropout=0.0, attention_dropout=0.0, window=32)
+
+
+def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
+    """[CLS], a word again and again, blanks, and at the end the word again and again, hidden."""
+    rows = []
+    for word_K in rng.choice(ALPHABET, size=(count, LETTERS)):
+        ids_S, labels_S, copies_S = np.full(LENGTH, BLANK), np.full(LENGTH, IGNORE), np.tile(word_K, COPIES)
+        ids_S[0], ids_S[1 : 1 + len(copies_S)], ids_S[-len(copies_S) :] = CLS, copies_S, MASK
+        labels_S[-len(copies_S) :] = copies_S
+        rows.append({"ids": ids_S, "segments": np.zeros(LENGTH), "labels": labels_S})
+    return rows
+
+
+@torch.no_grad()
+def exact(model: Model, rows: list[Row]) -> float:
+    """Share of the rows whose hidden words are all copied without a mistake."""
+    batch = unpadded(rows)
+    feature_MD = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
+    logits_MV = F.linear(feature_MD, model.trunk.table, model.heads["masked_tokens"].bias)
+    return float((logits_MV.argmax(-1) == batch["targets"]).view(len(rows), -1).all(1).float().mean())
+
+
+def copied(global_tokens: Literal["none", "first"], text: World) -> float:
+    """Share of the rows that a net copies which has learned to."""
+    trunk = replace(WINDOWED, global_tokens=global_tokens)
+    model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=250, batch=16, peak=5e-3), text)
+    return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_far_word_is_copied_through_the_global_token_and_not_by_windows_alone(train: World) -> None:
+    """XXX"""
+    assert copied("first", train) > 0.9
+    assert copied("none", train) < 0.1
