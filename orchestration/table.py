@@ -19,7 +19,7 @@ from orchestration.job import Flags, Job, open_job
 from orchestration.progress import Report
 from orchestration.recipe import digest
 from orchestration.session import Asked, ray_session, stop_signals
-from orchestration.table_cell import Question, Score, measured
+from orchestration.table_cell import FINETUNINGS, LABELS, STEPS, Question, Score, measured
 from orchestration.tables import Row, Table
 from preprocessing.files import write_atomic
 from training.tasks import TASKS
@@ -80,7 +80,11 @@ def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
             measure.kind, measure.of, "" if is_task else jobs[measure.of, 0].pretraining().to_json()
         )
     causes = {
-        name: {"kind": table.columns[name].kind, "of": one.of, "rows": one.rows and jobs[one.of, 0].plan.run.hash}
+        name: {
+            "kind": one.kind,
+            "of": one.of,
+            "by": jobs[one.of, 0].plan.run.hash if one.rows else [LABELS, STEPS, *FINETUNINGS],
+        }
         for name, one in questions.items()
     }
     cells = [

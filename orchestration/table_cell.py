@@ -5,12 +5,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
-from orchestration.worker import WEIGHTS, finetune_one
+from orchestration.worker import WEIGHTS, finetune_one, made
 from preprocessing.errors import BadInput
 from training.run import Run
+from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
-LABELS: Final = 200
+LABELS, STEPS = 1_000, 600  # of each; with 200 of both, nets of minutes stay at chance
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def measured(folder: Path, run_json: str, questions: dict[str, Question]) -> dic
 
 def _score(folder: Path, run: Run, question: Question) -> Score:
     from training import probe
+    from training.export import load_spec
     from training.finetune import Budget
 
     match question.kind:
@@ -53,12 +55,12 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
                 found.accuracy, f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
             )
         case "task":
-            budget, corpus = Budget(labels=LABELS), Path(run.corpus)
+            corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).trunk.longest
+            pool = made(question.of, corpus, min(LENGTH, longest)).pool
+            budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
-            said = (
-                f"{LABELS} labelled rows, mean of {len(FINETUNINGS)} fine-tunings; chance is {outcomes[0].chance:.3f}"
-            )
-            return Score(mean(outcome.accuracy for outcome in outcomes), said)
+            how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
+            return Score(mean(outcome.accuracy for outcome in outcomes), f"{how}; chance is {outcomes[0].chance:.3f}")
     raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
 
 

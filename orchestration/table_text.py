@@ -110,11 +110,10 @@ def write(folder: Path) -> Path:
     path = folder / "mini_world.jsonl"
     if not path.exists():
         made = world(SEED, NUM_DOCUMENTS)
-        stop_M = np.cumsum(made.num_words_M)
-        sentences = iter(np.split(made.word_T, stop_M[:-1]))
+        sentences = iter(np.split(made.word_T, np.cumsum(made.num_words_M)[:-1]))
+        lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in made.num_sentences_N]
         folder.mkdir(parents=True, exist_ok=True)
-        documents = [_document([next(sentences).tolist() for _ in range(num)]) for num in made.num_sentences_N]
-        write_atomic(path, "".join(json.dumps(document) + "\n" for document in documents).encode())
+        write_atomic(path, "".join(lines).encode())
     return path
 
 
@@ -132,8 +131,8 @@ def corpus(folder: Path, units: Units = "") -> Corpus:
     )
 
 
-def _document(sentences: list[list[int]]) -> dict[str, object]:
-    """The text of a document and its spans, in characters."""
+def _document(sentences: list[list[int]]) -> str:
+    """A document and its spans, in characters, as a line."""
     words, names, phrases = list[str](), list[tuple[int, int]](), list[tuple[int, int]]()
     at = 0
     for sentence in sentences:
@@ -146,7 +145,7 @@ def _document(sentences: list[list[int]]) -> dict[str, object]:
                 phrases.append((at - len(words[-1]), stop))
             words.append(text)
             at = stop + 1
-    return {"text": "".join(words).rstrip(), "names": names, "phrases": phrases}
+    return json.dumps({"text": "".join(words).rstrip(), "names": names, "phrases": phrases}) + "\n"
 
 
 def _zipf(rng: np.random.Generator, num_words: int, count: int) -> Ints:

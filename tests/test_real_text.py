@@ -70,10 +70,15 @@ class Goal:
 
 GOALS = {  # what seed 0 reached stands behind each
     "bert_base": Goal(1200, below=0.2),  # .335
+    "spanbert_base": Goal(1200, below=0.1),  # .420, and .166 at the boundary
+    "albert_base": Goal(1200, below=0.15),  # .255
+    "unilm_large": Goal(1200, below=0.2),  # .325
+    "electra_small": Goal(1200, below=0.4),  # .727, of the generator
     "gpt2": Goal(400, below=1.0),  # 1.730
     "bart_base": Goal(400, below=1.0),  # 2.242
     "mass_base": Goal(400, below=0.6),  # .965
     "transformer_xl_base": Goal(400, below=1.0),  # 1.632
+    "xlnet_base": Goal(1000, below=0.7),  # 1.144
     "t5_small": Goal(400, below=0.6),  # .912
 }
 

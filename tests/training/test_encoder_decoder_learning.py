@@ -176,9 +176,11 @@ def noise_losses(train: World, held_out: World, seed: int) -> dict[Edit, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_all_five_noises_are_learnt(train: World, held_out: World) -> None:
-    """XXX"""
+    """Seed 0: permutation 1.742, masks 1.083, deletion 1.278, infilling 1.217, rotation 1.759. D1 guesses that rotation
+    is the easiest; within 600 steps a text that keeps its place is copied better than one that moves."""
     loss = noise_losses(train, held_out, seed=0)
-    assert max(loss.values()) < unigram_entropy(held_out.ids_T) - 1.0
+    assert max(loss.values()) < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.8
+    assert max(loss[edit] for edit in ("mask", "delete", "infill")) < min(loss["permute"], loss["rotate"])
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +218,7 @@ def test_a_fragment_as_long_as_its_row_is_as_hard_as_left_to_right(
     windows = hidden_windows(held_out, 500, np.random.default_rng(1), rate=1.0)
     asked = [row | {"hits": np.minimum(np.arange(48), 1)} for row in windows]  # all but the first token
     wanted = examine(causal, left_to_right(asked))["next_token"][0]
+    assert wanted < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.6
     assert examine(model, [hidden(row) for row in asked])["next_token"][0] == pytest.approx(wanted, abs=0.1)
 
 

@@ -1,6 +1,6 @@
 """What is chosen decides how hard the question is: whole words, phrases and spans beside tokens, in the mini-world.
 
-Rows of reference/family.md D1 that were not piloted there: thresholds come from seeds whose figures are in docstrings.
+Rows of reference/family.md D1 that were not piloted there: thresholds come from what seed 0 gave, in the docstrings.
 """
 
 from functools import partial

@@ -1,6 +1,7 @@
 """Longformer copies over a distance that its windows do not reach: through its global token, or not at all.
 
-The copy task of reference/family.md D1, of a word that one global token can hold: two of 31 letters.
+The copy task of reference/family.md D1, cut to what one global token of width 64 learns to hold in minutes: which of 31
+symbols. Of a word of two, a net had .41 of the symbols right after 500 steps.
 """
 
 from dataclasses import replace
@@ -18,26 +19,25 @@ from tests.training.test_learning import TINY, Course, learn
 from training.model import Model
 from training.spec import Encoder, MaskedTokens
 
-LENGTH, LETTERS, COPIES = 256, 2, 16
-ALPHABET = np.arange(32, 63)  # 31 symbols
-BLANK = 31
+LENGTH, COPIES = 256, 32
+BLANK, SYMBOLS = 31, np.arange(32, 63)
 WINDOWED = Encoder(**TINY | {"max_positions": LENGTH, "heads": 4}, dropout=0.0, attention_dropout=0.0, window=32)
 
 
 def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
-    """[CLS], a word again and again, blanks, and at the end the word again and again, hidden."""
+    """[CLS], a symbol again and again, blanks, and at the end the symbol again and again, hidden."""
     rows = []
-    for word_K in rng.choice(ALPHABET, size=(count, LETTERS)):
-        ids_S, labels_S, copies_S = np.full(LENGTH, BLANK), np.full(LENGTH, IGNORE), np.tile(word_K, COPIES)
-        ids_S[0], ids_S[1 : 1 + len(copies_S)], ids_S[-len(copies_S) :] = CLS, copies_S, MASK
-        labels_S[-len(copies_S) :] = copies_S
+    for symbol in rng.choice(SYMBOLS, size=count):
+        ids_S, labels_S = np.full(LENGTH, BLANK), np.full(LENGTH, IGNORE)
+        ids_S[0], ids_S[1 : 1 + COPIES], ids_S[-COPIES:] = CLS, symbol, MASK
+        labels_S[-COPIES:] = symbol
         rows.append({"ids": ids_S, "segments": np.zeros(LENGTH), "labels": labels_S})
     return rows
 
 
 @torch.no_grad()
 def exact(model: Model, rows: list[Row]) -> float:
-    """Share of the rows whose hidden words are all copied without a mistake."""
+    """Share of the rows whose hidden symbols are all copied without a mistake."""
     batch = unpadded(rows)
     feature_MD = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     logits_MV = F.linear(feature_MD, model.trunk.table, model.heads["masked_tokens"].bias)
@@ -47,13 +47,13 @@ def exact(model: Model, rows: list[Row]) -> float:
 def copied(global_tokens: Literal["none", "first"], text: World) -> float:
     """Share of the rows that a net copies which has learned to."""
     trunk = replace(WINDOWED, global_tokens=global_tokens)
-    model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=250, batch=16, peak=5e-3), text)
+    model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=400, batch=16, peak=5e-3), text)
     return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_far_word_is_copied_through_the_global_token_and_not_by_windows_alone(train: World) -> None:
-    """XXX"""
+def test_what_is_far_is_copied_through_the_global_token_and_not_by_windows_alone(train: World) -> None:
+    """Seed 0: all of 200 rows; by windows alone .05. Who guesses gets 1 in 31."""
     assert copied("first", train) > 0.9
-    assert copied("none", train) < 0.1
+    assert copied("none", train) < 0.2

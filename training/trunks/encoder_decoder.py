@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention.varlen import varlen_attn
 
 from training.trunks.layers import FeedForward, Layout, layout, spread
 from training.trunks.spec import EncoderDecoder
@@ -171,6 +170,8 @@ class Attention(nn.Module):
         dropout, ends, source_ends = self.dropout if self.training else 0.0, rows.ends_B1, source.ends_B1
         half = query.dtype in (torch.bfloat16, torch.float16)
         if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
+            from torch.nn.attention.varlen import varlen_attn  # as in layers.py
+
             key, value = key_value.unbind(1)
             longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
             return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for

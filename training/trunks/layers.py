@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask
-from torch.nn.attention.varlen import varlen_attn
 
 from training.trunks import flex
 from training.trunks.spec import Activation, Stack, Visibility
@@ -81,6 +80,8 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
         return flex.attend(qkv, rows.who)
     half = qkv.dtype in (torch.bfloat16, torch.float16)
     if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0 and rows.ends_B1 is not None:
+        from torch.nn.attention.varlen import varlen_attn  # brings torch's compiler along, a second of every start
+
         query, key, value = qkv.unbind(1)
         ends, longest, window = rows.ends_B1, rows.shape[1], (-1, 0 if rows.causal else -1)
         mixed_THK = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=window)
