@@ -37,6 +37,7 @@ _NUM: Final = {  # words of each kind, for all four topics together
     "second": 4 * 12,
 }
 AT: Final = dict(zip(_NUM, np.cumsum([0, *_NUM.values()]).tolist(), strict=False))  # first word of each kind
+NUM_WORDS: Final = sum(_NUM.values())
 
 
 @dataclass(frozen=True)

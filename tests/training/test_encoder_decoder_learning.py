@@ -38,7 +38,7 @@ class Specials:
     sep: int = SEP
     mask: int = MASK
     sentinels: int = 0
-    special_ids: tuple[int, ...] = tuple(range(AT["det"]))
+    special_ids: tuple[int, ...] = tuple(range(AT["determiner"]))
 
 
 def windows(text: World, count: int, length: int, rng: np.random.Generator) -> list[Row]:
@@ -109,7 +109,7 @@ def examine_spans(model: Model, text: World) -> tuple[float, float]:
     batch = unpadded(span_rows(text, 500, np.random.default_rng(1)))
     logits_MV, target_M = F.linear(model.trunk(batch)[batch["targets_at"]], model.trunk.table), batch["targets"]
     is_sentinel_M = target_M >= VOCAB_SIZE
-    is_text_M = (target_M >= AT["det"]) & ~is_sentinel_M
+    is_text_M = (target_M >= AT["determiner"]) & ~is_sentinel_M
     best_M = VOCAB_SIZE + logits_MV[is_sentinel_M, VOCAB_SIZE:].argmax(-1)
     loss = F.cross_entropy(logits_MV[is_text_M], target_M[is_text_M])
     return float(loss), float((best_M == target_M[is_sentinel_M]).float().mean())

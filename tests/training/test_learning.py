@@ -34,7 +34,7 @@ class Specials:
 
     size: int = VOCAB_SIZE
     mask: int = MASK
-    special_ids: tuple[int, ...] = tuple(range(AT["det"]))
+    special_ids: tuple[int, ...] = tuple(range(AT["determiner"]))
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def agreement(model: Model, text: World, length: int = 48) -> float:
         rows.append({"ids": ids_S, "segments": np.zeros(length), "labels": labels_S})
     batch = unpadded(rows)
     feature = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
-    determiner_M2 = F.linear(feature, model.trunk.tokens.weight[AT["det"] : AT["end"]])
-    return float((determiner_M2.argmax(-1) == batch["targets"] - AT["det"]).float().mean())
+    determiner_M2 = F.linear(feature, model.trunk.tokens.weight[AT["determiner"] : AT["particle"]])
+    return float((determiner_M2.argmax(-1) == batch["targets"] - AT["determiner"]).float().mean())
 
 
 # Short runs.

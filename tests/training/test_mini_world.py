@@ -34,9 +34,9 @@ def test_bigrams_of_a_cycle_are_certain() -> None:
 def test_determiner_verb_and_particle_agree_in_number(train: World) -> None:
     start_M = np.flatnonzero(train.sentence_starts_T)
     end_M = np.append(start_M[1:], len(train.ids_T)) - 1
-    number_M = train.ids_T[start_M] - AT["det"]
+    number_M = train.ids_T[start_M] - AT["determiner"]
     assert set(number_M.tolist()) == {0, 1}
-    assert np.array_equal(train.ids_T[end_M] - AT["end"], number_M)
+    assert np.array_equal(train.ids_T[end_M] - AT["particle"], number_M)
     assert np.array_equal((train.ids_T[start_M + 2] - AT["verb"]) % 24 // 12, number_M)
 
 
