@@ -2,9 +2,10 @@
 
     python -m tests.family_run [NAME ...] [--third N] [--text PACKAGES] [--steps 60] [--out work/family]
 
-Each is a `sesame run`; recipes of one vocabulary share their corpus, as many recipes are trained at a time as there are
-cores, on a Ray of each core's own. A table of Markdown goes to stdout and to `table.md` in the output folder. Exit code
-1 where one recipe fails, with what it said. `--steps 0` trains as long as the scale says, minutes for each recipe.
+Each is a `sesame run`; recipes that are the same at tiny scale, as all sizes of GPT-3 are, are run once. Those of one
+vocabulary share their corpus; as many are trained at a time as there are cores, on a Ray of each core's own. A table of
+Markdown goes to stdout and to `table.md` in the output folder. Exit code 1 where one recipe fails, with what it said.
+`--steps 0` trains as long as the scale says, minutes for each recipe.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from statistics import mean
 from typing import Any
 
 from orchestration import cli
-from orchestration.job import Flags, open_job
+from orchestration.job import Flags, Job, open_job
 from orchestration.recipe import load
 from orchestration.session import ray_session
 from tests.family import RECIPES
@@ -93,13 +94,10 @@ class Setting:
         document = json.loads(told.getvalue()) if code == 0 else None
         return Outcome(name, time.monotonic() - start, document, said.getvalue())
 
-    def corpora(self, names: Sequence[str]) -> list[str]:
-        """A recipe for each corpus that they read."""
-        found = {}
-        for name in names:
-            flags = Flags(recipe=name, scale="tiny", data=self.data(name), out=self.out, overrides=self.overrides())
-            found.setdefault(open_job(flags).plan.corpus.folder, name)
-        return list(found.values())
+    def jobs(self, names: Sequence[str]) -> dict[str, Job]:
+        """The job of each recipe."""
+        given = {"scale": "tiny", "out": self.out, "overrides": self.overrides()}
+        return {name: open_job(Flags(recipe=name, data=self.data(name), **given)) for name in names}
 
 
 _lane = ExitStack()  # what a process keeps open for all of its runs
@@ -112,32 +110,38 @@ def _open_lane() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="recipes; by default all")
-    parser.add_argument("--third", type=int, metavar="N", help="each third recipe, from number N modulo 3 on")
+    parser.add_argument("--third", type=int, metavar="N", help="each third run, from number N modulo 3 on")
     parser.add_argument("--text", default="", metavar="PACKAGES", help="documentation of these, not the whole demo")
     parser.add_argument("--steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
     parser.add_argument("--out", type=Path, default=Path("work/family"))
     args = parser.parse_args()
-    names = args.names or (RECIPES if args.third is None else RECIPES[args.third % 3 :: 3])
+    names = args.names or RECIPES
     setting = Setting(args.out, args.text, args.steps)
+    jobs, alike = setting.jobs(names), dict[str, list[str]]()
+    for name, job in jobs.items():
+        alike.setdefault(job.plan.run.hash, []).append(name)
+    groups = list(alike.values()) if args.third is None else list(alike.values())[args.third % 3 :: 3]
+    corpora = {jobs[name].plan.corpus.folder: name for name, *_ in groups}
     args.out.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name in setting.corpora(names):
+    for name in corpora.values():
         made = setting.command("corpus", name)
         print(f"corpus of {name}: {made.seconds:.0f} s", file=sys.stderr, flush=True)
         if made.told is None:
             failed.append(made)
-    rows = {}
+    rows = dict[str, str]()
     print(HEAD, flush=True)
     lanes = min(4, len(os.sched_getaffinity(0)))
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(lanes, mp_context=spawn, initializer=_open_lane) as pool:
-        for future in as_completed([pool.submit(setting.command, "run", name) for name in names]):
-            outcome = future.result()
-            print(outcome.row, flush=True)
-            rows[outcome.name] = outcome.row
+        runs = {pool.submit(setting.command, "run", name): (name, *others) for name, *others in groups}
+        for future in as_completed(runs):
+            outcome, shared = future.result(), "`, `".join(runs[future])
+            rows[outcome.name] = outcome.row.replace(outcome.name, shared, 1)
+            print(rows[outcome.name], flush=True)
             if outcome.told is None:
                 failed.append(outcome)
-    (args.out / "table.md").write_text("\n".join([HEAD, *(rows[name] for name in names)]) + "\n")
+    (args.out / "table.md").write_text("\n".join([HEAD, *(rows[name] for name, *_ in groups)]) + "\n")
     for outcome in failed:
         print(f"\n{outcome.name}:\n{outcome.said}", file=sys.stderr)
     sys.exit(bool(failed))
