@@ -30,7 +30,8 @@ from orchestration.recipe import load
 from orchestration.session import ray_session
 from tests.family import RECIPES
 
-EVAL = ["evals=[follows]", "--labels", "40", "--seeds", "1"]  # a small text has not many, and another version of Python another text
+# few labels: a small text has not many, and with another version of Python it is another text
+EVAL = ["evals=[follows]", "--labels", "40", "--seeds", "1"]
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
 

@@ -176,8 +176,9 @@ def noise_losses(train: World, held_out: World, seed: int) -> dict[Edit, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_all_five_noises_are_learnt(train: World, held_out: World) -> None:
-    """Seed 0: permutation 1.742, masks 1.083, deletion 1.278, infilling 1.217, rotation 1.759. D1 guesses that rotation
-    is the easiest; within 600 steps a text that keeps its place is copied better than one that moves."""
+    """Three seeds: masks 1.083, .988, 1.139; infilling 1.217, 1.194, 1.221; deletion 1.278, 1.276, 1.228; permutation
+    1.742, 1.592, 1.594; rotation 1.759, 1.627, 1.658. D1 guesses that rotation is the easiest; within 600 steps a text
+    that keeps its place is copied better than one that moves."""
     loss = noise_losses(train, held_out, seed=0)
     assert max(loss.values()) < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.8
     assert max(loss[edit] for edit in ("mask", "delete", "infill")) < min(loss["permute"], loss["rotate"])

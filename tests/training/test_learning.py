@@ -176,7 +176,7 @@ def read_by(visibility: Visibility, train: World, held_out: World, seed: int) ->
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_particle_is_read_by_a_net_that_sees_both_sides_and_by_no_other(train: World, held_out: World) -> None:
-    """Seed 0: .992 and .528; whoever guesses gets .5."""
+    """Three seeds: .992, .996, .984 and .528, .528, .472; whoever guesses gets .5."""
     both, left = (read_by(visibility, train, held_out, seed=0) for visibility in ("full", "causal"))
     assert both > left + 0.3
 

@@ -1,6 +1,6 @@
 """What is chosen decides how hard the question is: whole words, phrases and spans beside tokens, in the mini-world.
 
-Rows of reference/family.md D1 that were not piloted there: thresholds come from what seed 0 gave, in the docstrings.
+Rows of reference/family.md D1 that were not piloted there: thresholds come from what seeds 0, 1, 2 gave, in the docstrings.
 """
 
 from functools import partial
@@ -77,13 +77,15 @@ def scheme_loss(scheme: str, train: World, held_out: World, seed: int) -> tuple[
 
 
 def test_whole_words_are_harder_than_their_pieces(train: World, held_out: World) -> None:
-    """Seed 0: 1.94 for pieces of collocations that are chosen by themselves, 4.03 where both pieces are hidden."""
+    """Three seeds: 1.94, 2.23, 2.22 for pieces of collocations that are chosen by themselves, 4.03, 3.52, 3.89 where
+    both pieces are hidden."""
     token, word = (piece_loss(choose, train, held_out, seed=0) for choose in (Tokens(), Words()))
     assert word > token + 1.0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_masking_scheme_is_learnt(scheme: str, train: World, held_out: World) -> None:
-    """Seed 0, below the unigram entropy of what is asked: subwords .39, words .31, entities .50, spans .32."""
+    """Three seeds, below the unigram entropy of what is asked: subwords .39, .30, .28; words .31, .21, .25; entities
+    .50, .54, .56; spans .32, .44, .41."""
     loss, unigram = scheme_loss(scheme, train, held_out, seed=0)
-    assert loss < unigram - 0.2
+    assert loss < unigram - 0.15
