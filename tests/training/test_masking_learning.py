@@ -1,6 +1,6 @@
 """What is chosen decides how hard the question is: whole words, phrases and spans beside tokens, in the mini-world.
 
-Rows of reference/family.md D1 that were not piloted there: thresholds come from what seeds 0, 1, 2 gave, in the docstrings.
+Rows of reference/family.md D1 that were not piloted there: thresholds come from what three seeds gave (docstrings).
 """
 
 from functools import partial

@@ -48,8 +48,9 @@ def test_shared_weights_count_once(sharing: Sharing, embedding: int) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("embedding", [16, 64])
 def test_sharing_costs_little_loss(embedding: int, train: World, held_out: World) -> None:
-    """Seed 0, in the order none, attention, feed_forward, all: 4.860, 4.829, 4.826, 4.825 in 16 dimensions, 4.298,
-    4.280, 4.397, 4.351 in 64. D1 asks for .1 after 1,500 steps; these are 400."""
+    """In the order none, attention, feed_forward, all, three seeds: 4.860, 4.829, 4.826, 4.825; 4.889, 4.843, 4.895,
+    4.924; 4.809, 4.772, 4.821, 4.828 in 16 dimensions; 4.298, 4.280, 4.397, 4.351; 4.288, 4.282, 4.236, 4.215; 4.138,
+    4.141, 4.188, 4.181 in 64. No order holds over the seeds. D1 asks for .1 after 1,500 steps; these are 400."""
     loss = [shared_loss(sharing, embedding, train, held_out) for sharing in SHARINGS]
-    assert max(loss) < unigram_entropy(held_out.ids_T) - 0.15
+    assert max(loss) < unigram_entropy(held_out.ids_T) - 0.1
     assert max(loss) - min(loss) < (0.1 if embedding < ENCODER.width else 0.2)
