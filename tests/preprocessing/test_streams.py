@@ -60,12 +60,13 @@ def halves(row, reuse: int) -> tuple[list[int], list[int], list[int]]:
     return row["ids"][:reuse].tolist(), row["ids"][reuse : second - 1].tolist(), row["ids"][second:-2].tolist()
 
 
+@pytest.mark.parametrize("backward", [False, True])
 @settings(deadline=None, max_examples=60)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), reuse=st.integers(4, 20), room=st.integers(4, 24))
-def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(documents, copy, reuse, room):
+def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(backward, documents, copy, reuse, room):
     text = shard([*documents, [30, 30]])
-    line, length = line_of(text), reuse + room + 3
-    rows = rows_of(StreamPair(reuse=reuse), text, length, copy=copy)
+    line, length = line_of(text)[:: -1 if backward else 1], reuse + room + 3
+    rows = rows_of(StreamPair(reuse=reuse), text, length, copy=copy, backward=backward)
     assert len(rows) == max(0, (len(line) - room - 1) // reuse)
     for i, row in enumerate(rows):
         stretch, a, b = halves(row, reuse)
@@ -74,9 +75,10 @@ def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(documents, co
         assert a == line[(i + 1) * reuse : (i + 1) * reuse + len(a)]
         assert any(line[at : at + len(b)] == b for at in range(len(line)))
         assert min(len(a), len(b)) >= 1
-        assert row["ids"][-1] == CLS
+        assert row["ids"][[reuse + len(a), -2, -1]].tolist() == [SEP, SEP, CLS]
         assert row["segments"].tolist() == [0] * (reuse + len(a) + 1) + [1] * (len(b) + 1) + [2]
         assert row["special"][[reuse + len(a), -2, -1]].all()
+        assert not backward or row["positions"].tolist() == [*range(length)][::-1]
 
 
 def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
@@ -86,24 +88,6 @@ def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
 
 
 # Both ways
-
-
-@settings(deadline=None, max_examples=40)
-@given(documents=DOCUMENTS, copy=st.integers(0, 1000), reuse=st.integers(4, 20), room=st.integers(4, 24))
-def test_a_backward_row_is_a_stretch_of_the_line_from_its_end_and_a_pair_that_fills_it(documents, copy, reuse, room):
-    text = shard([*documents, [30, 30]])
-    line, length = line_of(text)[::-1], reuse + room + 3
-    rows = rows_of(StreamPair(reuse=reuse), text, length, copy=copy, backward=True)
-    assert len(rows) == max(0, (len(line) - room - 1) // reuse)
-    for i, row in enumerate(rows):
-        stretch, a, b = halves(row, reuse)
-        assert len(row["ids"]) == length
-        assert stretch == line[i * reuse : (i + 1) * reuse]
-        assert a == line[(i + 1) * reuse : (i + 1) * reuse + len(a)]
-        assert any(line[at : at + len(b)] == b for at in range(len(line)))
-        assert row["ids"][[reuse + len(a), -2, -1]].tolist() == [SEP, SEP, CLS]
-        assert row["segments"].tolist() == [0] * (reuse + len(a) + 1) + [1] * (len(b) + 1) + [2]
-        assert row["positions"].tolist() == [*range(length)][::-1]
 
 
 def test_a_word_of_a_backward_row_begins_where_it_ended():

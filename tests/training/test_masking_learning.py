@@ -88,4 +88,4 @@ def test_every_masking_scheme_is_learnt(scheme: str, train: World, held_out: Wor
     """Three seeds, below the unigram entropy of what is asked: subwords .39, .30, .28; words .31, .21, .25; entities
     .50, .54, .56; spans .32, .44, .41."""
     loss, unigram = scheme_loss(scheme, train, held_out, seed=0)
-    assert loss < unigram - 0.15
+    assert loss < unigram - 0.2
