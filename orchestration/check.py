@@ -12,6 +12,7 @@ from training.spec import Decoder, Encoder, EncoderDecoder, Loss, Trunk, Twin, T
 
 SEES: Final = {  # what tokens may see of each other under a loss, by what the loss says
     "masked_tokens": ("full", "rows"),
+    "adversarial": ("full",),
     "pair_label": ("full", "rows"),
     "span_boundary": ("full",),
     "replaced": ("full",),

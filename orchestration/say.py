@@ -32,6 +32,7 @@ from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, VocabSpec, W
 from training.spec import (
     Adafactor,
     AdamW,
+    Adversarial,
     Decoder,
     Encoder,
     EncoderDecoder,
@@ -230,6 +231,8 @@ def loss(part: Loss, recipe: Recipe) -> str:
             asked = "original tokens"
         case Replaced():
             asked = "replaced tokens"
+        case Adversarial():
+            asked = "samples that are not found out"
         case NextToken():
             asked = _answer(recipe.objective.rewrite) if isinstance(recipe.trunk, EncoderDecoder) else "next token"
     return asked if part.weight == 1 else f"{part.weight:g} x {asked}"

@@ -17,9 +17,8 @@ from preprocessing.errors import BadInput
 from preprocessing.order import shuffled
 from preprocessing.rewrite import Rewrite
 from preprocessing.schema import ASKED_FOR, OPTIONAL, Ints, Row
-from preprocessing.segment import Plan, Segment
+from preprocessing.segment import Plan, Segment, plans_of
 from preprocessing.shards import Store
-from preprocessing.streams import StreamPair
 from preprocessing.vocab import Vocab
 
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
@@ -36,10 +35,7 @@ _REMEDY_VOCAB: Final = {
 
 @dataclass(frozen=True)
 class _Copy:
-    """The plans of all shards for one pass over the text; row numbers run on from shard to shard.
-
-    Where the text is read both ways, the plans of all shards come twice: forward, then backward.
-    """
+    """The plans of one pass over the text (segment.plans_of); row numbers run on from plan to plan."""
 
     plans: tuple[Plan, ...]
     end_K: Ints  # rows up to and with plan k
@@ -218,15 +214,7 @@ class Rows:
         if turn not in self._copies:
             key, lookahead = rng.key(self.seed, "segment"), self.rewrite.lookahead
             stride = self.rewrite.raw_length(self.length, self.choose) - lookahead
-            shards = self.store.shards
-            plans = tuple(
-                self.segment.plan(shard, stride, lookahead, key.at(turn, k)) for k, shard in enumerate(shards)
-            )
-            if isinstance(self.segment, StreamPair) and self.segment.ways == "both":
-                plans += tuple(
-                    self.segment.plan(shard, stride, lookahead, key.at(turn, k), backward=True)
-                    for k, shard in enumerate(shards, start=len(shards))
-                )
+            plans = plans_of(self.segment, self.store.shards, stride, lookahead, lambda k: key.at(turn, k))
             if not any(len(plan) for plan in plans):
                 raise BadInput(
                     f"{self.store.folder}: not one {self.segment.kind} row in {self.store.split}: give more text"

@@ -4,6 +4,7 @@
 optional columns that are `wanted`. The other segments are next door: pair.py, streams.py, parallel.py.
 """
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from preprocessing.shards import Shard
 from preprocessing.streams import Stream, StreamPair
 from preprocessing.vocab import Vocab
 
-__all__ = ["Packed", "Pair", "Parallel", "Plan", "Segment", "Sentence", "Stream", "StreamPair"]
+__all__ = ["Packed", "Pair", "Parallel", "Plan", "Segment", "Sentence", "Stream", "StreamPair", "plans_of"]
 
 
 @knob
@@ -173,3 +174,19 @@ def _cut_long(sentence_at_M: Ints, total: int, room: int) -> Ints:
 
 
 Segment = Packed | Pair | Stream | StreamPair | Sentence | Parallel
+
+
+def plans_of(
+    segment: Segment, shards: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
+) -> tuple[Plan, ...]:
+    """A plan of each shard, and where the text is read both ways one more of each, which reads it from its end.
+
+    Those that read forward stand first. `draws(k)` are the dice of the k-th plan.
+    """
+    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(shards)]
+    if isinstance(segment, StreamPair) and segment.ways == "both":
+        plans += [
+            segment.plan(shard, length, lookahead, draws(k), backward=True)
+            for k, shard in enumerate(shards, start=len(shards))
+        ]
+    return tuple(plans)

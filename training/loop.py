@@ -34,6 +34,7 @@ ACCURACY = {
     "pair_label": "pair_accuracy",
     "span_boundary": "span_accuracy",
     "replaced": "replaced_accuracy",
+    "adversarial": "generator_accuracy",
 }
 
 

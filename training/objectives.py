@@ -12,11 +12,23 @@ from torch.nn import functional as F
 
 from preprocessing.schema import IGNORE, Batch
 from training import span_boundary
+from training.adversarial import AdversarialHead
 from training.cross_entropy import Score, token_score, tokens_at
 from training.masked_tokens import MaskedTokensHead
 from training.replaced import OriginalHead, ReplacedHead
 from training.span_boundary import SpanBoundaryHead
-from training.spec import Decoder, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary, Trunk, Twin
+from training.spec import (
+    Adversarial,
+    Decoder,
+    Loss,
+    MaskedTokens,
+    NextToken,
+    PairLabel,
+    Replaced,
+    SpanBoundary,
+    Trunk,
+    Twin,
+)
 from training.trunks.adaptive import AdaptiveHead
 
 __all__ = ["Score", "count", "head", "names_tokens"]
@@ -50,6 +62,9 @@ def head(loss: Loss, trunk: Trunk, vocab_size: int) -> nn.Module:
     match loss:
         case MaskedTokens():
             return MaskedTokensHead(loss, trunk.generator_net if isinstance(trunk, Twin) else trunk, vocab_size)
+        case Adversarial():
+            assert isinstance(trunk, Twin)
+            return AdversarialHead(trunk.generator_net, vocab_size)
         case PairLabel():
             return PairLabelHead(trunk)
         case NextToken() if isinstance(trunk, Decoder) and trunk.cutoffs:

@@ -30,6 +30,14 @@ class ReplacedHead(nn.Module):
         """States [..., D] -> [...]."""
         return self.classify(activate(self.transform(hidden), self.activation)).squeeze(-1)
 
+    @torch.no_grad()
+    def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The loss [M], in nats, at each of `targets_at`."""
+        at_M = batch["targets_at"]
+        replaced_M = batch["ids"].flatten()[at_M] != batch["targets"]
+        logit_M = self.logits(tokens_at(hidden, at_M)).float()
+        return F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="none")
+
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         at_M = asked(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()

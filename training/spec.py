@@ -25,6 +25,7 @@ __all__ = [
     "Activation",
     "Adafactor",
     "AdamW",
+    "Adversarial",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
@@ -110,7 +111,17 @@ class Replaced:
     visibility: ClassVar[str] = "full"
 
 
-Loss = MaskedTokens | PairLabel | NextToken | SpanBoundary | Replaced
+@knob
+class Adversarial:
+    """Fill masks with what the discriminator takes for the text's own (ELECTRA 3.2), and not with what was there."""
+
+    kind: Literal["adversarial"] = "adversarial"
+    weight: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    visibility: ClassVar[str] = "full"
+
+
+Loss = MaskedTokens | PairLabel | NextToken | SpanBoundary | Replaced | Adversarial
 
 
 def check_losses(trunk: Trunk, losses: Sequence[Loss]) -> None:
@@ -118,11 +129,25 @@ def check_losses(trunk: Trunk, losses: Sequence[Loss]) -> None:
     kinds = [loss.kind for loss in losses]
     require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more kinds, each once")
     if isinstance(trunk, Twin):
-        wanted = ["masked_tokens", "replaced"] if trunk.samples == "generator" else ["replaced"]
-        require(sorted(kinds) == wanted, "losses", kinds, f"{wanted} with a twin whose samples: {trunk.samples}")
+        _check_twin(trunk, losses)
+    else:
+        require("adversarial" not in kinds, "losses", kinds, "adversarial with a twin")
     factorised = trunk.table_width != (trunk.generator_net if isinstance(trunk, Twin) else trunk).width
     bare = any(isinstance(loss, MaskedTokens) and not loss.transform for loss in losses)
     require(not (factorised and bare), "losses.transform", False, "true where the tables are not as wide as the blocks")
+
+
+def _check_twin(trunk: Twin, losses: Sequence[Loss]) -> None:
+    """Raise ValueError, in one line, where these losses are not those of both nets."""
+    kinds = sorted(loss.kind for loss in losses)
+    if kinds == ["adversarial", "replaced"]:
+        plain = trunk.samples == "generator" and trunk.allow_correct and trunk.shared == "embeddings"
+        asks = any(isinstance(loss, Replaced) and loss.asks == "replaced" for loss in losses)
+        allowed = "adversarial with samples: generator, allow_correct, shared: embeddings and replaced asked"
+        require(plain and asks, "losses", kinds, allowed)
+        return
+    wanted = ["masked_tokens", "replaced"] if trunk.samples == "generator" else ["replaced"]
+    require(kinds == wanted, "losses", kinds, f"{wanted} with a twin whose samples: {trunk.samples}")
 
 
 Schedule = Literal["linear", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"]

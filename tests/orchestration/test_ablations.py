@@ -11,6 +11,7 @@ ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.4
     "ELECTRA 15 %": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, at: chosen}]"],
     "Replace MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original, at: chosen}]"],
     "All-tokens MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original}]"],
+    "adversarial": ["objective.losses=[{kind: adversarial}, {kind: replaced}]"],
     "a sample is never right": ["trunk.allow_correct=false"],
     "uniform generator": ["trunk.samples=uniform", "objective.losses=[{kind: replaced}]"],
     "all weights tied": ["trunk.generator=1", "trunk.shared=all"],

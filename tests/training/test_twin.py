@@ -1,5 +1,6 @@
 """ELECTRA: what the discriminator reads and is asked, and where gradients stop."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from training.loop import pretrain
 from training.model import Model, ModelSpec
 from training.objectives import count
 from training.replaced import asked, originals
-from training.spec import Adafactor, AdamW, Lamb, Loss, Machine, MaskedTokens, Optim, Phase, Replaced, Twin
+from training.spec import Adafactor, AdamW, Adversarial, Lamb, Loss, Machine, MaskedTokens, Optim, Phase, Replaced, Twin
 from training.start import take_over
 from training.trunks.layers import layout
 
@@ -277,6 +278,60 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
 def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
     with pytest.raises(ValueError, match=r"trunk.samples is 'frozen', allowed is frozen with generator 1"):
         replace(FROZEN, generator=0.5)
+
+
+# A generator that is rewarded for what the discriminator gets wrong (3.2, appendix F).
+
+
+def test_the_generators_gradient_is_on_average_that_of_the_expected_reward() -> None:
+    """One hidden token, so that every sample can be tried: the gradient of sum_v p(v) reward(v), turned around."""
+    model = twin(losses=(Adversarial(), Replaced()))
+    batch = unpadded(random_rows([9], VOCAB, rate=0.0))
+    batch |= {"targets_at": torch.tensor([4]), "targets": batch["ids"][[4]]}
+    net, head, table_VD = model.trunk, model.heads["adversarial"], model.trunk.table
+
+    def filled() -> Tensor:
+        return net.generator(net.embed(batch), layout(batch, "full"))
+
+    def reward(token: int) -> Tensor:
+        read = {**batch, "ids": batch["ids"].index_fill(0, batch["targets_at"], token)}
+        return model.heads["replaced"].surprise(net.discriminator(net.embed(read), layout(read, "full")), read)
+
+    reward_V = torch.cat([reward(token) for token in range(VOCAB)])
+    weights = list(net.generator.parameters()) + list(head.tokens.parameters())
+    logits_1V = F.linear(head.tokens.features(filled()[[4]]), table_VD, head.tokens.bias)
+    p_V = logits_1V.softmax(-1)[0]
+    wanted = torch.autograd.grad((p_V * reward_V).sum(), weights)
+    tried = [head(filled(), batch, table_VD, torch.tensor([v]), reward_V[[v]]).loss for v in range(VOCAB)]
+    found = torch.autograd.grad((p_V.detach() * torch.stack(tried)).sum(), weights)
+    for up, down in zip(wanted, found, strict=True):
+        torch.testing.assert_close(-down, up, rtol=1e-4, atol=1e-6)
+
+
+def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
+    model = twin(losses=(Adversarial(), Replaced()))
+    score = scored(model, unpadded(rows()))[0]["adversarial"]
+    score.loss.backward()
+    assert model.heads["adversarial"].baseline.weight.grad.any()
+    assert all(w.grad is None for w in parts(model, "trunk.discriminator").values())
+    hidden_TD, reward_M = torch.zeros(25, 8), torch.full_like(unpadded(rows())["targets"], 0.7, dtype=torch.float32)
+    batch, head = unpadded(rows()), model.heads["adversarial"]
+    sampled_M = batch["targets"]
+    sure = head(hidden_TD, batch, model.trunk.table, sampled_M, reward_M)  # the baseline says one half: .693
+    log_p_V = F.linear(head.tokens.features(hidden_TD[:1]), model.trunk.table, head.tokens.bias).log_softmax(-1)[0]
+    taught = F.binary_cross_entropy(torch.full_like(reward_M, 0.5), torch.exp(-reward_M), reduction="sum")
+    wanted = taught - ((0.7 - math.log(2)) * log_p_V[sampled_M]).sum()
+    torch.testing.assert_close(sure.loss, wanted)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"allow_correct": False}, {"samples": "uniform"}, {"generator": 1.0, "shared": "all"}]
+)
+def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(knobs: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="losses is"):
+        ModelSpec(trunk=replace(SMALL, **knobs), losses=(Adversarial(), Replaced()), vocab_size=VOCAB)
+    with pytest.raises(ValueError, match="adversarial with a twin"):
+        ModelSpec(trunk=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 
 # The ablations of 3.4.

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from training.cross_entropy import Score, token_sample, tokens_at
 from training.masked_tokens import MaskedTokensHead
+from training.replaced import ReplacedHead
 from training.spec import MaskedTokens, Twin
 from training.trunks.layers import layout
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
@@ -49,9 +50,10 @@ class TwinNet(Tables):
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
         """Scores of `masked_tokens`, which the generator is asked, and of `replaced`, which the discriminator is.
 
-        And `replaced_share`, which is no loss: how many tokens were replaced, as its number of right answers.
-        The batch is masked; its `targets` at `targets_at` say what was there. The discriminator reads the text with a
-        sample at each of these places, masked or not. No gradient goes through a sample.
+        `adversarial`, in place of the former, rewards the generator for what the discriminator gets wrong. And
+        `replaced_share`, which is no loss: how many tokens were replaced, as its number of right answers. The batch is
+        masked; its `targets` at `targets_at` say what was there. The discriminator reads the text with a sample at each
+        of these places, masked or not. No gradient goes through a sample.
         """
         rows = layout(batch, "full")
         found: dict[str, Score] = {}
@@ -60,12 +62,16 @@ class TwinNet(Tables):
         elif self.generator is None:
             sampled_M = self._uniform(batch)
         else:
-            head = heads["masked_tokens"]
-            hidden = self.generator(self.embed(batch), rows)
-            found["masked_tokens"] = head(hidden, batch, self.table)
-            sampled_M = self._sampled(hidden, batch, head, self.table)
+            filled = self.generator(self.embed(batch), rows)
+            if "masked_tokens" in heads:
+                found["masked_tokens"] = heads["masked_tokens"](filled, batch, self.table)
+            sampled_M = self._sampled(filled, batch, _sampler(heads), self.table)
         read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
-        score = found["replaced"] = heads["replaced"](self.discriminator(self.embed(read), rows), read, self.table)
+        hidden = self.discriminator(self.embed(read), rows)
+        score = found["replaced"] = heads["replaced"](hidden, read, self.table)
+        if "adversarial" in heads:
+            reward_M = _judge(heads).surprise(hidden, read)
+            found["adversarial"] = heads["adversarial"](filled, batch, self.table, sampled_M, reward_M)
         num_replaced = (sampled_M != batch["targets"]).sum()
         return found | {"replaced_share": Score(torch.zeros_like(score.loss), score.count, num_replaced)}
 
@@ -104,6 +110,17 @@ class TwinNet(Tables):
         self.discriminator.compile(*args, **kwargs)
         if self.generator not in (None, self.discriminator):
             self.generator.compile(*args, **kwargs)
+
+
+def _sampler(heads: nn.ModuleDict) -> nn.Module:
+    """The head of the generator that says what stands behind a mask."""
+    return heads["masked_tokens"] if "masked_tokens" in heads else heads["adversarial"].get_submodule("tokens")
+
+
+def _judge(heads: nn.ModuleDict) -> ReplacedHead:
+    head = heads["replaced"]
+    assert isinstance(head, ReplacedHead)
+    return head
 
 
 def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
