@@ -212,7 +212,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room)
         vocab = small_vocab(recipe, folder / "vocab")
-        model = Model(recipe.trunk, recipe.objective.losses, recipe.data.vocab.size, seed=0).train()
+        model = Model(recipe.trunk, recipe.objective.losses, vocabularies.table_rows(recipe.data.vocab), seed=0).train()
         rows = real(recipe, pairs, num_rows, length) if pairs else made_up(recipe, vocab, num_rows, length)
         nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
     dense, flat = tensors(padded(rows, length, vocab.pad or 0)), tensors(unpadded(rows))

@@ -12,16 +12,19 @@ from training.spec import Decoder, EncoderDecoder
 
 TOLD_OF: Final = (  # the keys that the sentences of an abstract speak of
     *("name", "paper", "expected", "phases", "optim.kind", "optim.peak", "optim.warmup", "data.corpus"),
-    *(f"data.vocab.{key}" for key in ("kind", "size", "lowercase")),
+    *(f"data.vocab.{key}" for key in ("kind", "size", "rows", "lowercase", "alpha", "languages")),
     *(
         f"data.segment.{key}"
         for key in ("kind", "fill", "cross_documents", "long", "negative", "unit", "reuse", "pairs")
     ),
     *("objective.losses", "objective.duplicates"),
-    *(f"objective.choose.{key}" for key in ("kind", "rate", "longest", "alpha", "units", "tokens", "mean", "of")),
+    *(
+        f"objective.choose.{key}"
+        for key in ("kind", "rate", "longest", "alpha", "units", "tokens", "mean", "of", "block")
+    ),
     *(
         f"objective.rewrite.{key}"
-        for key in ("kind", "mask", "swap", "unit", "answer", "collapse", "edits", "rate", "block")
+        for key in ("kind", "mask", "swap", "unit", "answer", "collapse", "edits", "rate", "block", "hide")
     ),
     *(f"trunk.{key}" for key in ("kind", "layers", "width", "heads", "norm", "embedding", "sharing", "groups")),
     *(f"trunk.{key}" for key in ("positions", "memory", "cutoffs", "norm_kind", "window")),

@@ -7,7 +7,7 @@ from orchestration.recipe import Cluster, Recipe
 from preprocessing.compat import unfaithful
 from preprocessing.rewrite import Rewrite
 from preprocessing.rows import impossible
-from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, VocabSpec
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, SingleBytes, Unigram, VocabSpec, WholeWords
 from training.spec import Decoder, Encoder, EncoderDecoder, Loss, Trunk, Twin, TwoStream, check_losses
 
 SEES: Final = {  # what tokens may see of each other under a loss, by what the loss says
@@ -46,12 +46,22 @@ def _columns(recipe: Recipe) -> Iterator[str]:
         if "sentinel" in missing:
             yield f"{where}: {part.kind} needs sentinels, data.vocab has none; set data.vocab.sentinels (T5 has 100)"
         elif missing:
-            yield f"{where}: {part.kind} needs a {missing[0]} token, data.vocab.specials gpt2 has none; use roberta"
+            has_none = "data.vocab.specials gpt2 has none; use roberta"
+            if not isinstance(vocab, ByteBPE):
+                has_none = f"data.vocab of kind {vocab.kind} has none; use kind wordpiece"
+            yield f"{where}: {part.kind} needs a {missing[0]} token, {has_none}"
+    if isinstance(vocab, SentencePieceBPE) and vocab.alpha < 1:
+        named = getattr(segment, "languages", vocab.languages)
+        if set(named) != set(vocab.languages):
+            yield (
+                f"data.vocab.languages is {list(vocab.languages)}, data.segment.languages {list(named)}; "
+                "name the same in both"
+            )
 
 
 def _specials(vocab: VocabSpec) -> set[str]:
     """Special tokens that a vocabulary will have."""
-    if isinstance(vocab, ByteBPE) and vocab.specials == "gpt2":
+    if isinstance(vocab, WholeWords | SingleBytes) or (isinstance(vocab, ByteBPE) and vocab.specials == "gpt2"):
         return {"sep", "unk"}
     has_sentinels = isinstance(vocab, Unigram | SentencePieceBPE) and vocab.sentinels > 0
     return {"pad", "unk", "cls", "sep", "mask"} | ({"sentinel"} if has_sentinels else set())
@@ -158,7 +168,7 @@ def _tables(recipe: Recipe) -> Iterator[str]:
     if cutoffs and not vocab.file and getattr(vocab, "order", "") != "frequency":
         yield (
             f"trunk.cutoffs wants frequent tokens first, data.vocab of kind {vocab.kind} will have another order; "
-            "use data.vocab kind wordpiece with order frequency, or trunk.cutoffs []"
+            "use data.vocab kind words, or wordpiece with order frequency, or trunk.cutoffs []"
         )
 
 
@@ -172,6 +182,9 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
             yield f"{at}.length is {phase.length}, trunk has {trunk.longest} positions; raise trunk.max_positions"
         if phase.batch < num_workers:
             yield f"{at}.batch is {phase.batch}, fewer rows than the {num_workers} workers; lower cluster.workers"
+        if phase.fill == "tokens" and (recipe.data.segment.ordered or recipe.objective.semantics == "compat"):
+            kinds = f"segment {recipe.data.segment.kind} and semantics {recipe.objective.semantics}"
+            yield f"{at}.fill is tokens, {kinds} have batches of so many rows; set fill rows"
         if phase.length > room:
             yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
     if isinstance(trunk, Encoder) and trunk.window // 2 >= longest:

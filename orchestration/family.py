@@ -9,6 +9,7 @@ from orchestration import say
 from orchestration.recipe import Recipe
 from preprocessing.choose import NoiseSpans, Partial
 from preprocessing.rewrite import Fragment, Prefix, Sentinel
+from preprocessing.vocab import table_rows
 from training import meter
 from training.spec import Decoder, EncoderDecoder, PairLabel, SpanBoundary
 
@@ -45,7 +46,7 @@ def net(recipe: Recipe) -> Node:
     from training.model import Model
 
     with torch.device("meta"):
-        model = Model(recipe.trunk, recipe.objective.losses, recipe.data.vocab.size, recipe.seed)
+        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), recipe.seed)
     counted: set[int] = set()
     trunk = _node(recipe.name, [model.trunk], counted)
     heads = _node("heads", [model.heads], counted)
@@ -115,7 +116,7 @@ def training_flops(recipe: Recipe) -> float:
             source_squares=round(source_tokens * reads * phase.length),
             crossed=round(tokens * reads * phase.length),
         )
-        total += phase.steps * meter.flops(recipe.trunk, recipe.data.vocab.size, work)
+        total += phase.steps * meter.flops(recipe.trunk, table_rows(recipe.data.vocab), work)
     return total
 
 
@@ -143,7 +144,7 @@ def oracle(recipe: Recipe) -> str:
     from training.model import ModelSpec
 
     trunk, losses = recipe.trunk, recipe.objective.losses
-    spec = ModelSpec(trunk=trunk, losses=losses, vocab_size=recipe.data.vocab.size)
+    spec = ModelSpec(trunk=trunk, losses=losses, vocab_size=table_rows(recipe.data.vocab))
     pad = trunk.position_offset - 1 if getattr(trunk, "position_offset", 0) else 0
     for one in FORMATS:
         if name := one.architecture(spec, pad):

@@ -15,6 +15,7 @@ from pipeline.sources import plan_splits, sniff
 from pipeline.spec import Corpus, Installed, Parallel, Source, Text
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
+from preprocessing.vocab import table_rows
 from training.run import Resume, Run
 
 
@@ -76,7 +77,7 @@ class Job:
             seed=recipe.seed,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
-            vocab_size=recipe.data.vocab.size,
+            vocab_size=table_rows(recipe.data.vocab),
             start=recipe.start,
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,

@@ -28,7 +28,15 @@ from preprocessing.rewrite import (
 )
 from preprocessing.segment import Packed, Segment, Sentence
 from preprocessing.streams import Stream, StreamPair
-from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, VocabSpec, WordPiece
+from preprocessing.vocab import (
+    ByteBPE,
+    SentencePieceBPE,
+    SingleBytes,
+    Unigram,
+    VocabSpec,
+    WholeWords,
+    WordPiece,
+)
 from training.spec import (
     Adafactor,
     AdamW,
@@ -65,15 +73,21 @@ EDITS = {
 
 
 def vocab(spec: VocabSpec) -> str:
+    table = f", in a table of {spec.rows:,} rows" if spec.rows > spec.size else ""
     match spec:
         case WordPiece(lowercase=lowercase):
-            return f"{spec.size:,} {'lower-cased' if lowercase else 'cased'} word pieces"
+            return f"{spec.size:,} {'lower-cased' if lowercase else 'cased'} word pieces{table}"
         case ByteBPE():
-            return f"{spec.size:,} byte-level BPE pieces"
-        case Unigram():
-            return f"{spec.size:,} unigram pieces"
-        case SentencePieceBPE():
-            return f"{spec.size:,} BPE pieces of sentencepiece"
+            return f"{spec.size:,} byte-level BPE pieces{table}"
+        case Unigram(lowercase=lowercase):
+            return f"{spec.size:,} {'lower-cased ' * lowercase}unigram pieces{table}"
+        case SentencePieceBPE(lowercase=lowercase, alpha=alpha, languages=languages):
+            drawn = f", learned on {len(languages)} languages by p^{alpha:g}" if languages and alpha < 1 else ""
+            return f"{spec.size:,} {'lower-cased ' * lowercase}BPE pieces of sentencepiece{drawn}{table}"
+        case WholeWords():
+            return f"{spec.size:,} whole words{table}"
+        case SingleBytes():
+            return f"single bytes, {spec.size:,} of them{table}"
 
 
 def segment(part: Segment) -> str:
@@ -93,7 +107,7 @@ def segment(part: Segment) -> str:
         case Parallel(pairs=0):
             return "running text of one language a row"
         case Parallel(pairs=pairs):
-            return f"running text of one language a row, or ({pairs:.0%}) a sentence and its translation"
+            return f"running text of one language a row, or ({pairs:.0%} of the tokens) a sentence and its translation"
         case Pair(negative="none"):
             return "pairs of segments, the second following the first"
         case Pair(negative="dialogue"):
@@ -114,15 +128,15 @@ def choose(part: Choose) -> str:
         case Spans(units=units):
             named = f", {units:.0%} of them in whole phrases" if units else ""
             return f"{part.rate:.0%} of the tokens{named}, in spans of up to {part.longest} words"
-        case Ngrams():
-            return f"{part.rate:.0%} of the tokens, in n-grams of up to {part.longest} words"
+        case Ngrams(of=of):
+            return f"{part.rate:.0%} of the tokens, in n-grams of up to {part.longest} {of}"
         case Entities(tokens=tokens):
             singly = f", or ({tokens:.0%} of the rows) one by one" if tokens else ""
             return f"{part.rate:.0%} of the tokens, in whole phrases and words{singly}"
         case NoiseSpans():
             return f"{part.rate:.0%} of the tokens, in spans of {part.mean:g} on average"
-        case Fragment():
-            return f"{part.rate:.0%} of the tokens, in one run"
+        case Fragment(block=block):
+            return f"{part.rate:.0%} of the tokens, in one run" + (f" of each {block:,}" if block else "")
         case Partial():
             return f"one token in {part.of}, in n-grams of up to {part.longest}"
 
@@ -150,7 +164,8 @@ def rewrite(part: Rewrite) -> str:
                 f"{part.left:.0%} from the left, {part.right:.0%} from the right; {_thrown(part.mask, part.swap)}"
             )
         case _:
-            return f"hidden from the encoder ({_thrown(part.mask, part.swap)}), asked of the decoder"
+            looks = "" if part.hide else ", which sees masks as well"
+            return f"hidden from the encoder ({_thrown(part.mask, part.swap)}), asked of the decoder{looks}"
 
 
 def _thrown(mask: float, swap: float) -> str:

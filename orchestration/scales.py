@@ -11,6 +11,9 @@ from preprocessing.errors import BadInput
 SCALES: Final[dict[str, dict[str, Any]]] = {
     "tiny": {  # minutes on two cores
         "data.vocab.size": 4_096,
+        "data.vocab(words).size": 16_384,  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
+        "data.vocab.rows": 0,
+        "data.vocab.languages": [],
         "data.segment(stream_pair).reuse": 32,
         "trunk(two_stream).reuse": 32,
         "data.segment(parallel).languages": [],  # those that the text has
@@ -23,6 +26,7 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "trunk.head_width": 0,
         "trunk.inner": 0,
         "trunk.init_std": 0.069,  # 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
+        "trunk.init": "normal",
         "trunk.position_init": "sinusoidal",  # else most of the run goes into learning which tokens are neighbours
         "trunk.dropout": 0.0,
         "trunk.attention_dropout": 0.0,
@@ -30,13 +34,17 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "optim.peak": 3e-3,
         "optim(lamb).peak": 1e-2,  # both relative to the weights; a third and three times as much learn more slowly
         "optim(adafactor).peak": 3e-2,
+        "optim(adafactor).relative": True,  # as T5's, whose peak this is
         "optim.warmup": 200,
+        "optim.horizon": 0,
         "optim.beta2": 0.98,
         "optim.bias_correction": True,  # without it the first rates are several times the peak
         "phases": [{"length": 64, "batch": 32, "steps": 4_000}],
     },
     "small": {  # meant for an hour on two cores; not measured
         "data.vocab.size": 16_384,
+        "data.vocab.rows": 0,
+        "data.vocab.languages": [],
         "data.segment(stream_pair).reuse": 64,
         "trunk(two_stream).reuse": 64,
         "data.segment(parallel).languages": [],
@@ -49,6 +57,7 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "trunk.head_width": 0,
         "trunk.inner": 0,
         "trunk.init_std": 0.035,
+        "trunk.init": "normal",
         "trunk.position_init": "sinusoidal",
         "trunk.dropout": 0.0,
         "trunk.attention_dropout": 0.0,
@@ -56,7 +65,9 @@ SCALES: Final[dict[str, dict[str, Any]]] = {
         "optim.peak": 1e-3,
         "optim(lamb).peak": 1e-2,
         "optim(adafactor).peak": 2e-2,
+        "optim(adafactor).relative": True,
         "optim.warmup": 200,
+        "optim.horizon": 0,
         "optim.beta2": 0.98,
         "optim.bias_correction": True,
         "phases": [{"length": 128, "batch": 64, "steps": 2_000}],
@@ -69,6 +80,8 @@ AT_MOST: Final[dict[str, dict[str, Any]]] = {  # put where the recipe says more 
         "trunk.max_positions": 514,  # 512 and an offset of 2
         "trunk.memory": 64,
         "trunk.clamp": 64,
+        "trunk.eval_memory": 128,
+        "trunk.eval_clamp": 96,
         "trunk.window": 16,
         "trunk.band": 16,
         "trunk.groups": 2,
@@ -80,6 +93,8 @@ AT_MOST: Final[dict[str, dict[str, Any]]] = {  # put where the recipe says more 
         "trunk.max_positions": 514,
         "trunk.memory": 128,
         "trunk.clamp": 128,
+        "trunk.eval_memory": 256,
+        "trunk.eval_clamp": 192,
         "trunk.window": 32,
         "trunk.band": 32,
         "trunk.groups": 4,

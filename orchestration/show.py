@@ -56,7 +56,10 @@ def recipe(one: Recipe) -> Tree:
         _add_node(below, part, depth=2)
     training = tree.add("training")
     for phase in one.phases:
-        training.add(f"{phase.steps:,} steps of {phase.batch:,} rows of at most {phase.length:,} tokens")
+        rows = f"{phase.batch:,} rows of at most {phase.length:,} tokens"
+        if phase.fill == "tokens":
+            rows = f"as many rows as have {phase.batch * phase.length:,} tokens, none more than {phase.length:,}"
+        training.add(f"{phase.steps:,} steps of {rows}")
     training.add(
         f"{say.brief(one.num_tokens)} tokens, {say.brief(family.training_flops(one))} floating point operations"
     )

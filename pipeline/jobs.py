@@ -6,13 +6,17 @@ file (text.json, made_from.json, manifest.json) makes the folder what it is. Res
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import reduce
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from pipeline.encode import ENCODER_VERSION, Marks, chained, check_fit, encode_shard, phrases_of
 from pipeline.engine import Report, beam, pipeline, watched
@@ -23,12 +27,15 @@ from pipeline.stage import owned, sealed, sweep
 from preprocessing.files import write_atomic
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
-from preprocessing.vocab import Vocab, VocabSpec, train
+from preprocessing.vocab import SentencePieceBPE, Vocab, VocabSpec, train
 
 __all__ = ["encode", "read_text", "train_vocab"]
 
 SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
-_SAMPLE_MB: Final = {"unigram": 25}  # its trainer takes 20 bytes for each
+_SAMPLE_MB: Final = {
+    "unigram": 25,  # its trainer takes 20 bytes for each
+    "words": 1 << 20,  # all: its trainer counts, and rare words are most of its pieces
+}
 _MADE_FROM: Final = "made_from.json"
 _READ_AT_ONCE: Final = 1000  # documents
 _SHARD_SHARE: Final = 0.75  # size of a shard as a share of its text: about 2.3 bytes a token
@@ -45,12 +52,13 @@ def train_vocab(
     """Train (or load, where `spec` names a file) a vocabulary on the training documents with the smallest keys.
 
     That is a random sample of about `sample_mb` MB (0: what the kind needs and the memory bears), the same one however
-    the text was read; it is read as it is needed, a few MB at a time. BadInput where the text or the file cannot give
-    such a vocabulary.
+    the text was read, with the share of each language as `spec.alpha` says; it is read as it is needed, a few MB at a
+    time. BadInput where the text or the file cannot give such a vocabulary.
     """
     texts, out = Texts.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or _SAMPLE_MB.get(spec.kind, SAMPLE_MB)
-    made_from = {"text": texts.hash, "spec": asdict(spec), "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
+    asked = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
+    made_from = {"text": texts.hash, "spec": asked, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):
         try:
             if not spec.file and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
@@ -73,18 +81,61 @@ def train_vocab(
 
 def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
     texts = Texts.load(text_dir)
-    train(spec, () if spec.file else _sample(texts, sample_mb << 20)).save(out)
+    if spec.file:
+        sample: Iterator[str] = iter(())
+    elif isinstance(spec, SentencePieceBPE) and spec.alpha < 1:
+        sample = _sample_of_languages(texts, sample_mb << 20, spec)
+    else:
+        sample = _sample(texts, sample_mb << 20)
+    train(spec, sample).save(out)
 
 
 def _sample(texts: Texts, most: int) -> Iterator[str]:
     """The first training documents of the plan, up to `most` bytes."""
-    size, stop = 0, sum(shard.stop - shard.start for shard in texts.shards if shard.name.startswith("train"))
+    size, stop = 0, _num_training(texts)
     for start in range(0, stop, _READ_AT_ONCE):
         for document in texts.documents(start, min(start + _READ_AT_ONCE, stop)):
             size += len(document.text.encode())
             if size > most:
                 return
             yield document.text
+
+
+def _sample_of_languages(texts: Texts, most: int, spec: SentencePieceBPE) -> Iterator[str]:
+    """Training documents in which a language has its share by `alpha`, up to `most` bytes.
+
+    Of each language the first ones of the plan; where there are too few, they come several times, one after another.
+    """
+    stop = _num_training(texts)
+    bytes_N = texts.plan_N["bytes"][:stop].astype(np.int64)
+    language_N = _languages(texts, stop, spec.languages)
+    bytes_L = np.bincount(language_N, bytes_N)
+    share_L = bytes_L**spec.alpha / (bytes_L**spec.alpha).sum()
+    wanted_L = np.rint(share_L * min(most, (bytes_L / share_L).max(initial=0))).astype(np.int64)
+    times_N = np.zeros(stop, np.int64)
+    for language, (wanted, size) in enumerate(zip(wanted_L.tolist(), bytes_L.astype(np.int64).tolist(), strict=True)):
+        mine_K = np.flatnonzero(language_N == language)
+        whole, rest = divmod(wanted, size)
+        times_N[mine_K] = whole + (np.cumsum(bytes_N[mine_K]) <= rest)
+    for start in range(0, stop, _READ_AT_ONCE):
+        times_K = times_N[start : start + _READ_AT_ONCE]
+        if times_K.any():
+            for document, times in zip(texts.documents(start, start + len(times_K)), times_K.tolist(), strict=True):
+                yield from repeat(document.text, times)
+
+
+def _languages(texts: Texts, stop: int, languages: Sequence[str]) -> np.ndarray:
+    """A number for the language, or the languages, that the source of each of the first `stop` documents names."""
+    _, first_S, source_N = np.unique(texts.plan_N["source"][:stop], return_index=True, return_inverse=True)
+    sources = [document.source for at in first_S.tolist() for document in texts.documents(at, at + 1)]
+    named = [sorted(set(re.split(r"[^0-9A-Za-z]+", source)).intersection(languages)) for source in sources]
+    groups = sorted({tuple(names) for names in named})
+    return np.array([groups.index(tuple(names)) for names in named], np.int64)[source_N]
+
+
+def _num_training(texts: Texts) -> int:
+    """How many documents are for training; they come first in the plan."""
+    return sum(shard.stop - shard.start for shard in texts.shards if shard.name.startswith("train"))
 
 
 def encode(

@@ -55,7 +55,8 @@ class Tokens:
     max_predictions_per_seq); 0 is no cap. With `mask_specials` all n tokens may be chosen, as in fairseq.
 
     With `alpha` rare tokens are more likely: weights count^-alpha (XLM 3.3; .5 there), one token after the other drawn
-    from those that are left.
+    from those that are left. There a special token has no count and then no weight either (`mask_scores` in
+    src/trainer.py), while its released default, a coin for each token, may choose any but the first.
     """
 
     kind: Literal["tokens"] = "tokens"
@@ -70,6 +71,8 @@ class Tokens:
     def __post_init__(self) -> None:
         check(self.rate, self.most)
         require(0 <= self.alpha <= 1, "choose.alpha", self.alpha, "a number from 0 to 1")
+        plain = self.alpha == 0 or not self.mask_specials
+        require(plain, "choose.mask_specials", True, "false where rare tokens come first: special ones count as rare")
         if self.rounding == "independent":
             require(self.most == 0, "choose.most", self.most, "0 where tokens are chosen independently")
             require(self.alpha == 0, "choose.alpha", self.alpha, "0 where tokens are chosen independently")

@@ -17,16 +17,16 @@ class Cloze:
 
     `unit`: the dice are thrown for each token, or once for all tokens of a chosen unit (a span, as in SpanBERT).
     `swap_from`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as in the
-    reference BERT), or is one of the row's own (row: as frequent as in the text, as in the reference SpanBERT).
+    reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the corpus
+    (corpus, as in the reference SpanBERT), or the row's own (row).
     """
 
     kind: Literal["cloze"] = "cloze"
     mask: float = 0.8
     swap: float = 0.1
     unit: Literal["token", "span"] = "token"
-    swap_from: Literal["ordinary", "vocabulary", "row"] = "ordinary"
+    swap_from: Literal["ordinary", "vocabulary", "row", "corpus"] = "ordinary"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
@@ -36,6 +36,11 @@ class Cloze:
             share = getattr(self, name)
             require(0 <= share <= 1, f"rewrite.{name}", share, "a share from 0 to 1")
         require(self.mask + self.swap <= 1 + 1e-9, "rewrite.mask + swap", self.mask + self.swap, "at most 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"ids", "special", "hits"} | ({"stream"} if self.swap_from == "corpus" else set()))
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row from which at most `length` are seen."""
@@ -50,7 +55,9 @@ class Cloze:
         swap_at = at_M[(dice_M >= self.mask) & (dice_M < self.mask + self.swap)]
         ids_S[at_M[dice_M < self.mask]] = vocab.mask
         ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
-        return row | {"ids": ids_S, "labels": labels_S}
+        made = row | {"ids": ids_S, "labels": labels_S}
+        made.pop("stream", None)  # not of the row
+        return made
 
     def _random_ids(self, count: int, row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
         match self.swap_from:
@@ -61,6 +68,8 @@ class Cloze:
             case "row":
                 own = row["ids"][~row["special"]]
                 return own[rng.integers(len(own), size=count)] if count else own[:0]
+            case "corpus":
+                return row["stream"][rng.integers(len(row["stream"]), size=count)]
 
 
 def ordinary_ids(count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:

@@ -16,9 +16,10 @@ class Fragment:
     """The encoder reads the row with its chosen tokens hidden as Cloze hides them; the decoder is asked for these, and
     reads before each the token that stands before it in the row, at the place where this one stands there (MASS 3.1).
 
-    The decoder does not see the encoder's states at [MASK] (the reference's `enc_mask`). One chosen token is masked
-    language modelling by another name, and the whole row chosen is a causal language model: the encoder has nothing.
-    The reference may ask for the end token of a sentence as well; here none but ordinary tokens are chosen.
+    With `hide` the decoder does not see the encoder's states at [MASK] (the reference's `enc_mask`, which its code for
+    summarisation does not have). One chosen token is masked language modelling by another name, and the whole row
+    chosen is a causal language model: the encoder has nothing. The reference may ask for the end token of a sentence as
+    well; here none but ordinary tokens are chosen.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -34,14 +35,19 @@ class Fragment:
     kind: Literal["fragment"] = "fragment"
     mask: float = 0.8
     swap: float = 0.1
+    hide: bool = True
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_ids", "source_seen"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         Cloze(mask=self.mask, swap=self.swap)  # has the same limits
+
+    @property
+    def emits(self) -> frozenset[str]:
+        """Columns of a row that are made."""
+        return frozenset({"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide else set()))
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
@@ -59,8 +65,9 @@ class Fragment:
             "positions": before_M.astype(np.int32),
             "labels": ids_S[at_M].astype(np.int32),
             "source_ids": hidden["ids"],
-            "source_seen": hidden["ids"] != vocab.mask,
         }
+        if self.hide:
+            made["source_seen"] = hidden["ids"] != vocab.mask
         if "languages" in row:
             made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
         return made

@@ -27,11 +27,15 @@ class _Texts(NamedTuple):
 
 @knob
 class Parallel:
-    """Rows in one language (XLM 3.3, MLM), and a share `pairs` of translations (3.4, TLM).
+    """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `pairs` of the tokens.
 
     A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it. A translation is
     `</s> x </s> </s> y </s>`, where languages switch and, with `restart`, positions begin again; of more than two sides
     two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as well.
+
+    The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
+    tokens. The reference updates by MLM and by TLM in turns, each time by a mean of its own: both weigh the same there,
+    however short translations are, and so they do here at .5.
 
     Languages are sampled with q proportional to p^alpha (3.1): within a shard the rows of all but the most frequent are
     repeated, pairs of languages likewise, and so are rows or pairs for the sake of their share. The number of a
@@ -77,9 +81,12 @@ class Parallel:
         start_R, stop_R = windows(bound_L1[:-1], bound_L1[1:], length - 1, lookahead)
         language_R = np.searchsorted(bound_L1, start_R, side="right") - 1
         side_2R = texts.pair_2R if self.pairs else texts.pair_2R[:, :0]
-        fits_R = (texts.end_X - texts.begin_X)[side_2R].sum(axis=0) <= length + lookahead - 4
+        long_R = (texts.end_X - texts.begin_X)[side_2R].sum(axis=0) + 4
+        fits_R = long_R <= length + lookahead
         side_R2 = side_2R[:, fits_R].T
-        row_R, pair_R = self._shares(language_R, texts.language_X[side_R2], rng)
+        row_R, pair_R = self._shares(
+            (language_R, stop_R - start_R + 1), (texts.language_X[side_R2], long_R[fits_R]), rng
+        )
         none_R = np.zeros(len(row_R), dtype=np.int64)
         rows_R2 = [
             np.stack([at_R[row_R], other_R], axis=1)
@@ -102,13 +109,18 @@ class Parallel:
             },
         )
 
-    def _shares(self, language_R: Ints, languages_R2: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Numbers of the rows in one language and of the translations, each as often as `alpha` and `pairs` say."""
+    def _shares(self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Numbers of the rows in one language and of the translations, each as often as `alpha` and `pairs` say.
+
+        Of both are given the languages, and the lengths with all special tokens: the budget of a row counts them too.
+        """
+        (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
         row_R = _sampled(language_R, self.alpha, rng) if self.pairs < 1 else np.zeros(0, dtype=np.int64)
         pair_R = _sampled(languages_R2 @ np.array([_MOST + 1, 1]), self.alpha, rng)
         if len(row_R) and len(pair_R):
-            row_R = _repeated(row_R, max(len(row_R), round(len(pair_R) * (1 - self.pairs) / self.pairs)), rng)
-            pair_R = _repeated(pair_R, max(len(pair_R), round(len(row_R) * self.pairs / (1 - self.pairs))), rng)
+            times = long_row_R[row_R].sum() / long_pair_R[pair_R].sum() * self.pairs / (1 - self.pairs)
+            row_R = _repeated(row_R, round(len(row_R) * max(1, 1 / times)), rng)
+            pair_R = _repeated(pair_R, round(len(pair_R) * max(1, times)), rng)
         return row_R, pair_R
 
     def _texts(self, shard: Shard, rng: np.random.Generator) -> _Texts:

@@ -60,10 +60,13 @@ class Rows:
     seed: int
     duplicates: int = 0
     semantics: Literal["fixed", "compat"] = "fixed"
-    # Worked out on the way, never part of the identity: plans and row counts by turn, first position after each epoch.
+    # Worked out on the way, never part of the identity: plans and row counts by turn, first position after each epoch;
+    # tokens of the text by place of an epoch, and up to its end.
     _copies: dict[int, _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
     _counts: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _ends: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _read: dict[int, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _texts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for part in (self.segment, self.rewrite):
@@ -99,6 +102,8 @@ class Rows:
         row = self.segment.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
             row["counts"] = self._counts_V[row["ids"]]
+        if "stream" in self._wanted:
+            row["stream"] = self._stream_T
         draws = self._masking.at(self._turn(epoch), sample)
         return self.rewrite(row | {"hits": self.choose(row, draws)}, self.vocab, draws)
 
@@ -116,6 +121,13 @@ class Rows:
             found += [(epoch, sample) for sample in sample_N.tolist()]
             start += len(position_N)
         return found
+
+    def beginning(self, start: int, stop: int) -> range:
+        """Positions of the rows that begin at the tokens start ... stop - 1 of the text, in the order of positions.
+
+        Special tokens do not count; the tokens of the text run on from epoch to epoch without end.
+        """
+        return range(self._first_from(start), self._first_from(stop))
 
     def following(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
         """(epoch, sample, fresh) at the positions start ... stop - 1 of rows that go on from each other.
@@ -146,6 +158,26 @@ class Rows:
             return {"documents": documents, "rows": len(made), "negatives": sum(one.label for one in made)}
         plans = self._copy(0).plans
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
+
+    def _first_from(self, token: int) -> int:
+        """Position of the first row that begins at this token of the text or behind it."""
+        while not self._texts or self._texts[-1] <= token:
+            self._texts.append(int(self._text(len(self._texts))[-1]) + (self._texts[-1] if self._texts else 0))
+        epoch = bisect_right(self._texts, token)
+        token -= self._texts[epoch - 1] if epoch else 0
+        begun = int(np.searchsorted(self._text(epoch), token)) + 1 if token else 0
+        return sum(self.count(before) for before in range(epoch)) + begun
+
+    def _text(self, epoch: int) -> Ints:
+        """Tokens of the text up to and with the row at each place of an epoch; only the latest few stay in memory."""
+        if epoch not in self._read:
+            rows = [plan.stop_RP.astype(np.int64) - plan.start_RP for plan in self._copy(epoch).plans]
+            long_R = np.concatenate([long_RP.sum(axis=1) for long_RP in rows])
+            order = shuffled(np.arange(len(long_R)), len(long_R), self._order, epoch)
+            while len(self._read) >= _KEPT_COPIES:
+                self._read.pop(next(iter(self._read)))
+            self._read[epoch] = np.cumsum(long_R[order])
+        return self._read[epoch]
 
     def _of_epoch(self, epoch: int) -> range:
         """Numbers of the instances of this epoch; the copies are shuffled together, and each epoch gets its share."""
@@ -178,10 +210,15 @@ class Rows:
         """Rows up to and with plan k, where rows go on from each other: the same in every epoch."""
         return self._copy(0).end_K
 
+    @property
+    def _stream_T(self) -> Ints:
+        """The tokens of the first shard, a fair sample of the corpus: documents were dealt to shards by a hash."""
+        return self.store.shards[0].ids_T
+
     @cached_property
     def _counts_V(self) -> Ints:
-        """How often each token is in the first shard: documents were dealt to shards by a hash."""
-        ids_T = self.store.shards[0].ids_T
+        """How often each token is in the stream."""
+        ids_T = self._stream_T
         return np.bincount(ids_T, minlength=max(self.vocab.size, int(ids_T.max(initial=0)) + 1))
 
     @cached_property

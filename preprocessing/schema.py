@@ -19,8 +19,8 @@ Row, one training sample, a dict of arrays over S (special tokens are in):
   word_starts       bool  [S]   True at each special token and at the first token after one: no word crosses [SEP]
   sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs them
   unit_starts       bool  [S]   the same for phrases and the words outside of them; only where the corpus has units
-  sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs it
   counts            int64 [S]   how often the corpus has this token; only where the choice needs it
+  stream            uint  [T]   the tokens of a shard, which the row is handed but does not keep; only for the rewrite
   pair_label        int8  []    1 = the second segment is not the next one (random, or swapped), IGNORE = not asked
   hits              int32 [S]   0 = not chosen, k = part of the k-th chosen unit (token, word or span); from choose
   labels            int32 [S]   the answer at this position or IGNORE; from rewrite
@@ -65,7 +65,7 @@ SCHEMA_VERSION: Final = 2
 OPTIONAL: Final = frozenset({"unit_starts"})
 """The columns of a row that depend on the corpus, not on the segment."""
 
-ASKED_FOR: Final = frozenset({"sentence_starts", "counts"})
+ASKED_FOR: Final = frozenset({"sentence_starts", "counts", "stream"})
 """The columns that any row has, but only where choose or rewrite needs them."""
 
 Ints = npt.NDArray[np.integer]

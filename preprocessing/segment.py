@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.knob import knob
+from preprocessing.knob import knob, require
 from preprocessing.pair import Pair
 from preprocessing.parallel import Parallel
 from preprocessing.plan import (
@@ -36,6 +36,7 @@ class Packed:
     """Rows filled to the brim from documents in order.
 
     `tokens` (GPT-2): documents, each with a separator behind it, cut every `length` tokens; the last row may be short.
+    Without `separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
     `sentences` (RoBERTa 4.2, FULL-SENTENCES): `<s> whole sentences </s>`, with one more `</s>` between two documents.
     Without `cross_documents` no row holds two documents. A sentence that is longer than a row is cut, or dropped, and
     the row before it ends there (SpanBERT's BlockDataset, which also loses what stands before a last long sentence).
@@ -46,22 +47,27 @@ class Packed:
     fill: Literal["sentences", "tokens"]
     cross_documents: bool = True
     long: Literal["cut", "drop"] = "cut"  # of `sentences`
+    separators: bool = True
 
     emits: ClassVar[Columns] = EMITTED
     fresh: ClassVar[bool] = False  # every epoch has the same rows, in another order
     ordered: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        require(self.separators or self.fill == "tokens", "segment.separators", self.separators, "true with sentences")
+
     @property
     def specials(self) -> tuple[str, ...]:
         """Special tokens that the vocabulary must have."""
-        return ("cls", "sep") if self.fill == "sentences" else ("sep",)
+        return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""
-        separator_at_N = separators(shard)
-        counts = {"documents": len(separator_at_N)}
+        separator_at_N = separators(shard) if self.separators else shard.offset_N1[:0]
+        counts = {"documents": len(shard.offset_N1) - 1}
         if self.fill == "tokens":
-            begin_N, end_N = np.concatenate([[0], separator_at_N + 1])[:-1], separator_at_N + 1
+            bound_N1 = np.append(0, separator_at_N + 1) if self.separators else shard.offset_N1
+            begin_N, end_N = bound_N1[:-1], bound_N1[1:]
             if self.cross_documents:
                 begin_N, end_N = begin_N[:1], end_N[-1:]
             start_R, stop_R = windows(begin_N, end_N, length, lookahead)

@@ -100,7 +100,8 @@ class Ngrams:
     A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
     uniformly among those where n free words stand between two special tokens; where there is none left, n - 1 words do.
     What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
-    `weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3).
+    `weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3), whose
+    n-grams are `of` tokens: each ordinary token counts as a word.
     """
 
     kind: Literal["ngrams"] = "ngrams"
@@ -109,8 +110,8 @@ class Ngrams:
     rounding: Rounding = "nearest"
     most: int = 0
     weights: tuple[float, ...] = ()
+    of: Literal["words", "tokens"] = "words"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
 
     def __post_init__(self) -> None:
@@ -120,8 +121,13 @@ class Ngrams:
             each = len(self.weights) == self.longest and min(self.weights) >= 0 and abs(sum(self.weights) - 1) < 1e-6
             require(each, "choose.weights", self.weights, f"{self.longest} probabilities that sum up to 1, or none")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"special", "word_starts"} if self.of == "words" else {"special"})
+
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        begin_W = np.flatnonzero(row["word_starts"])
+        begin_W = np.flatnonzero(row["word_starts"]) if self.of == "words" else np.arange(len(row["ids"]))
         long_W = np.diff(begin_W, append=len(row["ids"]))
         long, free_W = long_W.tolist(), words_to_wall(row["special"][begin_W])
         # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time

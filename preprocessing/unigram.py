@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from preprocessing.errors import BadInput
@@ -27,11 +27,12 @@ SPACE: Final = "\u2581"  # how a piece that begins a word begins
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
 _FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
+_AS_IT_IS, _LOWERED = "nmt_nfkc", "nmt_nfkc_cf"  # rules of sentencepiece's normaliser; the first is its default
 _BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
 
 
-def train(texts: Iterable[str], size: int, model_type: Model) -> bytes:
+def train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) -> bytes:
     """A model with exactly `size` pieces, specials first; BadInput where the text is too small for that."""
     model = io.BytesIO()
     pad, unk, *others = (names[0] for names in NAMES.values())
@@ -41,6 +42,7 @@ def train(texts: Iterable[str], size: int, model_type: Model) -> bytes:
             model_writer=model,
             model_type=model_type,
             vocab_size=size,
+            normalization_rule_name=_LOWERED if lowercase else _AS_IT_IS,
             num_threads=_THREADS,
             max_sentence_length=_LONGEST_BYTES,
             control_symbols=others,
@@ -60,8 +62,19 @@ def train(texts: Iterable[str], size: int, model_type: Model) -> bytes:
     return model.getvalue()
 
 
-def read(path: Path, model_type: Model) -> bytes:
-    """A spiece.model, or the one that says what a tokenizer.json (of Unigram) says."""
+def read(path: Path, model_type: Model, lowercase: bool) -> bytes:
+    """A spiece.model, or the one that says what a tokenizer.json (of Unigram) says; with `lowercase`, it folds case.
+
+    ALBERT's published model does not: its authors' script does it beforehand.
+    """
+    content = _read(path, model_type)
+    if not lowercase:
+        return content
+    folding = SentencePieceNormalizer(rule_name=_LOWERED).serialized_model_proto()
+    return content if _charsmap(content) == _charsmap(folding) else content + folding  # of a field, the last one holds
+
+
+def _read(path: Path, model_type: Model) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".json":
         about = json.loads(content)
@@ -113,7 +126,7 @@ def files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     else:
         scored = [(piece, processor.get_score(id)) for id, piece in enumerate(pieces)]
         tokenizer = Tokenizer(models.Unigram(scored, processor.unk_id(), byte_fallback=uses_bytes))
-    charsmap = _message(_message(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
+    charsmap = _charsmap(model)
     steps = [normalizers.Precompiled(charsmap)] if charsmap else []
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
@@ -158,6 +171,11 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
     pieces = [processor.id_to_piece(id) for id in ranked]
     pairs = ((piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece)))
     return [(left, right) for left, right in pairs if left in ids and right in ids]
+
+
+def _charsmap(model: bytes) -> bytes:
+    """The table by which a model normalises text."""
+    return _message(_message(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
 
 
 def _is_bpe(model: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Vocabularies: train or load one, turn documents into ids, say where words begin.
 
 A vocabulary is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each
-other file, checks itself and is written last. The kinds: wordpiece.py, byte_bpe.py, unigram.py (sentencepiece).
+other file, checks itself and is written last. The kinds: wordpiece.py, byte_bpe.py, unigram.py (sentencepiece),
+word_level.py.
 """
 
 import hashlib
@@ -11,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
-from preprocessing import byte_bpe, phrases, unigram, wordpiece
+from preprocessing import byte_bpe, phrases, unigram, word_level, wordpiece
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.knob import knob, require
@@ -36,6 +37,10 @@ def _require_size(size: int) -> None:
     require(size >= 1, "vocab.size", size, "a whole number from 1 up")
 
 
+def _require_rows(rows: int, size: int) -> None:
+    require(rows == 0 or rows >= size, "vocab.rows", rows, f"0 (as many as pieces), or vocab.size ({size}) or more")
+
+
 def _require_sentinels(sentinels: int, size: int) -> None:
     require(0 <= sentinels < size, "vocab.sentinels", sentinels, f"a number from 0 up, below vocab.size ({size})")
 
@@ -51,10 +56,12 @@ class WordPiece:
     size: int = 30522
     lowercase: bool = True
     order: Literal["training", "frequency"] = "training"
+    rows: int = 0  # of the net's table, where it is filled up beyond `size`; 0: one for each piece
     file: str = ""  # vocab.txt or tokenizer.json; empty: train one
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_rows(self.rows, self.size)
 
 
 @knob
@@ -64,10 +71,12 @@ class ByteBPE:
     kind: Literal["byte_bpe"] = "byte_bpe"
     size: int = 50257
     specials: byte_bpe.Layout = "gpt2"
+    rows: int = 0  # as for WordPiece
     file: str = ""  # tokenizer.json, or a folder with vocab.json + merges.txt or encoder.json + vocab.bpe
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_rows(self.rows, self.size)
 
 
 @knob
@@ -79,29 +88,84 @@ class Unigram:
 
     kind: Literal["unigram"] = "unigram"
     size: int = 32000
+    lowercase: bool = False  # case is folded, accents stay: sentencepiece's nmt_nfkc_cf
     sentinels: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
+    rows: int = 0  # as for WordPiece
     file: str = ""  # spiece.model or tokenizer.json
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_rows(self.rows, self.size)
         _require_sentinels(self.sentinels, self.size)
 
 
 @knob
 class SentencePieceBPE:
-    """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram."""
+    """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram.
+
+    Languages are sampled with q proportional to p^alpha (arXiv:1901.07291, 3.1), p being their share of the text: the
+    most frequent one is read once at most, the others more often. A language is named by the source of the text, as
+    for the segment `parallel`.
+    """
 
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
     size: int = 32000
+    lowercase: bool = False  # as for Unigram
     sentinels: int = 0  # as for Unigram
+    alpha: float = 1.0  # 1: languages in proportion to their text
+    languages: tuple[str, ...] = ()  # none named: there is one
+    rows: int = 0  # as for WordPiece
     file: str = ""  # spiece.model
 
     def __post_init__(self) -> None:
         _require_size(self.size)
+        _require_rows(self.rows, self.size)
         _require_sentinels(self.sentinels, self.size)
+        require(0 <= self.alpha <= 1, "vocab.alpha", self.alpha, "a share from 0 to 1")
 
 
-VocabSpec = WordPiece | ByteBPE | Unigram | SentencePieceBPE
+@knob
+class WholeWords:
+    """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
+
+    kind: Literal["words"] = "words"
+    size: int = 267735
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # vocab.txt
+
+    order: ClassVar[str] = "frequency"
+
+    def __post_init__(self) -> None:
+        require(self.size >= 3, "vocab.size", self.size, "a whole number from 3 up")
+        _require_rows(self.rows, self.size)
+
+
+@knob
+class SingleBytes:
+    """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
+
+    kind: Literal["bytes"] = "bytes"
+    size: int = 258
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # vocab.txt
+
+    order: ClassVar[str] = "frequency"
+
+    def __post_init__(self) -> None:
+        require(self.size >= 3, "vocab.size", self.size, "a whole number from 3 up")
+        _require_rows(self.rows, self.size)
+
+
+VocabSpec = WordPiece | ByteBPE | Unigram | SentencePieceBPE | WholeWords | SingleBytes
+
+
+def table_rows(spec: VocabSpec) -> int:
+    """Rows of the token table of a net that reads this vocabulary.
+
+    >>> table_rows(Unigram(size=32_100, rows=32_128)), table_rows(Unigram(size=30_000))
+    (32128, 30000)
+    """
+    return spec.rows or spec.size
 
 
 class Encoded(NamedTuple):
@@ -154,7 +218,9 @@ class Vocab:
         match self.kind:
             case "wordpiece":
                 starts_V = np.array([not piece.startswith("##") for piece in self._pieces], np.bool_)
-            case "byte_bpe":
+            case "words":
+                starts_V = np.ones(self.size, np.bool_)
+            case "byte_bpe" | "bytes":
                 starts_V = np.array([piece[0] in byte_bpe.WHITE for piece in self._pieces], np.bool_)
             case _:
                 starts_V = np.array([piece[0] == unigram.SPACE for piece in self._pieces], np.bool_)
@@ -164,7 +230,7 @@ class Vocab:
     @cached_property
     def _ends_word_V(self) -> Bools:
         """Whether a word begins after each piece, whatever follows: byte BPE has no space mark after a line end."""
-        is_bytes = self.kind == "byte_bpe"
+        is_bytes = self.kind in ("byte_bpe", "bytes")
         return np.array([is_bytes and piece[-1] in byte_bpe.LINE_ENDS for piece in self._pieces], np.bool_)
 
     @cached_property
@@ -304,8 +370,8 @@ class Vocab:
 def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
     """Train the vocabulary that `spec` asks for on whole documents, or load `spec.file` where it names one.
 
-    The same texts give the same bytes in any process and on any number of cores. WordPiece and byte BPE may end with
-    fewer pieces than asked for. BadInput where the texts or the file cannot give such a vocabulary.
+    The same texts give the same bytes in any process and on any number of cores. All but those of sentencepiece may
+    end with fewer pieces than asked for. BadInput where the texts or the file cannot give such a vocabulary.
     """
     names: dict[str, str]
     match spec:
@@ -317,10 +383,13 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
             names, files = byte_bpe.SPECIALS[layout], byte_bpe.files(pieces, layout)
         case Unigram(size=size, file=file) | SentencePieceBPE(size=size, file=file):
             model: unigram.Model = "unigram" if isinstance(spec, Unigram) else "bpe"
-            room = size - spec.sentinels
-            content = _read(file, unigram.read, model) if file else unigram.train(texts, room, model)
+            room, lower = size - spec.sentinels, spec.lowercase
+            content = _read(file, unigram.read, model, lower) if file else unigram.train(texts, room, model, lower)
             files = unigram.files(content, spec.sentinels)
             names = unigram.specials(Tokenizer.from_buffer(files["tokenizer.json"]))
+        case WholeWords(size=size, file=file) | SingleBytes(size=size, file=file):
+            ids = _read(file, word_level.read) if file else word_level.train(texts, size, spec.kind)
+            names, files = word_level.SPECIALS, word_level.files(ids, spec.kind)
     vocab = _assemble(spec, names, files)
     fits(vocab, spec)
     return vocab
@@ -332,7 +401,7 @@ def _wordpiece(spec: WordPiece, texts: list[str]) -> dict[str, int]:
 
 
 def fits(vocab: Vocab, spec: VocabSpec) -> None:
-    """BadInput unless `vocab` is of the kind that `spec` asks for and has no more pieces than the net's table rows."""
+    """BadInput unless `vocab` is of the kind that `spec` asks for and has no more pieces than it asks for."""
     if vocab.kind != spec.kind:
         raise BadInput(
             f"vocab.kind is {spec.kind}, the vocabulary given is {vocab.kind}; change the kind or the corpus"

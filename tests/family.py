@@ -7,6 +7,7 @@ import numpy as np
 
 from orchestration.recipe import Recipe, load, names
 from preprocessing.rows import Rows
+from preprocessing.vocab import table_rows
 from tests.mini_world import AT, world
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab
 from training.data import Loader
@@ -89,4 +90,4 @@ def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
 
 def model(one: Recipe) -> Model:
     """The net of a recipe, as it begins."""
-    return Model(one.trunk, one.objective.losses, one.data.vocab.size, one.seed)
+    return Model(one.trunk, one.objective.losses, table_rows(one.data.vocab), one.seed)

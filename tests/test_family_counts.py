@@ -6,6 +6,7 @@ import torch
 from orchestration.check import check
 from orchestration.family import net
 from orchestration.recipe import load, load_cluster
+from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from training import objectives
 from training.engine import to_tensors
@@ -109,4 +110,21 @@ def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
 @pytest.mark.parametrize("name", ["mt_nlg_530b", "turing_nlg", "grover_mega", "gpt3_175b", "gpt3_1_3b", "gpt3_13b"])
 def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) -> None:
     one = recipe(name)
-    assert one.expected["parameters"] == in_closed_form(one.trunk, one.data.vocab.size)
+    assert one.expected["parameters"] == in_closed_form(one.trunk, table_rows(one.data.vocab))
+
+
+PADDED = {
+    "t5": (32_100, 32_128),
+    "megatron_bert": (28_996, 29_056),
+    "megatron": (50_257, 51_200),
+    "mt_nlg": (50_257, 51_200),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_table_that_is_filled_up_has_rows_without_pieces(name: str) -> None:
+    """Reference/family.md, B6.3 and B4.5; its other tables have a row for each piece, and so has each small one."""
+    vocab, tiny = recipe(name).data.vocab, recipe(name, "tiny").data.vocab
+    family = next((family for family in PADDED if name.startswith(f"{family}_")), "")
+    assert (vocab.size, table_rows(vocab)) == PADDED.get(family, (vocab.size, vocab.size))
+    assert table_rows(tiny) == tiny.size

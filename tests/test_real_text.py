@@ -1,8 +1,8 @@
 """Each kind of objective learns from real text: the documentation that is installed with Python, recipes at tiny scale.
 
-One recipe of each kind, in one process, with fewer steps, shorter batches and a quarter of the vocabulary, so that none
-takes more than a minute or two. What a net loses on held-out rows is compared with the unigram entropy of the very
-tokens that it is asked.
+One recipe of each kind, in one process, with fewer steps, shorter batches and, but for whole words, a quarter of the
+vocabulary, so that none takes more than a minute or two. What a net loses on held-out rows is compared with the unigram
+entropy of the very tokens that it is asked.
 """
 
 from dataclasses import dataclass, replace
@@ -38,9 +38,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_of(name: str, out: Path, steps: int) -> Run:
     """So many steps of a recipe at tiny scale, and one evaluation at their end; its corpus is made where it is not."""
     overrides = [f"phases=[{{length: {LENGTH}, batch: 16, steps: {steps}}}]", f"optim.warmup={steps // 6}"]
-    overrides.append("data.vocab.size=1024")
-    if name.startswith("transformer_xl"):
-        overrides.append("trunk.cutoffs=[128, 384]")  # of so small a vocabulary
+    if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
+        overrides.append("data.vocab.size=1024")
     flags = Flags(recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), out=out)
     job = open_job(flags)
     untracked(job, [], lambda *_: None)
@@ -77,7 +76,7 @@ GOALS = {  # what seed 0 reached stands behind each
     "gpt2": Goal(400, below=1.0),  # 1.730
     "bart_base": Goal(400, below=1.0),  # 2.242
     "mass_base": Goal(400, below=0.6),  # .965
-    "transformer_xl_base": Goal(400, below=1.0),  # 1.632
+    "transformer_xl_base": Goal(400, below=0.5),  # .868, of whole words
     "xlnet_base": Goal(1000, below=0.7),  # 1.144
     "t5_small": Goal(400, below=0.6),  # .912
 }

@@ -42,6 +42,10 @@ class Loader:
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step, steps counted from 0 over all phases."""
         phase, first = self._place(step)
+        if phase.fill == "tokens":
+            whole = phase.batch * phase.length
+            positions = self.rows_by_length[phase.length].beginning(first * phase.length, first * phase.length + whole)
+            return self.batches(phase.length, positions)
         positions = range(first, first + phase.batch)
         if not self._is_ordered:
             return self.batches(phase.length, positions)
@@ -107,11 +111,12 @@ class Loader:
     def _place(self, step: int) -> tuple[Phase, int]:
         """Phase of a step and position of its first row; phases of one length go on where the one before stopped.
 
-        Where rows go on from each other, those of one length and batch do.
+        Where rows go on from each other, those of one length and batch do. Where tokens fill a batch, the position is
+        counted in full rows.
         """
-        first_by_shape = dict[tuple[int, int], int]()
+        first_by_shape = dict[tuple[int, int, str], int]()
         for phase in self.phases:
-            shape = (phase.length, phase.batch if self._is_ordered else 0)
+            shape = (phase.length, phase.batch if self._is_ordered else 0, phase.fill)
             first = first_by_shape.get(shape, 0)
             if step < phase.steps:
                 return phase, first + step * phase.batch

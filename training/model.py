@@ -82,7 +82,7 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     """Weights normal(0, init_std) or what the trunk says of them, biases 0, norm gains 1.
 
     Each tensor has a generator of its own, from the seed and its name: one more head leaves the others as they were.
-    BERT cuts its normal at two deviations; transformers does not.
+    `truncated` cuts the normal at two deviations, as BERT does and transformers does not.
     A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
     alike from the start, which a net of minutes would spend most of its steps on learning.
     """
@@ -98,9 +98,14 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
                 at = torch.arange(len(tensor), device=tensor.device)
                 tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
             else:
-                std = net.std(name) if name.startswith("trunk.") else trunk.init_std
+                its_own = name.startswith("trunk.") or isinstance(net, RelativeDecoder)
+                std = net.std(name) if its_own else trunk.init_std
                 address = hashlib.sha256(f"{seed} {name}".encode()).digest()[:4]  # torch's generator reads 32 bits
-                tensor.normal_(0.0, std, generator=torch.Generator().manual_seed(int.from_bytes(address, "big")))
+                generator = torch.Generator().manual_seed(int.from_bytes(address, "big"))
+                if getattr(trunk, "init", "normal") == "truncated":
+                    nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
+                else:
+                    tensor.normal_(0.0, std, generator=generator)
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:

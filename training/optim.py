@@ -34,7 +34,7 @@ def build(optim: Optim, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimiz
         case Lamb():
             return ScaledAdamW(_one_by_one(groups), lr=optim.peak, betas=(optim.beta1, optim.beta2), eps=optim.eps)
         case Adafactor():
-            return FactoredUpdates(_one_by_one(groups), lr=optim.peak)
+            return FactoredUpdates(_one_by_one(groups), optim.peak, optim.relative, optim.square_decay)
 
 
 def _one_by_one(groups: Iterable[dict[str, Any]]) -> Groups:
@@ -86,13 +86,15 @@ class ScaledAdamW(torch.optim.Optimizer):
 class FactoredUpdates(torch.optim.Optimizer):
     """Adafactor (arXiv:1804.04235) as T5 has it: no mean of gradients, the mean of their squares by rows and columns.
 
-    weight -= rate * max(1e-3, rms(weight)) * update / max(1, rms(update)), where update = gradient / sqrt(square). Of a
-    large matrix only the mean squares of its rows and of its columns are kept; every worker has all of these, and of
+    weight -= rate * max(1e-3, rms(weight)) * update / max(1, rms(update)), where update = gradient / sqrt(square). The
+    rms of the weight is left out where rates are not `relative` (rowanz/grover, optimization_adafactor.py). Of a large
+    matrix only the mean squares of its rows and of its columns are kept; every worker has all of these, and of
     the matrix its piece. A group holds one tensor (`_one_by_one`).
     """
 
-    def __init__(self, groups: Groups, lr: float) -> None:
+    def __init__(self, groups: Groups, lr: float, relative: bool, square_decay: float) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
+        self.relative, self.square_decay = relative, square_decay
 
     @torch.no_grad()
     def step(self, closure: Closure = None) -> None:  # type: ignore[override]
@@ -102,7 +104,7 @@ class FactoredUpdates(torch.optim.Optimizer):
             mine = slice(0, max(0, count - start))  # DeepSpeed fills the last piece up
             weight_P, gradient_P = weight.view(-1)[mine], gradient.view(-1)[mine]
             state["step"] = state.get("step", 0) + 1
-            new = state["step"] ** -DECAY_POWER
+            new = 1 - self.square_decay if self.square_decay else state["step"] ** -DECAY_POWER
             if len(shape) == 2 and min(shape) >= FACTORED_FROM:
                 update_P = _factored(state, gradient_P, min(start, count), weight, shape, new)
             else:
@@ -111,7 +113,9 @@ class FactoredUpdates(torch.optim.Optimizer):
                 update_P = gradient_P * square_P.rsqrt()
             squares = torch.stack([weight_P.square().sum(), update_P.square().sum()])
             size, length = (_over_workers(squares, weight, shape) / count).sqrt()
-            rate = group["lr"] * size.clamp(min=LEAST_SIZE) / (length / LONGEST_UPDATE).clamp(min=1.0)
+            rate = group["lr"] / (length / LONGEST_UPDATE).clamp(min=1.0)
+            if self.relative:
+                rate *= size.clamp(min=LEAST_SIZE)
             weight_P -= rate * update_P + group["lr"] * group["weight_decay"] * weight_P
 
 

@@ -16,16 +16,20 @@ def rate(optim: Optim, step: int, total: int) -> float:
     >>> [round(rate(bert, step, 1_000_000), 9) for step in (0, 5_000, 10_000, 500_000, 1_000_000)]
     [0.0, 5e-05, 9.9e-05, 5e-05, 0.0]
     """
+    total = optim.horizon or total
+    risen = 1.0
     if step < optim.warmup and optim.schedule != "rsqrt":
-        return optim.peak * step / optim.warmup
-    return optim.peak * (optim.floor + (1 - optim.floor) * _left(optim, min(step, total), total))
+        risen = step / optim.warmup
+        if optim.schedule != "linear_product":
+            return optim.peak * risen
+    return optim.peak * risen * (optim.floor + (1 - optim.floor) * _left(optim, min(step, total), total))
 
 
 def _left(optim: Optim, step: int, total: int) -> float:
     """Share of the way from the peak to the floor that is left, 1 at the peak and 0 at the end."""
     since_peak = (step - optim.warmup) / max(1, total - optim.warmup)
     match optim.schedule:
-        case "linear":
+        case "linear" | "linear_product":
             return 1 - step / total
         case "linear_from_peak":  # fairseq's polynomial decay of power 1
             return 1 - since_peak

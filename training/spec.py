@@ -150,8 +150,11 @@ def _check_twin(trunk: Twin, losses: Sequence[Loss]) -> None:
     require(kinds == wanted, "losses", kinds, f"{wanted} with a twin whose samples: {trunk.samples}")
 
 
-Schedule = Literal["linear", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"]
-"""linear is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak;
+Schedule = Literal[
+    "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
+]
+"""linear is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak, and
+warm-up overrides it; linear_product is ELECTRA's: warm-up multiplies it (google-research/electra, optimization.py);
 linear_from_peak is fairseq's: the decay runs from the end of warm-up; polynomial the same to the third power
 (Longformer); inverse_sqrt: peak * sqrt(warmup / step) after warm-up (arXiv:1706.03762, fairseq's form); rsqrt: the
 same, and the peak instead of a warm-up (T5)."""
@@ -165,12 +168,15 @@ class Updates:
     warmup: int = 0  # steps
     schedule: Schedule = "linear"
     floor: float = 0.0  # lowest learning rate as a share of the peak
+    horizon: int = 0  # step at which the decay ends; 0: with the run
     decay: float = 0.01  # weight decay; never on norms and biases
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
 
     def __post_init__(self) -> None:
         require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
         require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
+        late = self.horizon == 0 or self.horizon > self.warmup
+        require(late, "optim.horizon", self.horizon, f"0, or a step after the warm-up of {self.warmup:,}")
         require(0 <= self.floor <= 1, "optim.floor", self.floor, "a share from 0 to 1")
         require(0 <= self.decay < 1, "optim.decay", self.decay, "a number from 0 up to 1")
         require(self.clip >= 0, "optim.clip", self.clip, "a norm from 0 (off) up")
@@ -210,7 +216,7 @@ class Lamb(Moments):
 @knob
 class Adafactor(Updates):
     """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
-    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000))."""
+    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""
 
     kind: Literal["adafactor"] = "adafactor"
     peak: float = 0.01
@@ -218,6 +224,12 @@ class Adafactor(Updates):
     schedule: Schedule = "rsqrt"
     decay: float = 0.0
     clip: float = 0.0
+    relative: bool = True
+    square_decay: float = 0.0  # what is kept of the squares at each step; 0: 1 - step^-0.8
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.square_decay < 1, "optim.square_decay", self.square_decay, "a number from 0 up to 1")
 
 
 Optim = AdamW | Lamb | Adafactor
@@ -225,11 +237,15 @@ Optim = AdamW | Lamb | Adafactor
 
 @knob
 class Phase:
-    """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512)."""
+    """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512).
+
+    `fill` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES).
+    """
 
     length: int  # tokens, special tokens included
     batch: int  # rows in a global batch, over all workers and micro-batches
     steps: int
+    fill: Literal["rows", "tokens"] = "rows"
 
     def __post_init__(self) -> None:
         require(self.length >= 8, "phases.length", self.length, "a number of tokens from 8 up")

@@ -132,7 +132,7 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
 def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     lines = abstract(recipe("t5_base"), recipe("bart_base"))
     assert lines[2:5] == [
-        "sees full sentences packed across documents, instead of running text packed end to end",
+        "sees full sentences packed inside documents, instead of running text packed end to end",
         "asks for the whole text, instead of hidden spans",
         "rewrites: text with sentences shuffled, 30% of the words infilled, 3 at a time is read, the text is asked for"
         ", instead of each hidden span is one sentinel, asked for behind it",
@@ -169,19 +169,28 @@ SAID = {
         "trunk.embedding=9", "trunk.sharing=all", "trunk.positions=sinusoidal", "trunk.window=8",
         "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.segment.separators=2",
     ],
-    "albert_base": ["trunk.groups=3", "trunk.embedding=0", "trunk.sharing=attention", "objective.choose.most=9"],
+    "albert_base": [
+        "trunk.groups=3", "trunk.embedding=0", "trunk.sharing=attention", "objective.choose.most=9",
+        "data.vocab.lowercase=false",
+    ],
     "transformer_xl_base": ["trunk.memory=9", "trunk.cutoffs=[9]", "trunk.shrink=2", "trunk.clamp=9"],
     "t5_base": [
         "objective.rewrite.answer=all", "objective.rewrite.collapse=false", "objective.choose.mean=9",
-        "trunk.norm_kind=layer", "trunk.buckets=9", "data.vocab.sentinels=9",
+        "trunk.norm_kind=layer", "trunk.buckets=9", "data.vocab.sentinels=9", "data.segment.separators=true",
+        "data.vocab.rows=40_000",
     ],
     "bart_base": ["objective.rewrite.edits=[mask]", "objective.rewrite.rate=0.2", "objective.rewrite.mean=9"],
     "xlnet_base": ["objective.rewrite.block=9", "data.segment.reuse=9", "objective.choose.of=3"],
-    "xlm_tlm": ["data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0"],
+    "xlm_tlm": [
+        "data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0", "data.vocab.alpha=1",
+    ],
     "ernie_1": ["objective.choose.tokens=0", "data.segment.negative=dialogue"],
     "spanbert_entities": ["objective.choose.units=0.3", "data.segment.long=cut"],
     "electra_small": ["trunk.generator=0.5", "trunk.allow_correct=false", "objective.losses.1.weight=1"],
-    "unilm_large": ["objective.rewrite={kind: unified, full: 1, sequence: 0, left: 0, right: 0}"],
+    "mass_base": ["objective.choose.block=0", "objective.rewrite.hide=true"],
+    "unilm_large": [
+        "objective.choose.of=words", "objective.rewrite={kind: unified, full: 1, sequence: 0, left: 0, right: 0}",
+    ],
 }  # fmt: skip
 
 
@@ -200,6 +209,8 @@ def test_parts_are_said_in_words():
     assert say.rewrite(Sentinel()) == "each hidden span is one sentinel, asked for behind it"
     assert say.rewrite(Noise(edits=("delete",))) == "text with 30% of the tokens deleted is read, the text is asked for"
     assert say.vocab(Unigram()) == "32,000 unigram pieces"
+    assert say.vocab(Unigram(size=32_100, rows=32_128)) == "32,100 unigram pieces, in a table of 32,128 rows"
+    assert say.vocab(Unigram(size=30_000, lowercase=True)) == "30,000 lower-cased unigram pieces"
     assert say.vocab(WordPiece(lowercase=False)) == "30,522 cased word pieces"
 
 

@@ -127,11 +127,11 @@ def refusal(*overrides, recipe="bert_base", scale=""):
     [
         ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
         ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
-        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, decay, clip"),
+        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon, decay"),
         ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
         ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
         ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_from_peak, polynomial, cosine"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_product, linear_from_peak, polynomial"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
         ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
         ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
@@ -347,7 +347,14 @@ IMPOSSIBLE = [
     ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks three segments, trunk two_stream tells 2"),
     ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
     ("transformer_xl_base", ["data.vocab.size=9000"], "trunk.cutoffs ends with 200000, data.vocab.size is 9000; lower"),
-    ("transformer_xl_base", ["data.vocab.order=training"], "trunk.cutoffs wants frequent tokens first, data.vocab of"),
+    (
+        "transformer_xl_base", ["data.vocab={kind: wordpiece, size: 267_735}"],
+        "trunk.cutoffs wants frequent tokens first, data.vocab of kind wordpiece will have another order; use",
+    ),
+    (
+        "bert_base", ["data.vocab={kind: bytes}"],
+        "data.segment: pair needs a cls token, data.vocab of kind bytes has none; use kind wordpiece",
+    ),
     (
         "electra_base", ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
         "trunk.samples is frozen, and the generator has not learnt: set start to the weights",
@@ -356,6 +363,7 @@ IMPOSSIBLE = [
     ("gpt3_125m", ["trunk.band=2048"], "trunk.band is 2048, rows have at most 2048 tokens; lower it"),
     ("xlnet_base", ["trunk.reuse=0"], "trunk.reuse is 0, data.segment.reuse is 256: a row goes on from the first 256"),
     ("xlnet_base", ["data.segment.reuse=600"], "data.segment.reuse is 600, rows have 512 tokens; lower it"),
+    ("xlm_mlm", ["data.segment.languages=[en, fr]"], "data.vocab.languages is ['ar', 'bg', 'de', 'el', 'en', 'es', "),
     ("t5_small", ["data.vocab.sentinels=0"], "sentinel needs sentinels, data.vocab has none; set data"),
     ("bart_base", ["data.vocab.specials=gpt2"], "noise needs a mask token, data.vocab.specials gpt2"),
 ]  # fmt: skip

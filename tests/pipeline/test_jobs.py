@@ -11,14 +11,14 @@ import pytest
 
 from pipeline import encode as encode_module
 from pipeline import plan, sources
-from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.jobs import _sample_of_languages, encode, read_text, train_vocab
 from pipeline.plan import Texts
 from pipeline.spec import Clean, Corpus, Jsonl, Text, WikiExtractor
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count, Manifest
 from preprocessing.shards import Store
 from preprocessing.text import text_key
-from preprocessing.vocab import ByteBPE, Vocab, VocabSpec, WordPiece, train
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, Vocab, VocabSpec, WordPiece, train
 
 from .conftest import story
 
@@ -277,6 +277,48 @@ def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
     train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab", sample_mb=1)
     assert len(seen) == 60 - len(held_out)
     assert not held_out & {text_key(text) for text in seen}
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_on(
+    write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    english, french = [story(number) for number in range(100)], [story(number) for number in range(100, 104)]
+    write_jsonl(english, "input/wiki.en.jsonl")
+    write_jsonl(french, "input/wiki.fr.jsonl")
+    for name, workers in (("one", HERE), ("two", TWO)):
+        read_text(corpus_of(tmp_path / "input", validation=0, test=0), tmp_path / name, workers)
+    seen: list[str] = []
+
+    def recorded(spec: VocabSpec, given: Iterable[str]) -> Vocab:
+        seen[:] = given
+        return train(SMALL, seen)
+
+    def sampled(name: str, spec: VocabSpec) -> list[str]:
+        train_vocab(tmp_path / name, spec, tmp_path / "vocab")
+        return seen.copy()
+
+    monkeypatch.setattr("pipeline.jobs.train", recorded)
+    found = sampled("one", SentencePieceBPE(alpha=0.5, languages=("en", "fr")))
+    assert sorted(set(found)) == sorted({*english, *french})
+    assert [found.count(text) for text in english] == [1] * 100
+    times = (len("".join(english)) / len("".join(french))) ** 0.5  # about five: 1/5 : 1 is the root of 1/25 : 1
+    assert {found.count(text) for text in french} <= {int(times), int(times) + 1}
+    assert sampled("two", SentencePieceBPE(alpha=0.5, languages=("en", "fr"))) == found
+    for in_proportion in (SentencePieceBPE(alpha=0.5), SentencePieceBPE(languages=("en", "fr"))):
+        assert sorted(sampled("one", in_proportion)) == sorted([*english, *french])
+
+
+def test_a_sample_of_languages_is_no_larger_than_asked_for(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    write_jsonl([story(number) for number in range(80)], "input/fr/1.jsonl")
+    rare = [story(number) for number in range(80, 100)]
+    write_jsonl(rare, "input/en/1.jsonl")
+    texts = read_text(corpus_of(tmp_path / "input", validation=0, test=0), tmp_path / "text", HERE)
+    spec = SentencePieceBPE(alpha=0.5, languages=("en", "fr", "de"))
+    found = list(_sample_of_languages(texts, 9_000, spec))
+    size = {name: sum(len(text) for text in found if (text in rare) == (name == "en")) for name in ("en", "fr")}
+    assert 8_000 < sum(size.values()) <= 9_000
+    assert size["fr"] / size["en"] == pytest.approx(2, rel=0.15)  # the root of 80 : 20
 
 
 def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -> None:

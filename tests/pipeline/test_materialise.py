@@ -88,7 +88,7 @@ def test_translations_come_from_parallel_files_side_by_side(translations: Path, 
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
         spoken = tuple(dict.fromkeys(row["languages"].tolist()))
-        kinds[spoken] += 1
+        kinds[spoken] += len(row["ids"])
         texts = [vocab.decode(row["ids"][(row["languages"] == one) & ~row["special"]]) for one in spoken]
         if len(spoken) == 2:
             assert texts[0].upper().split() == texts[1].split()

@@ -69,6 +69,7 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
             "choose.most is 5, allowed is 0 where tokens are chosen independently",
         ),
         ({"rounding": "independent", "alpha": 0.5}, "choose.alpha is 0.5, allowed is 0 where tokens are chosen"),
+        ({"mask_specials": True, "alpha": 0.5}, "choose.mask_specials is True, allowed is false where rare tokens"),
     ],
 )
 def test_knobs_of_tokens_are_checked(knobs, said):
@@ -160,3 +161,19 @@ def test_ngrams_may_have_other_shares():
     assert stats.chisquare(np.bincount(length_N)[1:], 100_000 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
     with pytest.raises(ValueError, match=r"choose.weights is \(0.8, 0.1\), allowed is 3 probabilities"):
         Ngrams(weights=(0.8, 0.1))
+
+
+UNILM = Ngrams(weights=(0.8, 0.1, 0.1), of="tokens")
+
+
+def test_ngrams_of_tokens_are_one_two_or_three_tokens_80_10_10_whatever_the_words_are():
+    one = row(20_002, specials=[0, 9_000, 20_001], word_starts=list(range(1, 20_001, 4)))  # words of four tokens
+    found = np.concatenate([np.bincount(chosen(UNILM, one, sample))[1:] for sample in range(3)])
+    assert stats.chisquare(np.bincount(found)[1:], len(found) * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
+
+
+def test_ngrams_of_tokens_do_not_read_where_words_begin():
+    assert Ngrams().needs - UNILM.needs == {"word_starts"}
+    one = row(512, specials=[0, 200, 511])
+    bare = {name: column for name, column in one.items() if name != "word_starts"}
+    np.testing.assert_array_equal(chosen(UNILM, bare), chosen(Ngrams(weights=UNILM.weights), one))

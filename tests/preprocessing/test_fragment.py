@@ -45,6 +45,23 @@ def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
         assert after["source_seen"][outside_S].all()
 
 
+def test_without_hide_the_decoder_may_look_anywhere_and_nothing_else_changes() -> None:
+    before = sentence(40, list(range(10, 30)))
+    hidden, seen = made(before), made(before, hide=False)
+    assert set(hidden) - set(seen) == Fragment().emits - Fragment(hide=False).emits == {"source_seen"}
+    for name, column in seen.items():
+        np.testing.assert_array_equal(column, hidden[name])
+
+
+def test_the_decoder_is_asked_for_the_fragments_of_all_blocks() -> None:
+    before = row(512, [])
+    hits = ChosenRun(block=64)(before, MASKING.at(1, 0))
+    after = made(before | {"hits": hits}, hide=False)
+    assert len(after["labels"]) == 7 * 32 + 31
+    assert after["labels"].tolist() == before["ids"][hits > 0].tolist()
+    assert after["positions"].tolist() == (np.flatnonzero(hits) - 1).tolist()
+
+
 def test_one_chosen_token_is_a_masked_language_model() -> None:
     after = made(sentence(10, [4]), mask=1.0, swap=0.0)
     assert (after["source_ids"] == MASK).sum() == 1

@@ -122,10 +122,15 @@ def test_sides_that_are_not_named_are_numbered_and_of_many_two_are_drawn():
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_a_share_of_the_rows_is_translations(share):
-    text = bitext([("a.en-fr.en", [[5], [6]])] * 50 + [("wiki.en", [[9] * 8]), ("wiki.fr", [[9] * 8])] * 20)
-    rows = rows_of(Parallel(pairs=share, alpha=1.0, languages=NAMES), text, 24)
-    assert abs(np.mean([is_translation(row) for row in rows]) - share) < 0.01
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_a_share_of_the_tokens_is_of_translations_however_short_they_are(share, alpha):
+    rng = np.random.default_rng(0)
+    short = [("a.en-fr.en", [[int(rng.integers(1, 9))], [int(rng.integers(1, 9))]]) for _ in range(400)]
+    long = [("a.en-de.en", [[int(rng.integers(9, 30))], [int(rng.integers(9, 30))]]) for _ in range(40)]
+    text = bitext(short + long + [("wiki.en", [[9] * 40]), ("wiki.fr", [[7, 30] * 9])] * 20)
+    rows = rows_of(Parallel(pairs=share, alpha=alpha, languages=("en", "fr", "de")), text, 64)
+    tokens = [sum(len(row["ids"]) for row in rows if is_translation(row) == kind) for kind in (False, True)]
+    assert abs(tokens[1] / sum(tokens) - share) < 0.01
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.7, 0.5, 0.0])

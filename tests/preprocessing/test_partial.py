@@ -93,6 +93,39 @@ def test_a_separator_inside_a_fragment_is_not_asked_for_and_parts_it():
     assert hit_S.tolist() == [0, 1, 1, 1, 0, 2, 2, 0]
 
 
+def test_each_block_has_one_fragment_that_begins_anywhere_in_it():
+    one, rng = row(512, specials=[]), MASKING.at(0, 0)
+    chosen = np.stack([Fragment(rate=0.15, block=64)(one, rng) > 0 for _ in range(3000)])
+    assert not chosen[:, 0].any()
+    for block in range(8):
+        part = chosen[:, 1 + 64 * block : 65 + 64 * block]
+        assert (part.sum(axis=1) == 9).all()  # floor(.15 * 64) = 9, and floor(.15 * 63) = 9
+        first = part.argmax(axis=1)
+        assert all(row[at : at + 9].all() for row, at in zip(part, first, strict=True))
+        assert fits(np.bincount(first, minlength=part.shape[1] - 8), np.ones(part.shape[1] - 8))
+
+
+@settings(deadline=None, max_examples=100)
+@given(num_tokens=st.integers(2, 200), block=st.integers(1, 80), rate=st.floats(0.05, 1), sample=st.integers(0, 1000))
+def test_a_block_has_its_share_rounded_down_and_a_row_too_short_for_one_has_a_fragment_of_its_own(
+    num_tokens, block, rate, sample
+):
+    hit_S = Fragment(rate=rate, block=block)(row(num_tokens, specials=[num_tokens - 1]), MASKING.at(0, sample))
+    shares = [int(rate * min(block, num_tokens - at)) for at in range(1, num_tokens, block)]
+    found = [np.count_nonzero(hit_S[at : at + block]) for at in range(1, num_tokens, block)]
+    assert hit_S.any()
+    assert not hit_S[-1]
+    if sum(shares[:-1]):
+        assert found[:-1] == shares[:-1]
+        assert shares[-1] - 1 <= found[-1] <= shares[-1]  # the last token is special
+
+
+def test_the_fragments_of_a_row_without_blocks_are_what_they_were():
+    assert Fragment() == Fragment(block=0)
+    with pytest.raises(ValueError, match=r"choose.block is -1, allowed is a number of tokens from 1 up, or 0"):
+        Fragment(block=-1)
+
+
 # Partial
 
 

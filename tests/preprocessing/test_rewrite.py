@@ -96,6 +96,21 @@ def test_from_the_row_a_random_token_is_as_frequent_as_in_the_row_and_never_spec
     assert stats.chisquare(count[7:], [10_000, 29_998, 60_000]).pvalue > 0.001
 
 
+def test_from_the_corpus_a_random_token_is_as_frequent_as_in_the_stream_whatever_the_row_has():
+    before = row(100_000, specials=[0, 99_999])
+    before |= {"hits": (~before["special"]).astype(np.int32), "stream": np.repeat([7, 8, 9], [100, 300, 600])}
+    after = Cloze(mask=0.0, swap=1.0, swap_from="corpus")(before, VOCAB, MASKING.at(0, 0))
+    count = np.bincount(after["ids"][1:-1], minlength=10)
+    assert count.sum() == count[7:].sum()
+    assert stats.chisquare(count[7:], 99_998 * np.array([0.1, 0.3, 0.6])).pvalue > 0.001
+
+
+def test_a_row_does_not_keep_the_stream_and_it_is_asked_for_only_where_it_is_read():
+    before = with_hits(Tokens()) | {"stream": np.array([7], np.uint16)}
+    assert set(before) - set(Cloze(swap_from="corpus")(before, VOCAB, MASKING.at(0, 0))) == {"stream"}
+    assert Cloze(swap_from="corpus").needs - Cloze().needs == {"stream"}
+
+
 def test_no_hits_no_labels():
     before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
     for unit in ("token", "span"):

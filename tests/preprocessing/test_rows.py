@@ -2,6 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from preprocessing.choose import (
     Entities,
@@ -168,6 +169,33 @@ def test_rows_read_shards_as_they_are_written(tmp_path):
     assert rows.count(0) == expected.count(0)
     for sample in range(rows.count(0)):
         assert_same(rows.row(0, sample), expected.row(0, sample))
+
+
+def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_any_worker(tmp_path):
+    ids_T = np.minimum(np.random.default_rng(0).geometric(0.1, 4000) + 4, 60)  # a few tokens that most rows lack
+    text = ToyShard(**{**vars(shard([[20] * 10] * 20)), "ids_T": ids_T.astype(np.uint16)})
+    on_disk = written(text, tmp_path / "train-00000-of-00001.arrow")
+    parts = SPANBERT | {"rewrite": Cloze(mask=0.0, swap=1.0, unit="span", swap_from="corpus")}
+    rows = rows_of(parts, ToyStore((on_disk,)))
+    again = pickle.loads(pickle.dumps(rows))
+    assert np.shares_memory(rows._stream_T, on_disk.ids_T)
+    put, is_foreign = [], []
+    for epoch, sample in rows.addresses(0, 20 * rows.count(0)):
+        row = rows.row(epoch, sample)
+        assert "stream" not in row
+        if epoch == 1:
+            assert_same(row, again.row(epoch, sample))
+        is_asked_S = row["labels"] != IGNORE
+        put.append(row["ids"][is_asked_S])
+        text_S = np.where(is_asked_S, row["labels"], row["ids"])
+        is_foreign.append(~np.isin(put[-1], text_S))
+    assert 0.01 < np.concatenate(is_foreign).mean() < 0.9
+    count_V = np.bincount(ids_T)
+    found_V = np.bincount(np.concatenate(put), minlength=len(count_V))
+    is_there_V = count_V > 0
+    assert not found_V[~is_there_V].any()
+    wanted_V = count_V[is_there_V] / count_V.sum() * found_V.sum()
+    assert stats.chisquare(found_V[is_there_V], wanted_V).pvalue > 0.001
 
 
 def test_rows_travel_to_another_process(tmp_path):

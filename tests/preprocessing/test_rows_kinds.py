@@ -14,7 +14,7 @@ from preprocessing.choose import (
 )
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Noise, Permute, Sentinel, Shift, Unified
+from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Sentinel, Shift, Unified
 from preprocessing.rows import Rows, impossible
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
@@ -139,6 +139,31 @@ def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
     assert max(len(row["ids"]) for row in found) == 14
 
 
+COIN = Tokens(rounding="independent")
+
+
+@pytest.mark.parametrize(
+    ("choose", "rewrite"),
+    [
+        (NoiseSpans(), Sentinel()),
+        (COIN, Sentinel(answer="spans", collapse=False)),
+        (COIN, Sentinel(answer="all", collapse=False, swap=0.1)),
+        (Nothing(), Deshuffle()),
+        (Nothing(), Prefix()),
+    ],
+)
+def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
+    segment, vocab = Packed(fill="tokens", separators=False), ToyVocab(sentinels=100)
+    rows = Rows(STORE, vocab, segment=segment, choose=choose, rewrite=rewrite, length=64, seed=0)
+    found = [rows.row(0, sample) for sample in range(rows.count(0))]
+    for row in found:
+        assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_ids"], row["labels"])] == [
+            [len(row["source_ids"]) - 1],
+            [len(row["labels"]) - 1],
+        ]
+    assert len(padded(found, 64, pad=0)["ids"]) == len(found)
+
+
 NEW = {
     "electra": {
         "segment": Pair(negative="none", single=0.1),
@@ -150,9 +175,14 @@ NEW = {
     "xlnet": XLNET,
     "xlm": {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5), "rewrite": Cloze(swap_from="vocabulary")},
     "mass": {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()},
+    "mass_summarisation": {
+        "segment": Packed(fill="tokens"),
+        "choose": Fragment(block=16),
+        "rewrite": rewrite.Fragment(hide=False),
+    },
     "bart": {"segment": Packed(fill="sentences"), "choose": Nothing(), "rewrite": Noise()},
-    "t5": {"segment": Packed(fill="tokens"), "choose": NoiseSpans(), "rewrite": Sentinel()},
-    "unilm": {"segment": Pair(negative="random"), "choose": Ngrams(weights=(0.8, 0.1, 0.1)), "rewrite": Unified()},
+    "t5": {"segment": Packed(fill="tokens", separators=False), "choose": NoiseSpans(), "rewrite": Sentinel()},
+    "unilm": {"segment": Pair(negative="random"), "choose": Ngrams(of="tokens"), "rewrite": Unified()},
 }
 
 

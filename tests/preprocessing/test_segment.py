@@ -43,6 +43,34 @@ def test_tokens_do_not_cross_documents_when_told_so():
     assert ids_of(packed, text, 4) == [[10, 11, 12, SEP], [13, 14, 15, 16], [17, SEP]]
 
 
+def test_without_separators_nothing_stands_between_documents():
+    text = shard([[3], [2, 2]])
+    packed = Packed(fill="tokens", separators=False)
+    assert ids_of(packed, text, 4) == [[10, 11, 12, 13], [14, 15, 16]]
+    assert not any(row["special"].any() for row in rows_of(packed, text, 4))
+    assert plan_of(packed, text, 4).counts == {"documents": 2, "rows": 2}
+    assert ids_of(Packed(fill="tokens", separators=False, cross_documents=False), text, 3) == [
+        [10, 11, 12],
+        [13, 14, 15],
+    ]
+    assert packed.specials == ()
+
+
+def test_sentences_always_have_separators():
+    with pytest.raises(ValueError, match=r"segment.separators is False, allowed is true with sentences"):
+        Packed(fill="sentences", separators=False)
+
+
+@settings(deadline=None)
+@given(documents=DOCUMENTS, length=st.integers(8, 50), lookahead=st.integers(0, 1))
+def test_rows_without_separators_are_the_text_cut_every_length(documents, length, lookahead):
+    text = shard(documents)
+    rows = ids_of(Packed(fill="tokens", separators=False), text, length, lookahead)
+    found = [token for ids in rows for token in ids[:length]]
+    assert found == text.ids_T.tolist()[: len(found)]
+    assert len(text.ids_T) - len(found) <= 1  # one token alone asks nothing
+
+
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(8, 50), lookahead=st.integers(0, 1), cross=st.booleans())
 def test_packed_tokens_hold_every_token_once_and_in_order(documents, length, lookahead, cross):
@@ -136,8 +164,9 @@ def test_a_sentence_is_a_row_between_separators_and_a_long_one_is_dropped():
 
 def test_a_shard_without_documents_has_no_rows():
     empty = shard([])
-    segments = [Packed(fill="tokens"), Packed(fill="sentences"), Pair(negative="random"), Pair(negative="swap")]
-    assert [len(plan_of(segment, empty, 32)) for segment in segments] == [0, 0, 0, 0]
+    packed = [Packed(fill="tokens"), Packed(fill="tokens", separators=False), Packed(fill="sentences")]
+    segments = [*packed, Pair(negative="random"), Pair(negative="swap")]
+    assert [len(plan_of(segment, empty, 32)) for segment in segments] == [0] * 5
 
 
 def test_rows_have_the_types_of_the_schema():

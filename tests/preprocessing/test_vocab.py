@@ -12,7 +12,19 @@ from tokenizers import Tokenizer
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json
 from preprocessing.text import sentences
-from preprocessing.vocab import ByteBPE, SentencePieceBPE, Unigram, Vocab, VocabSpec, WordPiece, fits, train
+from preprocessing.vocab import (
+    ByteBPE,
+    SentencePieceBPE,
+    SingleBytes,
+    Unigram,
+    Vocab,
+    VocabSpec,
+    WholeWords,
+    WordPiece,
+    fits,
+    table_rows,
+    train,
+)
 
 SENTENCE = "the cat sat on a mat and the dogs ran after it quickly while nobody was looking at their unhappy faces"
 WORDS = SENTENCE.split()
@@ -26,6 +38,10 @@ SPECS: list[VocabSpec] = [
     ByteBPE(size=300, specials="roberta"),
     Unigram(size=60),
     SentencePieceBPE(size=60),
+    Unigram(size=40, lowercase=True),
+    SentencePieceBPE(size=60, lowercase=True),
+    WholeWords(size=40),
+    SingleBytes(),
 ]
 SAMPLE = "The cats sat\nunhappily.\n\nNobody ran after the Caf\u00e9 1, quickly!"
 
@@ -80,6 +96,45 @@ def test_lower_case_and_accents_go_only_where_asked(vocabs: dict[VocabSpec, Voca
     assert vocabs[SPECS[1]].decode(vocabs[SPECS[1]].encode("Caf\u00e9 the")) == "Caf\u00e9 the"
 
 
+@pytest.mark.parametrize("number", [6, 7])
+def test_sentencepiece_folds_case_and_keeps_accents(vocabs: dict[VocabSpec, Vocab], number: int) -> None:
+    vocab = vocabs[SPECS[number]]
+    text = "CAFÉ The CAT"
+    assert not any(char.isupper() for id in range(5, vocab.size) for char in vocab.piece(id))
+    assert vocab.decode(vocab.encode(text)) == "café the cat"
+    assert vocab.encode(text) == vocab.encode(text.lower())
+    cased = vocabs[SPECS[number - 2]]
+    assert cased.encode(text) != cased.encode(text.lower())
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_places_are_those_of_the_text_before_its_case_was_folded(vocabs: dict[VocabSpec, Vocab], number: int) -> None:
+    vocab = vocabs[SPECS[number]]
+    text = "\ufb01\ufb01\ufb01 CATS Sat. The MAT"  # a ligature is one character there, and two letters in the pieces
+    ids, _, _, unit_starts = vocab.encode_documents([[text]], spans=[[(4, 12), (18, 21)]])[0]
+    assert unit_starts is not None
+    spelled = [vocab.decode(unit).replace(" ", "") for unit in np.split(ids, np.flatnonzero(unit_starts)[1:])]
+    assert {"catssat", "the", "mat"} <= set(spelled)
+
+
+def test_the_bytes_of_a_cased_model_are_those_of_sentencepieces_own_rules(vocabs: dict[VocabSpec, Vocab]) -> None:
+    """Vocabularies from before there was `lowercase` keep their hash."""
+    assert b"nmt_nfkc_cf" not in vocabs[SPECS[4]].files["spiece.model"]
+    assert b"nmt_nfkc_cf" in vocabs[SPECS[6]].files["spiece.model"]
+
+
+@pytest.mark.parametrize("spec", [Unigram, SentencePieceBPE])
+def test_a_cased_file_can_be_read_as_one_that_folds_case(
+    vocabs: dict[VocabSpec, Vocab], spec: type[Unigram], tmp_path: Path
+) -> None:
+    cased = vocabs[spec(size=60)]
+    cased.save(tmp_path)
+    folded = train(spec(size=60, lowercase=True, file=str(tmp_path / "spiece.model")), [])
+    assert folded.encode("The CAT") == cased.encode("the cat") != cased.encode("The CAT")
+    plain = Tokenizer.from_buffer(folded.files["tokenizer.json"])
+    assert plain.encode("The CAT", add_special_tokens=False).ids == folded.encode("The CAT")
+
+
 def test_special_tokens_in_a_text_are_text(vocab: Vocab) -> None:
     named = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
     ids = vocab.encode(" ".join(["the", *named, "cat"]) + "".join(named))
@@ -131,7 +186,7 @@ def test_words_begin_where_words_begin(vocabs: dict[VocabSpec, Vocab], spec: Voc
 def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
     inside = [vocab.piece(id) for id in np.flatnonzero(~vocab.starts_word_V)]
     begin = [vocab.piece(id) for id in np.flatnonzero(vocab.starts_word_V) if id not in vocab.special_ids]
-    mark = {"wordpiece": "##", "byte_bpe": "\u0120"}.get(vocab.kind, "\u2581")
+    mark = {"wordpiece": "##", "byte_bpe": "\u0120", "bytes": "\u0120", "words": ""}.get(vocab.kind, "\u2581")
     assert all(piece.startswith(mark) == (vocab.kind == "wordpiece") for piece in inside)
     assert any(piece.startswith(mark) for piece in (inside if vocab.kind == "wordpiece" else begin))
     assert vocab.starts_word_V.shape == (vocab.size,)
@@ -175,7 +230,9 @@ def test_tokenizer_json_puts_the_special_tokens_of_the_family_around_a_text(voca
 
 def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
-    own = {"wordpiece": {"vocab.txt"}, "byte_bpe": {"vocab.json", "merges.txt"}}.get(vocab.kind, {"spiece.model"})
+    of_sentencepiece = vocab.kind in ("unigram", "sentencepiece_bpe")
+    own = {"vocab.json", "merges.txt"} if vocab.kind == "byte_bpe" else {"vocab.txt"}
+    own = {"spiece.model"} if of_sentencepiece else own
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "specials.json"} | own
     about = json.loads((tmp_path / "specials.json").read_bytes())
     assert {role: id for role, id in about.items() if role in vocab.specials} == vocab.specials
@@ -185,7 +242,7 @@ def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[VocabSpec
     for number, (spec, vocab) in enumerate(vocabs.items()):
         folder = tmp_path / str(number)
         vocab.save(folder)
-        file = {"wordpiece": "vocab.txt", "byte_bpe": ""}.get(spec.kind, "spiece.model")
+        file = next((name for name in ("spiece.model", "vocab.txt") if name in vocab.files), "")
         settings = {name: getattr(spec, name) for name in ("size", "lowercase", "specials") if hasattr(spec, name)}
         assert train(type(spec)(**settings, file=str(folder / file)), []) == vocab
         if spec.kind in ("wordpiece", "byte_bpe"):
@@ -276,9 +333,55 @@ def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[VocabSpec,
         fits(vocab, Unigram())
 
 
+def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:
+    texts = ["the cat of the mat <unk> , 's </s>", "the cat , a </s> b <unk> <unk>", "rare"]
+    vocab = train(WholeWords(size=7), texts)
+    assert [vocab.piece(id) for id in range(vocab.size)] == ["<unk>", "</s>", "the", ",", "cat", "'s", "a"]
+    assert vocab.specials == {"unk": 0, "sep": 1}
+    assert vocab.encode("a rare cat, <unk> </s>\nThe 's the</s>") == [6, 0, 0, 0, 0, 0, 5, 0]
+    assert vocab.decode([2, 4, 1, 6]) == "the cat </s> a"
+    assert vocab.starts_word_V.all()
+
+
+def test_single_bytes_give_the_text_back_and_those_that_training_never_met_are_unknown() -> None:
+    known = "face\u00e9\n \u4e0b</s>"
+    vocab = train(SingleBytes(), [known])
+    assert vocab.size == 2 + len(set(known.encode()))
+    text = "face\n\n \u4e0b\u00e9 "
+    assert len(vocab.encode(text)) == len(text.encode())
+    assert vocab.decode(vocab.encode(text)) == text
+    assert vocab.encode("z") == [vocab.unk]
+    ids, _, word_starts, _ = vocab.encode_documents([["a cafe\n", "a"]])[0]
+    assert np.flatnonzero(word_starts).tolist() == [0, 1, 6, 7]
+    assert ids.tolist() == vocab.encode("a cafe\na")
+
+
+def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> None:
+    vocab = train(SingleBytes(size=4), ["aaa bb c"])
+    assert [vocab.piece(id) for id in range(4)] == ["<unk>", "</s>", "a", "b"]
+
+
 def test_a_size_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"vocab\.size is 0, allowed is a whole number from 1 up"):
         WordPiece(size=0)
+    with pytest.raises(ValueError, match=r"vocab\.size is 2, allowed is a whole number from 3 up"):
+        SingleBytes(size=2)
+
+
+@pytest.mark.parametrize("spec", [WordPiece, ByteBPE, Unigram, SentencePieceBPE, WholeWords, SingleBytes])
+def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None:
+    assert (table_rows(spec(size=500)), table_rows(spec(size=500, rows=512))) == (500, 512)
+    with pytest.raises(ValueError, match=r"vocab\.rows is 499, allowed is 0 \(as .*\), or vocab\.size \(500\) or more"):
+        spec(size=500, rows=499)
+
+
+def test_rows_of_a_table_are_no_pieces(vocabs: dict[VocabSpec, Vocab]) -> None:
+    assert train(WordPiece(size=100, rows=128), TEXTS) == vocabs[SPECS[0]]
+
+
+def test_a_power_beyond_proportion_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"vocab\.alpha is 1.5, allowed is a share from 0 to 1"):
+        SentencePieceBPE(alpha=1.5)
 
 
 def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:

@@ -144,6 +144,23 @@ def test_albert_ids_are_those_of_its_model(shared: Path) -> None:
     assert [vocab.piece(id) for id in vocab.encode("hello world")] == ["\u2581hello", "\u2581world"]
 
 
+def test_a_published_cased_model_folds_case_where_asked(shared: Path) -> None:
+    """As ALBERT's authors do before they encode; of accents, which they take off too, there are none here."""
+    path = shared / "tokenizers" / "albert" / "spiece.model"
+    vocab = train(Unigram(size=30000, lowercase=True, file=str(path)), [])
+    reference, plain = (
+        SentencePieceProcessor(model_file=str(path)),
+        Tokenizer.from_buffer(vocab.files["tokenizer.json"]),
+    )
+    texts = [text for text in sample(shared) if text.isascii() and text not in ODD]
+    assert len(texts) > 100
+    assert [vocab.encode(text) for text in texts] == reference.encode([text.lower() for text in texts])
+    equal = [
+        plain.encode(text, add_special_tokens=False).ids == vocab.encode(text) for text in sample(shared)[: -len(ODD)]
+    ]
+    assert np.mean(equal) > 0.995
+
+
 def test_albert_tokenizer_json_agrees_with_sentencepiece_on_real_text(shared: Path, tmp_path: Path) -> None:
     vocab = train(Unigram(size=30000, file=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     vocab.save(tmp_path)

@@ -133,6 +133,15 @@ def test_model_has_the_published_number_of_weights(knobs: dict[str, Any], vocab_
         assert Model(Decoder(**knobs, **XL), (NextToken(),), vocab_size, seed=0).num_parameters == count
 
 
+def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
+    model = Model(replace(TRUNK, width=128, shrink=2, init_std=0.02), (NextToken(),), VOCAB, seed=0)
+    deviation = {name: float(tensor.detach().std()) for name, tensor in model.named_parameters() if tensor.ndim > 1}
+    projections = [name for name in deviation if ".widen." in name or ".project." in name]
+    assert {name.split(".")[0] for name in projections} == {"trunk", "heads"}
+    for name, found in deviation.items():
+        assert found == pytest.approx(0.01 if name in projections else 0.02, rel=0.2), name
+
+
 def test_clusters_beyond_the_vocabulary_are_refused() -> None:
     with pytest.raises(ValueError, match=r"trunk\.cutoffs is \[10, 20, 50\], allowed is numbers below the 50 tokens"):
         built(replace(TRUNK, cutoffs=(10, 20, 50)))

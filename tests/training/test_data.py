@@ -102,6 +102,27 @@ def test_a_phase_of_the_same_length_goes_on_and_one_of_another_starts_its_own_or
     assert max(len(row) for row in rows(loader.at(2))) <= 24
 
 
+def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
+    filled = replace(run, phases=(Phase(length=48, batch=4, steps=400, fill="tokens"),))
+    loader, order = open_loader(filled, 0, 1), open_loader(run, 0, 1).rows_by_length[48]
+    read = [rows(loader.at(step)) for step in range(400)]
+    num_rows = sum(len(batch) for batch in read)
+    assert num_rows > order.count(0) + order.count(1)  # more than two epochs
+    assert [row for batch in read for row in batch] == [
+        order.row(*order.at(position))["ids"].tolist() for position in range(num_rows)
+    ]
+    text = np.cumsum([sum(len(row) - 3 for row in batch) for batch in read])  # pairs, three special tokens each
+    assert np.abs(text - 4 * 48 * np.arange(1, 401)).max() < 48
+    assert len({len(batch) for batch in read}) > 1
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_workers_share_a_batch_that_tokens_fill(run: Run, world: int) -> None:
+    filled = replace(run, phases=(Phase(length=48, batch=4, steps=9, fill="tokens"),))
+    parts = [open_loader(filled, rank, world).at(7) for rank in range(world)]
+    assert [row for part in parts for row in rows(part)] == rows(open_loader(filled, 0, 1).at(7))
+
+
 def test_there_is_no_step_after_the_last(run: Run) -> None:
     with pytest.raises(IndexError):
         open_loader(run, 0, 1).at(20)

@@ -36,10 +36,10 @@ def lamb(weight: np.ndarray, gradients: list[np.ndarray], spec: Lamb) -> np.ndar
 
 
 def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) -> np.ndarray:
-    """mesh_tensorflow/optimize.py, AdafactorOptimizer with the settings of T5."""
+    """mesh_tensorflow/optimize.py, AdafactorOptimizer with the settings of T5; rowanz/grover without `relative`."""
     square, row, column = np.zeros_like(weight), np.zeros(weight.shape[:1]), np.zeros(weight.shape[-1:])
     for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
-        decay, now = 1 - step**-0.8, gradient**2 + 1e-30
+        decay, now = spec.square_decay or 1 - step**-0.8, gradient**2 + 1e-30
         if weight.ndim == 2 and min(weight.shape) >= 128:
             row, column = (decay * old + (1 - decay) * now.mean(axis) for old, axis in ((row, 1), (column, 0)))
             square = np.outer(row, column) / row.mean()
@@ -47,7 +47,7 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
             square = decay * square + (1 - decay) * now
         update = gradient / np.sqrt(square)
         update = update / max(1.0, np.sqrt((update**2).mean()))
-        size = max(1e-3, np.sqrt((weight**2).mean()))
+        size = max(1e-3, np.sqrt((weight**2).mean())) if spec.relative else 1.0
         weight = weight - rate * size * update - rate * (spec.decay if weight.ndim > 1 else 0) * weight
     return weight
 
@@ -75,8 +75,13 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
 @pytest.mark.parametrize(
     ("spec", "numpy"),
-    [(Lamb(peak=0.1, decay=0.1), lamb), (Adafactor(), adafactor), (Adafactor(decay=0.1), adafactor)],
-    ids=["lamb", "adafactor", "adafactor with decay"],
+    [
+        (Lamb(peak=0.1, decay=0.1), lamb),
+        (Adafactor(), adafactor),
+        (Adafactor(decay=0.1), adafactor),
+        (Adafactor(decay=0.01, relative=False, square_decay=0.999), adafactor),
+    ],
+    ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor"],
 )
 def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
     rng = np.random.default_rng(0)

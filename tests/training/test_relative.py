@@ -224,6 +224,21 @@ def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_t
         assert moved_S.nonzero().flatten().tolist() == list(range(changed, min(changed + 8, 24)))
 
 
+def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_training_its_own() -> None:
+    """As a net of these settings, and as one of the others (Transformer-XL evaluates with a longer memory, 3.2)."""
+    trunk = replace(TRUNK, memory=2, eval_memory=6, eval_clamp=5)
+    net = built(trunk).trunk
+    for plain, mode in ((replace(TRUNK, memory=2), True), (replace(TRUNK, memory=6, clamp=5, same_length=True), False)):
+        other = built(plain).trunk
+        other.load_state_dict(net.state_dict())
+        net.train(mode)
+        other.train(mode)
+        for batch in segments(24, parts=3):
+            torch.testing.assert_close(net(batch), other(batch), rtol=0, atol=0)
+        assert next(iter(net.memory.states.values())).shape[2] == plain.memory
+        net.memory.load({}, torch.device("cpu"))
+
+
 def test_same_length_is_a_band_of_the_dense_mask() -> None:
     net, band = built(replace(TRUNK, same_length=True)).trunk, built().trunk
     masked, real = [], relative.with_memory
@@ -283,13 +298,23 @@ def test_model_has_the_published_number_of_weights(knobs: dict[str, int], vocab_
         assert Model(Decoder(**knobs, **XL), (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
-@pytest.mark.parametrize("knobs", [{"norm": "pre"}, {"band": 4}, {"same_length": True, "memory": 0}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"norm": "pre"},
+        {"band": 4},
+        {"same_length": True, "memory": 0},
+        {"eval_clamp": 4},
+    ],
+)
 def test_a_knob_that_relative_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
         replace(TRUNK, **knobs)
 
 
-@pytest.mark.parametrize("knobs", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"cutoffs": (10,)}])
+@pytest.mark.parametrize(
+    "knobs", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"eval_memory": 4}, {"cutoffs": (10,)}]
+)
 def test_a_knob_that_learned_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
         Decoder(layers=2, width=32, heads=4, **knobs)

@@ -13,6 +13,31 @@ def test_linear_has_the_rates_of_the_reference_bert(step: int, wanted: float) ->
     assert rate(AdamW(peak=1e-4, warmup=10_000), step, MILLION) == pytest.approx(wanted, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("step", "wanted"), [(0, 0.0), (5_000, 1e-4 * (1 - 5_000 / 766_000)), (10_000, 2e-4 * (1 - 10_000 / 766_000))]
+)
+def test_linear_product_has_the_rates_of_electra(step: int, wanted: float) -> None:
+    """Warm-up multiplies the decay there, where BERT's is put in its place."""
+    electra = AdamW(peak=2e-4, warmup=10_000, schedule="linear_product")
+    assert rate(electra, step, 766_000) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(114, 6e-5), (79_346, 6e-6), (92_000, 6e-6)])
+def test_a_decay_may_end_before_the_run_as_that_of_gpt_3_does(step: int, wanted: float) -> None:
+    gpt_3 = AdamW(peak=6e-5, warmup=114, schedule="cosine", floor=0.1, horizon=79_346)
+    assert rate(gpt_3, step, 92_000) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_run_may_end_before_its_decay_as_that_of_mt_nlg_does() -> None:
+    mt_nlg = AdamW(peak=5e-5, warmup=254, schedule="cosine", floor=0.1, horizon=86_466)
+    assert rate(mt_nlg, 68_700, 68_700) > 1.5 * 5e-6
+
+
+def test_a_decay_does_not_end_within_the_warm_up() -> None:
+    with pytest.raises(ValueError, match=r"optim\.horizon is 10, allowed is 0, or a step after the warm-up of 10"):
+        AdamW(peak=1.0, warmup=10, horizon=10)
+
+
 @pytest.mark.parametrize(("step", "wanted"), [(12_000, 3e-4), (24_000, 6e-4), (262_000, 3e-4), (500_000, 0.0)])
 def test_linear_from_peak_has_the_rates_of_roberta(step: int, wanted: float) -> None:
     roberta = AdamW(peak=6e-4, warmup=24_000, schedule="linear_from_peak")
@@ -54,7 +79,8 @@ def test_constant_stays_at_the_peak_after_warm_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["linear", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"]
+    "schedule",
+    ["linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"],
 )
 def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
     assert rate(AdamW(peak=0.5, schedule=schedule), 0, 10) == 0.5

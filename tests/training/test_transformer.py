@@ -245,7 +245,15 @@ def tensors_of(model: torch.nn.Module) -> Mapping[str, Tensor]:
     return {name: tensor.detach() for name, tensor in model.named_parameters()}
 
 
-@pytest.mark.parametrize("trunk", [bert(4, 256, 4), gpt(4, 256, 4)])
+@pytest.mark.parametrize(
+    "trunk",
+    [
+        pytest.param(bert(4, 256, 4), id="bert"),
+        pytest.param(replace(bert(4, 256, 4), norm="pre"), id="megatron-bert"),
+        pytest.param(gpt(4, 256, 4), id="gpt-2"),
+        pytest.param(replace(gpt(4, 256, 4), norm="post"), id="gpt-1"),
+    ],
+)
 def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Trunk) -> None:
     for name, tensor in tensors_of(built(trunk, heads_of(trunk), vocab_size=500)).items():
         if name.endswith("norm.weight"):
@@ -253,12 +261,17 @@ def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Trunk) ->
         elif tensor.ndim == 1:
             assert torch.all(tensor == 0), name
         else:
-            residual = isinstance(trunk, Decoder) and name.endswith(
-                ("attention.out.weight", "feed_forward.down.weight")
-            )
+            residual = trunk.norm == "pre" and name.endswith(("attention.out.weight", "feed_forward.down.weight"))
             std = 0.02 / math.sqrt(8) if residual else 0.02
             assert float(tensor.mean()) == pytest.approx(0, abs=4 * std / math.sqrt(tensor.numel())), name
             assert float(tensor.std()) == pytest.approx(std, rel=4 / math.sqrt(2 * tensor.numel())), name
+
+
+def test_a_truncated_normal_ends_at_two_deviations() -> None:
+    for name, tensor in tensors_of(built(replace(bert(2, 256, 4), init="truncated"), BERT, vocab_size=500)).items():
+        if tensor.ndim > 1:
+            assert 0.0395 < float(tensor.abs().max()) <= 0.04, name
+            assert float(tensor.std()) == pytest.approx(0.02 * 0.8796, rel=4 / math.sqrt(2 * tensor.numel())), name
 
 
 def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are_alike() -> None:

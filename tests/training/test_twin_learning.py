@@ -1,11 +1,13 @@
 """ELECTRA learns in the mini-world: both of its nets, and what the discriminator knows helps downstream.
 
-The setting is that of reference/family.md D1: weight 5 and a generator as wide as the discriminator. With the weight 50
-of the paper so small a run learns little more than how many tokens are replaced (D5). Thresholds are below what one
-seed was seen to reach: loss of the generator 1.796, of the discriminator 0.045 below the base rate's, AUC 0.766, and
-all sentences right in three fine-tunings. D1 had guessed 1.8, 0.05 and 0.8. About half the tokens at three times the
-rate gave a better generator and a worse discriminator: 1.719, 0.032 and 0.735 in 1,500 steps, and 1.698, 0.034 and
-0.739 in 2,500 steps of 32 rows, with positions that begin as sinusoids.
+The setting is that of reference/family.md D1, weight 5 and a generator as wide as the discriminator, but for the rate,
+three times as high, and the steps, 1,200 of 3,000. With the weight 50 of the paper so small a run learns little more
+than how many tokens are replaced (D5).
+
+D1 guessed a generator below 1.8, a discriminator 0.05 below the base rate and an AUC of 0.8. Its own 3,000 steps gave
+1.796, 0.045 and 0.766 here; with tables of 128 numbers, as transformers has them by default, 1.800, 0.041 and 0.750;
+with weight 1 as well 1.790, 0.033 and 0.730. The generator is no worse than a masked language model of as many steps,
+which loses 1.898 on the same rows: that D5 had one of 1.46 must be due to its text.
 """
 
 from dataclasses import dataclass
@@ -25,11 +27,12 @@ from tests.training.test_learning import TINY, Specials
 from training.finetune import Budget, finetune
 from training.model import Model, parameter_groups
 from training.replaced import originals
-from training.spec import MaskedTokens, Replaced, Twin
+from training.spec import Adversarial, Loss, MaskedTokens, Replaced, Twin
 from training.tasks import Examples, Task
 
 ELECTRA = Twin(**TINY, dropout=0.0, attention_dropout=0.0, generator=1.0)
-LOSSES = (MaskedTokens(), Replaced(weight=5.0))
+LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced(weight=5.0))
+ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), Replaced(weight=5.0))
 
 
 def masked_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
@@ -42,17 +45,19 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
     return made
 
 
-def learn(text: World, steps: int, length: int = 48, peak: float = 1e-3, seed: int = 0) -> Model:
+def learn(
+    text: World, steps: int, length: int = 48, peak: float = 3e-3, seed: int = 0, losses: tuple[Loss, ...] = LOSSES
+) -> Model:
     """AdamW, warm-up of 50 steps, then linearly to zero; 64 rows a step; gradients clipped at norm 1."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    rng, model = np.random.default_rng(seed), Model(ELECTRA, LOSSES, Specials().size, seed)
+    rng, model = np.random.default_rng(seed), Model(ELECTRA, losses, Specials().size, seed)
     optimizer = torch.optim.AdamW(parameter_groups(model, decay=0.01), betas=(0.9, 0.98))
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = peak * min((step + 1) / 50, 1 - step / steps)
         scores = model(unpadded(masked_rows(text, 64, rng, length)))
-        parts = [loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in LOSSES]
+        parts = [loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in losses]
         torch.stack(parts).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -111,6 +116,24 @@ def test_a_short_run_learns_with_both_nets(train: World, held_out: World) -> Non
     found = examine(learn(train, steps=100, length=24, peak=5e-3), held_out, length=24)
     assert found.generator < unigram_entropy(held_out.ids_T) - 0.2
     assert found.discriminator < found.base
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_a_rewarded_generator_finds_words_that_fit_but_fewer_than_one_that_is_told(
+    train: World, held_out: World
+) -> None:
+    """Seed 0: .020 of the samples are the text's own, .511 of one that learns to fill in masks; who guesses gets .002.
+    The paper has .58 against .65 (3.2), after long runs."""
+    batch = unpadded(masked_rows(held_out, 1000, np.random.default_rng(1), length=24))
+    right = []
+    for losses in (ADVERSARIAL, LOSSES):
+        with torch.enable_grad():
+            model = learn(train, steps=600, length=24, peak=5e-3, losses=losses)
+        torch.manual_seed(1)
+        score = model(batch)[losses[0].kind]
+        right.append(int(score.correct) / score.count)
+    assert 0.01 < right[0] < right[1] / 2
 
 
 @pytest.mark.slow

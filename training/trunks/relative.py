@@ -143,15 +143,16 @@ class RelativeDecoder(nn.Module):
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
         rows = layout(batch, "causal")
+        self.memory.length, clamp, same_length = self._sight()
         recalled = self.memory.recall(batch)
         x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.width**0.5)
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
         seen = with_memory(causal_SS[None], recalled)
-        view = View(seen.triu(1 + recalled.length - self.trunk.memory) if self.trunk.same_length else seen)
+        view = View(seen.triu(1 + recalled.length - self.memory.length) if same_length else seen)
         # down to -1, since `shift` wants one distance more than there are
         distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
-        if self.trunk.clamp:
-            distance_R = distance_R.clamp(max=self.trunk.clamp)
+        if clamp:
+            distance_R = distance_R.clamp(max=clamp)
         sinusoids_WRD = self.dropout(sinusoids(distance_R[None], self.trunk.width).to(x_BSD.dtype))
         inputs = []
         for number, block in enumerate(self.blocks):
@@ -160,13 +161,20 @@ class RelativeDecoder(nn.Module):
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
+    def _sight(self) -> tuple[int, int, bool]:
+        """Length of the memory, largest distance (0: none), and whether all tokens see as many, now."""
+        trunk = self.trunk
+        if self.training or not trunk.memory or not trunk.eval_memory:
+            return trunk.memory, trunk.clamp, trunk.same_length
+        return trunk.eval_memory, trunk.eval_clamp, True
+
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The state [B, D] of each row's last token, the only one that has seen the row."""
         return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
 
     def std(self, name: str) -> float:
-        """Deviation that a tensor begins with: half as much for the projections of narrow tables (authors' code)."""
-        return self.trunk.init_std / (2 if ".widen." in name else 1)
+        """Deviation that a tensor begins with: half as much for the projections of adaptive tables (authors' code)."""
+        return self.trunk.init_std / (2 if ".widen." in name or name.endswith(".project.weight") else 1)
 
 
 def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:

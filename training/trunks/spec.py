@@ -11,6 +11,7 @@ from preprocessing.knob import knob, require
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 PositionInit = Literal["normal", "sinusoidal"]
+Init = Literal["normal", "truncated"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
 Visibility = Literal["full", "causal", "rows"]
 """full: each token sees each; causal: those before it and itself; rows: what the batch says (`rank`, `reach`)."""
@@ -64,6 +65,7 @@ class Encoder(Stack):
     kind: Literal["encoder"] = "encoder"
     embedding: int = 0  # width of the tables where it is not that of the blocks (ALBERT 3.1); 0 means width
     positions: Literal["learned", "sinusoidal"] = "learned"
+    init: Init = "normal"  # truncated: at two deviations (google-research/bert, as all who went on from there)
     position_init: PositionInit = "normal"  # what the learned table begins with
     max_positions: int = 512  # rows of the position table, offset included: RoBERTa has 514
     position_offset: int = 0  # RoBERTa starts at padding index + 1 = 2
@@ -106,7 +108,9 @@ class Decoder(Stack):
     band: int = 0  # every second layer sees so many tokens back only (GPT-3, arXiv:2005.14165, 2.1); 0: all layers all
     memory: int = 0  # states of so many earlier tokens that each layer sees, without their gradient
     clamp: int = 0  # distances above count as this one; 0 means none does
-    same_length: bool = False  # each token sees the last `memory` tokens, itself among them (the authors' evaluations)
+    same_length: bool = False  # each token sees the last `memory` tokens, itself among them
+    eval_memory: int = 0  # in evaluations a longer memory, if there is one, and the same length for all (3.2)
+    eval_clamp: int = 0  # and this in place of `clamp`; both 0: as in training
     cutoffs: tuple[int, ...] = ()  # the most frequent so many tokens, ...: clusters of the adaptive tables
     shrink: int = 1  # each cluster is so many times narrower than the one before (div_val)
 
@@ -118,7 +122,7 @@ class Decoder(Stack):
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
         require(self.max_positions >= 1, "trunk.max_positions", self.max_positions, "a whole number from 1 up")
-        for name in ("band", "memory", "clamp"):
+        for name in ("band", "memory", "clamp", "eval_memory", "eval_clamp"):
             require(getattr(self, name) >= 0, f"trunk.{name}", getattr(self, name), "a number of tokens from 0 up")
         rising = all(low < high for low, high in zip((0, *self.cutoffs), self.cutoffs, strict=False))
         require(rising, "trunk.cutoffs", self.cutoffs, "numbers of tokens that rise")
@@ -130,8 +134,10 @@ class Decoder(Stack):
             require(not self.band, "trunk.band", self.band, "0 where positions are relative")
             remembers = self.memory > 0 or not self.same_length
             require(remembers, "trunk.same_length", self.same_length, "false without a memory")
+            clamps = self.eval_memory > 0 or not self.eval_clamp
+            require(clamps, "trunk.eval_clamp", self.eval_clamp, "0 without eval_memory")
         else:
-            for name in ("memory", "clamp", "same_length", "cutoffs"):
+            for name in ("memory", "clamp", "same_length", "eval_memory", "eval_clamp", "cutoffs"):
                 require(
                     not getattr(self, name), f"trunk.{name}", getattr(self, name), "none where positions are learned"
                 )
@@ -224,6 +230,7 @@ class Twin(Stack):
     kind: Literal["twin"] = "twin"
     embedding: int = 0
     positions: Literal["learned"] = "learned"
+    init: Init = "normal"
     position_init: PositionInit = "normal"
     max_positions: int = 512
     segments: int = 2

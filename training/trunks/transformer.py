@@ -90,8 +90,9 @@ class Transformer(Tables):
         return self(batch).flatten(0, -2)[batch["first_at"] + last]
 
     def std(self, name: str) -> float:
-        """Deviation that a tensor begins with; a Decoder's residual projections have less by sqrt(2 layers) (GPT-2)."""
-        residual = isinstance(self.trunk, Decoder) and name.endswith(("attention.out.weight", "down.weight"))
+        """Deviation that a tensor begins with; pre-norm, residual projections have less by sqrt(2 layers) (GPT-2 2.3,
+        Megatron-LM 4.2)."""
+        residual = self.trunk.norm == "pre" and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
 
 
