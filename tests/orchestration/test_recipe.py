@@ -127,11 +127,11 @@ def refusal(*overrides, recipe="bert_base", scale=""):
     [
         ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
         ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
-        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon, decay"),
+        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon"),
         ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
         ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
         ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_product, linear_from_peak, polynomial"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_product, linear_from_peak"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
         ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
         ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
