@@ -68,10 +68,10 @@ class Goal:
 
 
 GOALS = {  # what seed 0 reached stands behind each
-    "bert_base": Goal(1200, below=0.2),  # .335
-    "spanbert_base": Goal(1200, below=0.1),  # .420, and .166 at the boundary
-    "albert_base": Goal(1200, below=0.15),  # .255
-    "unilm_large": Goal(1200, below=0.2),  # .325
+    "bert_base": Goal(3000, below=0.35),  # .460
+    "spanbert_base": Goal(3000, below=0.2),  # .525, and .302 at the boundary
+    "albert_base": Goal(3000, below=0.2),  # .297
+    "unilm_large": Goal(3000, below=0.25),  # .377
     "electra_small": Goal(1200, below=0.4),  # .727, of the generator
     "gpt2": Goal(400, below=1.0),  # 1.730
     "bart_base": Goal(400, below=1.0),  # 2.242

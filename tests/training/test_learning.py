@@ -146,25 +146,15 @@ def test_a_short_left_to_right_run_uses_context(norm: Norm, train: World, held_o
 # Full length: reference/family.md D1.
 
 
-@pytest.fixture(scope="module")
-def encoder(train: World) -> Model:
-    """A masked-token net after 1,500 steps: minutes."""
-    return learn(Course(ENCODER, (MaskedTokens(),), masked_rows, steps=1500, batch=64, peak=3e-3), train)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_masked_tokens_are_learnt_better_than_by_any_bigram(encoder: Model, train: World, held_out: World) -> None:
-    loss, accuracy = examine(encoder, masked_rows(held_out, 2000, np.random.default_rng(1)))["masked_tokens"]
+def test_masked_tokens_are_learnt_better_than_by_any_bigram(train: World, held_out: World) -> None:
+    """Three seeds: 1.945, 1.939, 1.952, and .540, .535, .530 right."""
+    model = learn(Course(ENCODER, (MaskedTokens(),), masked_rows, steps=1500, batch=64, peak=3e-3), train)
+    loss, accuracy = examine(model, masked_rows(held_out, 2000, np.random.default_rng(1)))["masked_tokens"]
     assert loss < bigram_cross_entropy(train.ids_T, held_out.ids_T)
     assert loss < 0.5 * unigram_entropy(train.ids_T)
     assert accuracy > 0.45
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_masked_tokens_are_read_from_the_right_context_too(encoder: Model, held_out: World) -> None:
-    assert agreement(encoder, held_out) > 0.9
 
 
 def read_by(visibility: Visibility, train: World, held_out: World, seed: int) -> float:
@@ -195,6 +185,7 @@ def test_next_tokens_are_learnt_better_than_by_any_bigram(norm: Norm, train: Wor
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_pairs_are_learnt_beside_masked_tokens(train: World, held_out: World) -> None:
+    """Three seeds: .897, .887, .900 of the pairs, and 1.863, 1.867, 1.819."""
     course = Course(ENCODER, (MaskedTokens(), PairLabel()), pair_rows, steps=1500, batch=64, peak=3e-3)
     found = examine(learn(course, train), pair_rows(held_out, 2000, np.random.default_rng(1)))
     assert found["pair_label"][1] > 0.85

@@ -54,6 +54,6 @@ def copied(global_tokens: Literal["none", "first"], text: World) -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_what_is_far_is_copied_through_the_global_token_and_not_by_windows_alone(train: World) -> None:
-    """Seed 0: all of 200 rows; by windows alone .05. Who guesses gets 1 in 31."""
+    """Three seeds: all of 200 rows; by windows alone .05, .03, .05. Who guesses gets 1 in 31."""
     assert copied("first", train) > 0.9
     assert copied("none", train) < 0.2
