@@ -7,7 +7,7 @@ than how many tokens are replaced (D5).
 D1 guessed a generator below 1.8, a discriminator 0.05 below the base rate and an AUC of 0.8. Its own 3,000 steps gave
 1.796, 0.045 and 0.766 here; with tables of 128 numbers, as transformers has them by default, 1.800, 0.041 and 0.750;
 with weight 1 as well 1.790, 0.033 and 0.730. The generator is no worse than a masked language model of as many steps,
-which loses 1.898 on the same rows: that D5 had one of 1.46 must be due to its text.
+which loses 1.898 on the same rows: that D5 had one of 1.46 is likely due to its text.
 """
 
 from dataclasses import dataclass
