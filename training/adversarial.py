@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.cross_entropy import Score, tokens_at
+from training.cross_entropy import tokens_at
 from training.masked_tokens import MaskedTokensHead
+from training.score import Score
 from training.spec import Encoder, MaskedTokens
 
 
@@ -26,6 +27,10 @@ class AdversarialHead(nn.Module):
         super().__init__()
         self.tokens = MaskedTokensHead(MaskedTokens(), trunk, vocab_size)
         self.baseline = nn.Linear(trunk.width, 1, bias=False)
+
+    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
+        """Tokens [M] drawn from what is said at `targets_at` (MaskedTokensHead.sample)."""
+        return self.tokens.sample(hidden, batch, table_VD, barred_M)
 
     def forward(
         self,

@@ -1,21 +1,15 @@
-"""A loss is a sum and a count; and the one over a vocabulary, whose logits are never all in memory at once."""
+"""Cross-entropy over a vocabulary, whose logits are never all in memory at once."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from training.score import Score
+
 LOGITS_AT_ONCE = 1 << 23  # 32 MB of float32
-
-
-class Score(NamedTuple):
-    """What a head says of a batch; a tuple, since DeepSpeed's ZeRO-3 hooks find tensors in tuples and dicts only."""
-
-    loss: Tensor  # float32 []: cross-entropy in nats, summed over the targets
-    count: int  # type: ignore[assignment]  # number of targets; hides tuple.count
-    correct: Tensor  # int64 []: targets that got the highest score
 
 
 def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 from preprocessing.schema import Batch
 from training import optim
 from training.model import Model, parameter_groups
-from training.objectives import Score
 from training.run import Run
+from training.score import Score
 from training.spec import Machine, Optim
 from training.start import take_over
 from training.trunks.relative import RelativeDecoder

@@ -17,9 +17,9 @@ from training import checkpoint, objectives
 from training.data import Loader, ahead, open_loader, open_validation
 from training.engine import Applied, Engine
 from training.meter import Meter, Work, peak
-from training.objectives import Score
 from training.run import Run
 from training.schedule import rate
+from training.score import Score
 from training.spec import Loss
 
 __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]

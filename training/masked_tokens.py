@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.cross_entropy import Score, token_score, tokens_at
+from training.cross_entropy import token_sample, token_score, tokens_at
+from training.score import Score
 from training.spec import MaskedTokens, Trunk
 from training.trunks.layers import activate
 
@@ -25,6 +26,13 @@ class MaskedTokensHead(nn.Module):
         if self.transform is None or self.norm is None:
             return hidden_MD
         return self.norm(activate(self.transform(hidden_MD), self.activation))
+
+    @torch.no_grad()
+    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
+        """Tokens [M] drawn from what is said at `targets_at`, by torch's global generator; never one that is barred."""
+        feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
+        uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
+        return token_sample(feature_MD, table_VD, self.bias, uniform_M, barred_M)
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         return token_score(self.features(tokens_at(hidden, batch["targets_at"])), table_VD, self.bias, batch["targets"])

@@ -9,8 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.knob import knob, require
-from training.objectives import Score, head
-from training.spec import Decoder, Encoder, EncoderDecoder, Loss, Trunk, Twin, TwoStream, check_losses
+from training.masked_tokens import MaskedTokensHead
+from training.objectives import head
+from training.score import Score
+from training.spec import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Loss,
+    MaskedTokens,
+    Trunk,
+    Twin,
+    TwoStream,
+    check_losses,
+)
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.relative import RelativeDecoder
 from training.trunks.transformer import Transformer, sinusoids_at
@@ -74,7 +86,9 @@ def build(trunk: Trunk, vocab_size: int) -> Net:
         case TwoStream():
             return TwoStreamNet(trunk, vocab_size)
         case Twin():
-            return TwinNet(trunk, vocab_size)
+            is_frozen = trunk.samples == "frozen"
+            frozen = MaskedTokensHead(MaskedTokens(), trunk.generator_net, vocab_size) if is_frozen else None
+            return TwinNet(trunk, vocab_size, frozen)
 
 
 @torch.no_grad()

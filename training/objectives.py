@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from preprocessing.schema import IGNORE, Batch
 from training import span_boundary
 from training.adversarial import AdversarialHead
-from training.cross_entropy import Score, token_score, tokens_at
+from training.cross_entropy import token_score, tokens_at
 from training.masked_tokens import MaskedTokensHead
 from training.replaced import OriginalHead, ReplacedHead
+from training.score import Score
 from training.span_boundary import SpanBoundaryHead
 from training.spec import (
     Adversarial,
@@ -31,7 +32,7 @@ from training.spec import (
 )
 from training.trunks.adaptive import AdaptiveHead
 
-__all__ = ["Score", "count", "head", "names_tokens"]
+__all__ = ["count", "head", "names_tokens"]
 
 
 def count(loss: Loss, batch: Batch | Mapping[str, Tensor]) -> int:

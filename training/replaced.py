@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.cross_entropy import Score, tokens_at
+from training.cross_entropy import tokens_at
 from training.masked_tokens import MaskedTokensHead
+from training.score import Score
 from training.spec import MaskedTokens, Replaced, Trunk
 from training.trunks.layers import activate
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from preprocessing.schema import Batch
-from training.cross_entropy import Score, token_score, tokens_at
+from training.cross_entropy import token_score, tokens_at
+from training.score import Score
 from training.spec import SpanBoundary, Trunk
 
 

@@ -23,7 +23,7 @@ from preprocessing.schema import Batch
 from training import ops, optim
 from training.engine import Applied, load_memory, save_memory, set_rate, to_tensors
 from training.model import Model, parameter_groups
-from training.objectives import Score
+from training.score import Score
 from training.spec import Machine, Optim
 
 TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint

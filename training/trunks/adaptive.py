@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from preprocessing.knob import require
-from training.cross_entropy import Score, linear_cross_entropy, tokens_at
+from training.cross_entropy import linear_cross_entropy, tokens_at
+from training.score import Score
 from training.trunks.spec import Decoder
 
 

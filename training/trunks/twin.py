@@ -6,11 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.cross_entropy import Score, token_sample, tokens_at
-from training.masked_tokens import MaskedTokensHead
-from training.replaced import ReplacedHead
-from training.spec import MaskedTokens, Twin
+from training.score import Score
 from training.trunks.layers import layout
+from training.trunks.spec import Twin
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
 
 FROZEN = "trunk.frozen."  # what the weights begin with that never change
@@ -19,10 +17,10 @@ FROZEN = "trunk.frozen."  # what the weights begin with that never change
 class Frozen(nn.Module):
     """A generator that has learnt: its net and its head."""
 
-    def __init__(self, trunk: Twin, vocab_size: int) -> None:
+    def __init__(self, trunk: Twin, vocab_size: int, head: nn.Module) -> None:
         super().__init__()
         self.net = Transformer(trunk.generator_net, vocab_size)
-        self.head = MaskedTokensHead(MaskedTokens(), trunk.generator_net, vocab_size)
+        self.head = head
 
 
 class TwinNet(Tables):
@@ -31,12 +29,13 @@ class TwinNet(Tables):
     What is sampled comes from torch's global generator: seed it, and the same batch gives the same scores.
     """
 
-    def __init__(self, trunk: Twin, vocab_size: int) -> None:
+    def __init__(self, trunk: Twin, vocab_size: int, frozen_head: nn.Module | None) -> None:
+        """`frozen_head` fills in the masks for a generator that is frozen, and belongs to it."""
         super().__init__(trunk.discriminator_net, vocab_size)
         self.trunk = trunk
         self.discriminator = Tower(trunk.discriminator_net, blocks(trunk.discriminator_net))
         self.generator: Tower | None = None
-        self.frozen = Frozen(trunk, vocab_size) if trunk.samples == "frozen" else None
+        self.frozen = Frozen(trunk, vocab_size, frozen_head) if frozen_head is not None else None
         if trunk.samples == "generator":
             alike = trunk.shared == "all"
             net = trunk.generator_net
@@ -70,7 +69,7 @@ class TwinNet(Tables):
         hidden = self.discriminator(self.embed(read), rows)
         score = found["replaced"] = heads["replaced"](hidden, read, self.table)
         if "adversarial" in heads:
-            reward_M = _judge(heads).surprise(hidden, read)
+            reward_M = heads["replaced"].surprise(hidden, read)  # type: ignore[operator]  # a method
             found["adversarial"] = heads["adversarial"](filled, batch, self.table, sampled_M, reward_M)
         num_replaced = (sampled_M != batch["targets"]).sum()
         return found | {"replaced_share": Score(torch.zeros_like(score.loss), score.count, num_replaced)}
@@ -83,11 +82,8 @@ class TwinNet(Tables):
 
     @torch.no_grad()
     def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Tensor) -> Tensor:
-        assert isinstance(head, MaskedTokensHead)
-        feature_MD = head.features(tokens_at(hidden, batch["targets_at"]))
-        uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
         barred_M = None if self.trunk.allow_correct else batch["targets"]
-        return token_sample(feature_MD, table_VD, head.bias, uniform_M, barred_M)
+        return head.sample(hidden, batch, table_VD, barred_M)  # type: ignore[operator]  # a method
 
     def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Any token of the vocabulary, or any but the right one."""
@@ -114,13 +110,7 @@ class TwinNet(Tables):
 
 def _sampler(heads: nn.ModuleDict) -> nn.Module:
     """The head of the generator that says what stands behind a mask."""
-    return heads["masked_tokens"] if "masked_tokens" in heads else heads["adversarial"].get_submodule("tokens")
-
-
-def _judge(heads: nn.ModuleDict) -> ReplacedHead:
-    head = heads["replaced"]
-    assert isinstance(head, ReplacedHead)
-    return head
+    return heads["masked_tokens"] if "masked_tokens" in heads else heads["adversarial"]
 
 
 def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
