@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setup: installing the pinned packages (a few minutes, 2 GB)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
-	@DS_ACCELERATOR=cpu python -m training.ops
+	@DS_ACCELERATOR=cpu python -m training.engines.ops
 	@touch $@
 
 # a process for each core, four at most; tests of one module stay together, as they share what is costly to make
@@ -75,7 +75,7 @@ third: $(READY) ## a third of the recipes end to end, as CI does it
 	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --steps 6 --out work/third $(ARGS)
 
 check: $(READY) ## format, lint, types, import contracts, doctests
-	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo && python -m pytest -q preprocessing pipeline training orchestration
+	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache && python -m pytest -q preprocessing pipeline training orchestration
 
 fix: $(READY) ## format and mend what ruff can
 	@ruff format . && ruff check --fix .

@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.jobs import read_text
-from pipeline.plan import Texts
-from pipeline.sources import sniff
+from pipeline.readers import sniff
 from pipeline.spec import Clean, Corpus, Dedup, Jsonl
-from preprocessing.minhash import jaccard
+from pipeline.steps import Texts, read_text
 from preprocessing.text import text_key
+from preprocessing.text.minhash import jaccard
 
 SHARE = 20  # one document of so many
 NEAR = Dedup(near=True)

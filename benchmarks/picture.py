@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from orchestration import metrics
 from orchestration.figures import ACCENT, INK, MUTED
+from orchestration.tracking import metrics
 
 
 def main(out: Path, picture: Path) -> None:

@@ -25,16 +25,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from orchestration.recipe import Recipe, load
+from orchestration.config import Recipe, load
 from preprocessing import vocab as vocabularies
 from preprocessing.collate import padded, unpadded
 from preprocessing.rows import Rows
 from preprocessing.schema import IGNORE, Batch, Row
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
-from training.export import to_transformers
+from training.formats import to_transformers
+from training.losses import PairLabel
 from training.model import Model, parameter_groups
-from training.spec import PairLabel
 
 NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
 TEXT: Final = Path(__file__).parents[1].joinpath("README.md").read_text().splitlines()

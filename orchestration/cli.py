@@ -20,7 +20,7 @@ from orchestration.terminal import Answer, announce, planned, refuse, say
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
-    from orchestration.job import Flags, Job
+    from orchestration.jobs import Flags, Job
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, its name, or the recipe that was trained.")]
@@ -57,9 +57,9 @@ def recipes(
     as_json: Json = False,
 ) -> int:
     """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
-    from orchestration import family, show
-    from orchestration.abstract import abstract
-    from orchestration.recipe import load, names
+    from orchestration.config import load, names
+    from orchestration.reports import abstract, family
+    from orchestration.terminal import views as show
 
     told: dict[str, Any]
     if not recipe:
@@ -90,7 +90,7 @@ def check(
     as_json: Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
-    from orchestration import show
+    from orchestration.terminal import views as show
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
     workers = job.cluster.num_workers(job.recipe)
@@ -114,15 +114,16 @@ def corpus(
     progress: Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration import show, stages
+    from orchestration.jobs import stages
+    from orchestration.terminal import views as show
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
     wanted = [*job.plan[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
         return say(planned(wanted, flags.command("corpus")), as_json)
-    from orchestration import build
-    from orchestration.progress import shown
+    from orchestration.jobs import corpus as build
+    from orchestration.terminal import shown
 
     with shown(progress) as report:
         manifest = build.corpus(job, context.obj, report, card)
@@ -135,7 +136,7 @@ def corpus(
         "ledger": manifest.ledger.to_dict(),
         "rows": {length: str(made) for length, made in folders.items()},
     }
-    made = [f"data card: {folder / name}" for name in (build.card.NAMES if card else ())]
+    made = [f"data card: {folder / name}" for name in (build.data_card.NAMES if card else ())]
     made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
     next_ = (flags.command("train"), flags.command("inspect"), f"sesame ui --out {out}")
     return say(Answer((show.card(manifest), show.lines(made)), told, next_), as_json)
@@ -160,8 +161,9 @@ def train(
     announce(job.plan[2:], job.recognised)
     if dry_run:
         return say(planned(job.plan[2:], flags.command("train")), as_json)
-    from orchestration import learn, show
-    from orchestration.progress import shown
+    from orchestration.jobs import pretrain as learn
+    from orchestration.terminal import shown
+    from orchestration.terminal import views as show
 
     with shown(progress) as report:
         result = learn.train(job, resume, report)
@@ -187,8 +189,10 @@ def evaluate(
     progress: Progress = "auto",
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random weights on the same budget."""
-    from orchestration import learn, show, stages
-    from orchestration.recipe import load_cluster
+    from orchestration.config import load_cluster
+    from orchestration.jobs import pretrain as learn
+    from orchestration.jobs import stages
+    from orchestration.terminal import views as show
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     folder = learn.run_folder(flags)
@@ -196,8 +200,8 @@ def evaluate(
     announce([stage])
     if dry_run:
         return say(planned([stage], flags.command("eval")), as_json)
-    from orchestration import score
-    from orchestration.progress import shown
+    from orchestration.jobs import evaluate as score
+    from orchestration.terminal import shown
 
     with shown(progress) as report:
         compared = score.evaluate(folder, stage, load_cluster(on).address, report)
@@ -228,8 +232,12 @@ def everything(
     announce(job.plan, job.recognised)
     if dry_run:
         return say(planned(job.plan, flags.command("run")), as_json)
-    from orchestration import build, learn, score, show, stages
-    from orchestration.progress import shown
+    from orchestration.jobs import corpus as build
+    from orchestration.jobs import evaluate as score
+    from orchestration.jobs import pretrain as learn
+    from orchestration.jobs import stages
+    from orchestration.terminal import shown
+    from orchestration.terminal import views as show
 
     with shown(progress) as report:
         manifest = build.corpus(job, context.obj, report)
@@ -261,12 +269,13 @@ def table(
     progress: Progress = "auto",
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
-    from orchestration import show, tables
+    from orchestration.reports.ablations import tables
+    from orchestration.terminal import views as show
 
     if not name:
         told: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}
         return say(Answer((show.tables(tables.TABLES.values()),), told, ("sesame table albert-sp",)), as_json)
-    from orchestration import table as making
+    from orchestration.jobs import ablation as making
 
     flags = _flags(name, overrides, on=on, scale=scale, data=data, out=out)
     plan = making.plan(tables.named(name), flags, seeds)
@@ -275,7 +284,7 @@ def table(
         lines = [cell.said() for cell in plan.cells]
         more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
         return say(Answer((show.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
-    from orchestration.progress import shown
+    from orchestration.terminal import shown
 
     with shown(progress) as report:
         told = making.make(plan, report)
@@ -297,7 +306,8 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """The very rows that the model sees at a step, decoded; what is hidden is marked, its answer behind it."""
-    from orchestration import learn, look
+    from orchestration.jobs import pretrain as learn
+    from orchestration.terminal import inspect as look
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
     found = look.samples(learn.run_of(flags), step, rows)
@@ -318,7 +328,8 @@ def export(
     as_json: Json = False,
 ) -> int:
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
-    from orchestration import learn, show
+    from orchestration.jobs import pretrain as learn
+    from orchestration.terminal import views as show
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
     files, becomes = learn.export(learn.run_folder(flags), folder)
@@ -336,9 +347,9 @@ def doctor(
     as_json: Json = False,
 ) -> int:
     """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
-    from orchestration import doctor as practice
-    from orchestration import show
-    from orchestration.recipe import load_cluster
+    from orchestration.config import load_cluster
+    from orchestration.terminal import doctor as practice
+    from orchestration.terminal import views as show
 
     found = practice.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
     told = {"findings": [dataclasses.asdict(finding) for finding in found]}
@@ -349,20 +360,20 @@ def doctor(
 @app.command()
 def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
-    from orchestration import track
+    from orchestration.tracking import runs as track
 
     print(f"http://127.0.0.1:{port} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
     return track.ui(out, port)
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
-    from orchestration.job import Flags
+    from orchestration.jobs import Flags
 
     return Flags(recipe=recipe, overrides=overrides or (), **given | {"data": given.get("data") or ()})
 
 
 def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["Flags", "Job"]:
-    from orchestration.job import open_job
+    from orchestration.jobs import open_job
 
     flags = _flags(recipe, overrides, **given)
     return flags, open_job(flags)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+if TYPE_CHECKING:  # it takes a second to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 History = dict[str, list[tuple[int, float]]]
 """Steps and values of each metric, in order of the steps."""
@@ -12,7 +15,7 @@ History = dict[str, list[tuple[int, float]]]
 INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
 
 
-def training(history: History) -> dict[str, Figure]:
+def training(history: History) -> dict[str, "Figure"]:
     """Loss curve, learning rate and throughput: name -> figure, for those that have points."""
     losses = {key: key.removesuffix("/loss") for key in history if key.endswith("/loss")}
     wanted = {
@@ -27,7 +30,7 @@ def training(history: History) -> dict[str, Figure]:
     }
 
 
-def curves(points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str) -> Figure:
+def curves(points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str) -> "Figure":
     """One line per name over the steps."""
     figure, axes = _axes(ylabel)
     for name, line in points.items():
@@ -40,7 +43,7 @@ def curves(points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str) -> Fi
     return figure
 
 
-def comparison(title: str, scores: Mapping[str, Sequence[float]], chance: float) -> Figure:
+def comparison(title: str, scores: Mapping[str, Sequence[float]], chance: float) -> "Figure":
     """One bar per name, the mean of its scores, with each score as a dot and chance as a line."""
     figure, axes = _axes("accuracy")
     colours = [ACCENT, MUTED, INK]
@@ -55,7 +58,7 @@ def comparison(title: str, scores: Mapping[str, Sequence[float]], chance: float)
     return figure
 
 
-def groups(title: str, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+def groups(title: str, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
     """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot."""
     figure, axes = _axes("accuracy")
     labels = list(next(iter(scores.values())))
@@ -74,7 +77,9 @@ def groups(title: str, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> F
     return figure
 
 
-def _axes(ylabel: str) -> tuple[Figure, Axes]:
+def _axes(ylabel: str) -> tuple["Figure", "Axes"]:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
     axes.set_ylabel(ylabel)
@@ -83,7 +88,7 @@ def _axes(ylabel: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> Figure:
+def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":
     """Bars between the edges, which grow by ratio: of a length that is drawn on a logarithmic axis."""
     figure, axes = _axes(ylabel)
     widths = [stop - start for start, stop in pairwise(edges)]
@@ -95,7 +100,7 @@ def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: st
     return figure
 
 
-def zipf(points: Sequence[tuple[int, int]]) -> Figure:
+def zipf(points: Sequence[tuple[int, int]]) -> "Figure":
     """Frequency over rank, both on logarithmic axes, beside the line of Zipf's law (frequency ~ 1 / rank)."""
     figure, axes = _axes("tokens")
     ranks, counts = zip(*points, strict=True)
@@ -108,9 +113,11 @@ def zipf(points: Sequence[tuple[int, int]]) -> Figure:
     return figure
 
 
-def funnel(panels: Mapping[str, Mapping[str, int]]) -> Figure:
+def funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
     """Side by side, what is left (grey) after each drop (in colour); a panel has what was seen, the drops in order."""
     num_steps = max(map(len, panels.values())) + 1
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.6, 0.7 + 0.3 * num_steps), dpi=120, layout="constrained")
     for axes, (title, steps) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
         (_, seen), *drops = steps.items()

@@ -18,12 +18,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.encode import ENCODER_VERSION, Marks, chained, check_fit, encode_shard, phrases_of
-from pipeline.engine import Report, beam, pipeline, watched
-from pipeline.plan import Texts
-from pipeline.read import read_text, seal_of
+from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus
-from pipeline.stage import owned, sealed, sweep
+from pipeline.steps import (
+    ENCODER_VERSION,
+    Marks,
+    Texts,
+    chained,
+    check_fit,
+    encode_shard,
+    owned,
+    phrases_of,
+    read_text,
+    seal_of,
+    sealed,
+    sweep,
+)
 from preprocessing.files import write_atomic
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION

@@ -6,7 +6,7 @@ The modules that read these parts are next door: sources.py and what it calls (t
 
 from typing import Literal
 
-from preprocessing.knob import knob, require
+from preprocessing.spec import knob, require
 
 # A `path` is a file, a folder (all files below it) or a glob, here or as a URL of fsspec (s3://, gs://, memory://).
 
@@ -101,7 +101,7 @@ class Clean:
     repair: bool = True  # mojibake and the like, by ftfy
     mask: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
     languages: tuple[str, ...] = ()  # ISO 639-1 codes of those that are kept; none named: all
-    rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # preprocessing/quality.py cites them
+    rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
     min_chars: int = 32
     max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
     max_rejects: float = 0.05  # share of the documents that may be unreadable before the job fails

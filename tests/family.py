@@ -5,14 +5,14 @@ from functools import cache
 
 import numpy as np
 
-from orchestration.recipe import Recipe, load, names
+from orchestration.config import Recipe, load, names
 from preprocessing.rows import Rows
 from preprocessing.vocab import table_rows
 from tests.mini_world import AT, world
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab
 from training.data import Loader
 from training.model import Model
-from training.spec import Machine, Phase
+from training.specs import Machine, Phase
 
 RECIPES = names("recipes")
 

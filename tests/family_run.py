@@ -25,9 +25,9 @@ from statistics import mean
 from typing import Any
 
 from orchestration import cli
-from orchestration.job import Flags, Job, open_job
-from orchestration.recipe import load
-from orchestration.session import ray_session
+from orchestration.config import load
+from orchestration.jobs import Flags, Job, open_job
+from orchestration.launch import ray_session
 from tests.family import RECIPES
 
 # few labels: a small text has not many, and with another version of Python it is another text

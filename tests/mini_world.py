@@ -1,4 +1,4 @@
-"""The made-up language of small tables (orchestration/table_text.py) as tokens, without a corpus, and its baselines.
+"""The made-up language of small tables (reports/ablations/text.py) as tokens, without a corpus, and its baselines.
 
 Each word is a token. A phrase is a collocation: two pieces of one word, so that there are words of more than one piece.
 The particle asks for the right context, collocations for spans, names for memory (reference/family.md, D0).
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestration import table_text
+from orchestration.reports.ablations import text as table_text
 from preprocessing.schema import Bools, Ints
 
 PAD, UNK, CLS, SEP, MASK = range(5)

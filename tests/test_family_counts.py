@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from orchestration.check import check
-from orchestration.family import net
-from orchestration.recipe import load, load_cluster
+from orchestration.config import check, load, load_cluster
+from orchestration.reports import net
 from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
-from training import objectives
-from training.engine import to_tensors
-from training.spec import Decoder, SpanBoundary
+from training.engines.engine import to_tensors
+from training.losses import SpanBoundary
+from training.losses import heads as objectives
+from training.specs import Decoder
 
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
 

@@ -9,9 +9,11 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from orchestration import build, cli, scales
+from orchestration import cli
+from orchestration.config import scales
+from orchestration.jobs import corpus as build
 from orchestration.progress import ignore
-from pipeline.installed import prose
+from pipeline.readers.installed import prose
 from tests.golden import record, text
 
 ROOT = Path(__file__).parents[1]

@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestration.build import untracked
-from orchestration.job import Flags, open_job
+from orchestration.jobs import Flags, open_job
+from orchestration.jobs.corpus import untracked
 from preprocessing.schema import Ints
 from tests.mini_world import unigram_entropy
-from training import objectives
 from training.data import open_validation
-from training.engine import LocalEngine, build_model
+from training.engines.local import LocalEngine
+from training.formats import build_model
 from training.loop import pretrain
+from training.losses import heads as objectives
 from training.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

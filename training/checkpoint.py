@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.errors import BadInput
-from training.engine import Engine
+from training.engines import Engine
 from training.run import Resume
 
 Topology = dict[str, str | int]

@@ -17,7 +17,7 @@ from preprocessing.schema import Batch, Row
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.run import Run
-from training.spec import Machine, Phase
+from training.specs import Machine, Phase
 
 log = logging.getLogger(__name__)
 

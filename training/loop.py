@@ -13,14 +13,14 @@ from torch import Tensor
 from preprocessing.errors import Diverged
 from preprocessing.rng import key
 from preprocessing.schema import Batch
-from training import checkpoint, objectives
+from training import checkpoint
 from training.data import Loader, ahead, open_loader, open_validation
-from training.engine import Applied, Engine
+from training.engines import Applied, Engine
+from training.losses import Loss, heads
 from training.meter import Meter, Work, peak
+from training.optim import rate
 from training.run import Run
-from training.schedule import rate
 from training.score import Score
-from training.spec import Loss
 
 __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
 
@@ -138,8 +138,8 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
 
 def _demand(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> Demand:
     """Count targets, work and votes to stop over all workers: the one meeting before the forward pass."""
-    counts = [sum(objectives.count(loss, batch) for batch in batches) for loss in losses]
-    asked = sum(count for loss, count in zip(losses, counts, strict=True) if objectives.names_tokens(loss))
+    counts = [sum(heads.count(loss, batch) for batch in batches) for loss in losses]
+    asked = sum(count for loss, count in zip(losses, counts, strict=True) if heads.names_tokens(loss))
     work = _work(batches, asked)
     votes, *sums = (int(value) for value in engine.reduce_sums([stop, *astuple(work), *counts]))
     work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from time import perf_counter
 
-from training.spec import Decoder, Encoder, EncoderDecoder, Trunk, Twin, TwoStream
+from training.specs import Decoder, Encoder, EncoderDecoder, Trunk, Twin, TwoStream
 
 PEAK_BF16 = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}  # dense FLOP/s, NVIDIA data sheets
 

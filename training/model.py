@@ -8,26 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from preprocessing.knob import knob, require
-from training.masked_tokens import MaskedTokensHead
-from training.objectives import head
+from preprocessing.spec import knob, require
+from training.losses import Loss, MaskedTokens, check_losses
+from training.losses.heads import MaskedTokensHead, head
 from training.score import Score
-from training.spec import (
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    Loss,
-    MaskedTokens,
-    Trunk,
-    Twin,
-    TwoStream,
-    check_losses,
-)
-from training.trunks.encoder_decoder import EncoderDecoderNet
-from training.trunks.relative import RelativeDecoder
-from training.trunks.transformer import Transformer, sinusoids_at
-from training.trunks.twin import FROZEN, TwinNet
-from training.trunks.two_stream import TwoStreamNet
+from training.specs import Decoder, Encoder, EncoderDecoder, Trunk, Twin, TwoStream
+from training.trunks import FROZEN, EncoderDecoderNet, RelativeDecoder, Transformer, TwinNet, TwoStreamNet, sinusoids_at
 
 Net = Transformer | RelativeDecoder | EncoderDecoderNet | TwoStreamNet | TwinNet
 

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from preprocessing.choose import Choose
-from preprocessing.knob import part
 from preprocessing.rewrite import Rewrite
 from preprocessing.segment import Segment
-from training.spec import Loss, Machine, Optim, Phase, Trunk
+from preprocessing.spec import part
+from training.losses import Loss
+from training.optim import Optim
+from training.specs import Machine, Phase, Trunk
 
 Resume = Literal["allow", "never", "must"]
 

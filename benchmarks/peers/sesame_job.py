@@ -2,8 +2,9 @@
 
 from task import Task, begin, end, stage
 
-from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.jobs import encode, train_vocab
 from pipeline.spec import Corpus, Jsonl
+from pipeline.steps import read_text
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import WordPiece
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from sesame_job import whole
 from task import begin, end, stage
 
-from pipeline import jobs, read
-from pipeline.clean import Cleaner
-from pipeline.dedup import addresses, write_first_of_each
-from pipeline.encode import ENCODER_VERSION, Marks, check_fit, encode_shard
-from pipeline.plan import Shard, Texts, write_plan
+from pipeline import jobs
 from pipeline.spec import Corpus
+from pipeline.steps import ENCODER_VERSION, Marks, Texts, check_fit, encode_shard
+from pipeline.steps import ingest as read
+from pipeline.steps.clean import Cleaner
+from pipeline.steps.dedup import addresses, write_first_of_each
+from pipeline.steps.plan import Shard, write_plan
 from preprocessing.manifest import Manifest
 from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.vocab import Vocab, WordPiece, train

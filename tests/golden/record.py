@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from orchestration import build
-from orchestration.job import Flags, Job, open_job
-from orchestration.recipe import digest, load
+from orchestration.config import digest, load
+from orchestration.jobs import Flags, Job, open_job
+from orchestration.jobs import corpus as build
 from preprocessing.manifest import Manifest
 from preprocessing.schema import Batch
 from tests import family
 from tests.golden import text
-from training import loop, schedule
+from training import loop
 from training.data import open_loader
-from training.engine import LocalEngine, build_model
-from training.spec import Machine
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.optim import schedule
+from training.specs import Machine
 
 HERE = Path(__file__).parent
 RECIPES = ("bert_base", "gpt2", "roberta_base")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from orchestration.job import Job
+from orchestration.jobs import Job
 from preprocessing.manifest import Manifest
 from tests.family import RECIPES
 from tests.golden import record

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import job
+from orchestration import jobs
 from orchestration.cli import main
-from orchestration.job import Flags, open_job
-from orchestration.recipe import names
+from orchestration.config import names
+from orchestration.jobs import Flags, open_job
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.training.corpora import mini_corpus
 
@@ -113,7 +113,7 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
     def fail(flags: Flags) -> None:
         raise error
 
-    monkeypatch.setattr(job, "open_job", fail)
+    monkeypatch.setattr(jobs, "open_job", fail)
     assert refused(capsys, "check", "bert_base") == (code, said)
 
 
@@ -121,7 +121,7 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
     def fail(flags: Flags) -> None:
         raise AssertionError("ours")
 
-    monkeypatch.setattr(job, "open_job", fail)
+    monkeypatch.setattr(jobs, "open_job", fail)
     with pytest.raises(AssertionError, match="ours"):
         main(["check", "bert_base"])
 
@@ -209,7 +209,7 @@ def test_inspect_marks_what_is_hidden(capsys, made):
 
 
 def test_doctor_answers_and_ends_with_4_where_something_is_fatal(capsys, monkeypatch, tmp_path: Path):
-    from orchestration import doctor
+    from orchestration.terminal import doctor
 
     assert {"what", "found", "remedy", "fatal"} == set(answer(capsys, "doctor", "--out", str(tmp_path))["findings"][0])
     monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))

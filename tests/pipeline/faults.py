@@ -11,15 +11,14 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pipeline import sources
-from pipeline.jobs import encode, read_text, train_vocab
+from pipeline.jobs import encode, train_vocab
+from pipeline.readers import splits as sources
 from pipeline.spec import Corpus, Dedup, Jsonl
-from pipeline.stage import sealed
+from pipeline.steps import read_text, sealed
 from preprocessing.errors import SesameError
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import WordPiece
-
-from .conftest import WORDS
+from tests.pipeline.conftest import WORDS
 
 HERE = ("--direct_running_mode=in_memory",)
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.jobs import encode, read_text, train_vocab
-from pipeline.materialise import Static, materialise
+from pipeline.jobs import encode, train_vocab
 from pipeline.spec import Clean, Corpus, Dedup, Text
+from pipeline.steps import Static, materialise, read_text
 from preprocessing.choose import Tokens
 from preprocessing.compat import Instance
 from preprocessing.rewrite import Cloze

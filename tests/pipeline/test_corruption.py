@@ -8,19 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.documents import Document
-from pipeline.jobs import encode, read_text, train_vocab
-from pipeline.plan import Texts
+from pipeline.jobs import encode, train_vocab
 from pipeline.spec import Corpus, Jsonl
-from pipeline.stage import sealed
+from pipeline.steps import Texts, read_text, sealed
+from pipeline.steps.documents import Document
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab, WordPiece
-
-from .conftest import story
-from .faults import HERE
-from .formats import json_lines
+from tests.pipeline.conftest import story
+from tests.pipeline.faults import HERE
+from tests.pipeline.formats import json_lines
 
 FLIPS = 10_000
 CUTS = 1_000

@@ -17,11 +17,22 @@ import numpy as np
 import pytest
 
 from orchestration.cli import main
-from pipeline.stage import owned
+from pipeline.steps import owned
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import npy, write_atomic
-
-from .faults import HERE, TWO, build, content, events, parts, session, start, until, workers, write_stories
+from tests.pipeline.faults import (
+    HERE,
+    TWO,
+    build,
+    content,
+    events,
+    parts,
+    session,
+    start,
+    until,
+    workers,
+    write_stories,
+)
 
 POINTS = 20
 LAST = 0.85  # share of a job in which there is still something to kill a while later
@@ -123,7 +134,7 @@ def said_by(process: "subprocess.Popen[str]") -> str:
 
 class TestOneWriter:
     RIVAL = (
-        "import sys; from pathlib import Path; from pipeline.stage import owned\n"
+        "import sys; from pathlib import Path; from pipeline.steps import owned\n"
         "from preprocessing.errors import ResourceError\n"
         "for line in sys.stdin:\n"
         "  try:\n"

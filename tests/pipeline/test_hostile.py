@@ -13,15 +13,14 @@ import pytest
 import zstandard
 
 from orchestration.cli import main
-from pipeline.jobs import encode, read_text, train_vocab
-from pipeline.plan import Texts
+from pipeline.jobs import encode, train_vocab
 from pipeline.spec import Clean, Corpus, Jsonl, Source, Table, Text, Warc, WikiDump
+from pipeline.steps import Texts, read_text
 from preprocessing.errors import DataError
 from preprocessing.vocab import WordPiece
-
-from .conftest import story
-from .faults import HERE, content
-from .formats import dump, html, json_lines, page, web_record, write_arrow, write_parquet
+from tests.pipeline.conftest import story
+from tests.pipeline.faults import HERE, content
+from tests.pipeline.formats import dump, html, json_lines, page, web_record, write_arrow, write_parquet
 
 SOUND = 40  # documents
 LONGEST = 100_000  # characters
@@ -121,7 +120,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     sound = json_lines([{"text": story(number)} for number in range(100, 100 + SOUND)])
     (folder / "sound" / "stories.jsonl").write_bytes(sound)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.files._HARMLESS", 1 << 20)  # bytes that a bomb may have before it is one
+        patch.setattr("pipeline.readers.files._HARMLESS", 1 << 20)  # bytes that a bomb may have before it is one
         texts = [read_text(corpus_of(folder, name == "hostile"), folder / name, HERE) for name in ("clean", "hostile")]
     return Read(folder, found, *texts)
 
@@ -196,7 +195,7 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
 
 PEAK = (
     "import resource, sys; from pathlib import Path\n"
-    "from pipeline.jobs import read_text; from pipeline.spec import Corpus, Clean, Text\n"
+    "from pipeline.steps import read_text; from pipeline.spec import Corpus, Clean, Text\n"
     "corpus = Corpus(name='a', sources=(Text(path=sys.argv[1], unit='line'),), clean=Clean(max_rejects=1))\n"
     "print(read_text(corpus, sys.argv[2], ['--direct_running_mode=in_memory']).ledger.dropped.keys())\n"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"

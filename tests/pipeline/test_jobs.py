@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from pipeline import encode as encode_module
-from pipeline import plan, sources
-from pipeline.jobs import _sample_of_languages, encode, read_text, train_vocab
-from pipeline.plan import Texts
+from pipeline.jobs import _sample_of_languages, encode, train_vocab
+from pipeline.readers import splits as sources
 from pipeline.spec import Clean, Corpus, Jsonl, Text, WikiExtractor
+from pipeline.steps import Texts, plan, read_text
+from pipeline.steps import encode as encode_module
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count, Manifest
 from preprocessing.shards import Store
 from preprocessing.text import text_key
 from preprocessing.vocab import ByteBPE, SentencePieceBPE, Vocab, VocabSpec, WordPiece, train
-
-from .conftest import story
+from tests.pipeline.conftest import story
 
 SMALL = WordPiece(size=200)
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.choose import (
-    Entities,
-    Nothing,
-    Spans,
-    Tokens,
-    Words,
-)
+from preprocessing.choose import Entities, Nothing, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.order import rank_slice

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from preprocessing import rewrite
-from preprocessing.choose import (
-    Fragment,
-    Ngrams,
-    NoiseSpans,
-    Nothing,
-    Partial,
-    Tokens,
-)
+from preprocessing.choose import Fragment, Ngrams, NoiseSpans, Nothing, Partial, Tokens
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Sentinel, Shift, Unified

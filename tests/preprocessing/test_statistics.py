@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.choose import Choose, Entities, Ngrams, Spans, Tokens, Words, ngram_lengths, span_lengths
+from preprocessing.choose import Choose, Entities, Ngrams, Spans, Tokens, Words
+from preprocessing.choose.ngrams import ngram_lengths
+from preprocessing.choose.spans import span_lengths
 from preprocessing.rewrite import Cloze
 from preprocessing.rng import key
 from preprocessing.segment import Pair

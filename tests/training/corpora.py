@@ -13,20 +13,10 @@ from preprocessing.rewrite import Cloze, Noise, Shift
 from preprocessing.segment import Packed, Pair
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
+from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
+from training.optim import AdamW
 from training.run import Run
-from training.spec import (
-    AdamW,
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    Machine,
-    MaskedTokens,
-    NextToken,
-    PairLabel,
-    Phase,
-    Replaced,
-    Twin,
-)
+from training.specs import Decoder, Encoder, EncoderDecoder, Machine, Phase, Twin
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:

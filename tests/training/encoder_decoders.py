@@ -10,9 +10,10 @@ from torch import Tensor
 from preprocessing.schema import Row
 from tests.training.batches import random_rows
 from tests.training.parity import built
+from training.losses import NextToken
 from training.model import ModelSpec
-from training.spec import EncoderDecoder, NextToken
-from training.trunks.encoder_decoder import EncoderDecoderNet
+from training.specs import EncoderDecoder
+from training.trunks import EncoderDecoderNet
 
 NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
 SMALL: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, **NO_DROPOUT}

@@ -15,7 +15,7 @@ from preprocessing.segment import Packed, Stream
 from tests.training.corpora import gpt, mini_run
 from training.data import ahead, num_micro, open_loader, open_validation
 from training.run import Run
-from training.spec import Machine, Phase
+from training.specs import Machine, Phase
 
 
 @pytest.fixture

@@ -10,9 +10,13 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput, Diverged
 from tests.training.corpora import electra, gpt, mini_run
-from training.engine import Applied, LocalEngine, build_model
-from training.loop import Result, Run, pretrain
-from training.spec import AdamW, Encoder, Machine, Phase
+from training.engines import Applied
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import Result, pretrain
+from training.optim import AdamW
+from training.run import Run
+from training.specs import Encoder, Machine, Phase
 
 Metrics = dict[int, dict[str, float]]
 
@@ -96,7 +100,7 @@ def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
 def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     """By hand, with plain torch, from the rows of the first step."""
     from training.data import open_loader
-    from training.engine import to_tensors
+    from training.engines.engine import to_tensors
 
     (batch,) = open_loader(run, 0, 1).at(0)
     model = build_model(run)

@@ -4,7 +4,7 @@ import pytest
 
 from training import meter
 from training.meter import Meter, Work, flops, peak
-from training.spec import Decoder, Encoder, EncoderDecoder, Twin, TwoStream
+from training.specs import Decoder, Encoder, EncoderDecoder, Twin, TwoStream
 
 BERT = Encoder(layers=12, width=768, heads=12)
 

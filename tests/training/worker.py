@@ -15,12 +15,13 @@ import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import SesameError
-from training import zero
 from training.data import open_loader
-from training.engine import Applied, build_model
+from training.engines import Applied
+from training.engines import deepspeed as zero
+from training.formats import build_model
 from training.loop import pretrain
 from training.run import Run
-from training.spec import Machine
+from training.specs import Machine
 
 
 @dataclass

@@ -1,36 +1,11 @@
-"""Formats of transformers, a module each (see named.py). The first that has a net's class is the one it goes out as."""
+"""Weights as files: our own folders, and folders that plain `transformers` loads. Nothing is unpickled.
 
-from typing import Final
+Read named.py (what a format is), then bert.py (one of them); weights.py, export.py and load.py use them.
+"""
 
-from training.formats import (
-    albert,
-    bart,
-    bert,
-    electra,
-    ernie,
-    gpt1,
-    gpt2,
-    longformer,
-    megatron_bert,
-    roberta,
-    t5,
-    xlm,
-    xlnet,
-)
-from training.formats.named import Format
+from training.formats.all import FORMATS
+from training.formats.export import described, to_transformers
+from training.formats.start import build_model
+from training.formats.weights import load_spec, load_weights, save_weights
 
-FORMATS: Final[tuple[Format, ...]] = (
-    roberta,
-    bert,
-    albert,
-    megatron_bert,
-    longformer,
-    xlm,
-    ernie,
-    electra,
-    gpt1,
-    gpt2,
-    bart,
-    t5,
-    xlnet,
-)
+__all__ = ["FORMATS", "build_model", "described", "load_spec", "load_weights", "save_weights", "to_transformers"]

@@ -14,8 +14,9 @@ from torch import Tensor
 from preprocessing.vocab import Vocab
 from training.formats import bert
 from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, losses_in, renamed
+from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
-from training.spec import Encoder, MaskedTokens, PairLabel, Trunk
+from training.specs import Encoder, Trunk
 
 model_type = "albert"
 

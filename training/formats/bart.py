@@ -8,8 +8,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.losses import NextToken
 from training.model import ModelSpec
-from training.spec import EncoderDecoder, NextToken
+from training.specs import EncoderDecoder
 
 model_type = "bart"
 

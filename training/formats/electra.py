@@ -12,19 +12,10 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import (
-    Config,
-    Names,
-    Weights,
-    gathered,
-    keys_of,
-    knobs_of,
-    losses_in,
-    prefixed,
-    renamed,
-)
+from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, losses_in, prefixed, renamed
+from training.losses import MaskedTokens, Replaced
 from training.model import ModelSpec
-from training.spec import Encoder, MaskedTokens, Replaced, Twin
+from training.specs import Encoder, Twin
 
 model_type = "electra"
 

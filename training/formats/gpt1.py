@@ -8,8 +8,9 @@ from torch import Tensor
 from preprocessing.vocab import Vocab
 from training.formats import gpt2
 from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.losses import NextToken
 from training.model import ModelSpec
-from training.spec import Decoder, NextToken
+from training.specs import Decoder
 
 model_type = "openai-gpt"
 

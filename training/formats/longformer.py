@@ -12,8 +12,9 @@ from torch import Tensor
 from preprocessing.vocab import Vocab
 from training.formats import bert, roberta
 from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, prefixed, renamed
+from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.spec import Encoder, MaskedTokens
+from training.specs import Encoder
 
 model_type = "longformer"
 

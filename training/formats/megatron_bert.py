@@ -8,8 +8,9 @@ from torch import Tensor
 from preprocessing.vocab import Vocab
 from training.formats import bert
 from training.formats.named import Config, Names, Weights, gathered, kinds_of, knobs_of, losses_in, renamed
+from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
-from training.spec import Encoder, MaskedTokens, PairLabel
+from training.specs import Encoder
 
 model_type = "megatron-bert"
 

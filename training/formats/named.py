@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
+from training.losses import Loss
 from training.model import ModelSpec
-from training.spec import Loss, Stack
+from training.specs import Stack
 
 Weights = Mapping[str, Tensor]
 Config = Mapping[str, Any]

@@ -8,8 +8,9 @@ from torch import Tensor
 from preprocessing.vocab import Vocab
 from training.formats import bert
 from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, prefixed, renamed
+from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.spec import Encoder, MaskedTokens
+from training.specs import Encoder
 
 model_type = "roberta"
 

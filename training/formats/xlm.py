@@ -8,9 +8,10 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.losses import Loss, MaskedTokens, NextToken
 from training.model import ModelSpec
-from training.spec import Encoder, Loss, MaskedTokens, NextToken
-from training.trunks.transformer import sinusoids_at
+from training.specs import Encoder
+from training.trunks import sinusoids_at
 
 model_type = "xlm"
 

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed, their_names
+from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.spec import MaskedTokens, TwoStream
+from training.specs import TwoStream
 
 model_type = "xlnet"
 

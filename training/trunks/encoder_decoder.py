@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.specs import EncoderDecoder
 from training.trunks.layers import FeedForward, Layout, layout, spread
-from training.trunks.spec import EncoderDecoder
 
 
 class EncoderDecoderNet(nn.Module):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask
 
+from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
-from training.trunks.spec import Activation, Stack, Visibility
 
 
 @dataclass(frozen=True)

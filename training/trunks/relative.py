@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.specs import Decoder, Stack
 from training.trunks.adaptive import AdaptiveTable, bounds
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
-from training.trunks.spec import Decoder, Stack
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.spec import Decoder, Encoder, Twin
+from training.specs import Decoder, Encoder, Twin
 from training.trunks.layers import Block, Layout, layout, norm
 from training.trunks.window import WindowAttention
 

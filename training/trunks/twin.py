@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from training.score import Score
+from training.specs import Twin
 from training.trunks.layers import layout
-from training.trunks.spec import Twin
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
 
 FROZEN = "trunk.frozen."  # what the weights begin with that never change

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.specs import TwoStream
 from training.trunks.layers import Layout, layout
 from training.trunks.memory import Memory, Recalled
 from training.trunks.relative import Biases, RelativeBlock, View, as_given, rectangle, sinusoids, with_memory
-from training.trunks.spec import TwoStream
 
 
 class Queries(NamedTuple):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.specs import Stack
 from training.trunks import flex
 from training.trunks.layers import Layout, spread
-from training.trunks.spec import Stack
 
 
 class WindowAttention(nn.Module):

@@ -1,0 +1,269 @@
+"""A recipe is the parts that each layer owns, composed under names: read strictly, checked, hashed. The only YAML here.
+
+A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text. All three are read by
+`load`, from the folders beside this file or from a path.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestration.config import error_messages as explain
+from orchestration.config import overrides as dotted
+from orchestration.config import scales, strict_yaml
+from pipeline import spec as text_spec
+from preprocessing.choose import Choose
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Rewrite
+from preprocessing.segment import Segment
+from preprocessing.spec import knob, require
+from preprocessing.vocab import VocabSpec
+from training.losses import Loss
+from training.optim import Optim
+from training.specs import Machine, Phase, Trunk
+
+HOME = Path(__file__).parents[1]
+BY_KIND = Field(discriminator="kind")
+LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
+T = TypeVar("T")
+_LISTED = 30  # most names in a message
+
+
+@knob
+class Data:
+    """Which text, in which pieces, cut into which rows."""
+
+    corpus: str  # a file of corpora/
+    vocab: Annotated[VocabSpec, BY_KIND]
+    segment: Annotated[Segment, BY_KIND]
+
+
+@knob
+class Objective:
+    """What is hidden, and what is asked."""
+
+    choose: Annotated[Choose, BY_KIND]
+    rewrite: Annotated[Rewrite, BY_KIND]
+    duplicates: int = 0  # k: every row has k fixed disguises, as in BERT's files; 0: a fresh one every epoch
+    losses: tuple[Annotated[Loss, BY_KIND], ...]
+    semantics: Literal["fixed", "compat"] = "fixed"  # compat: bit for bit what the reference script made, quirks too
+
+    def __post_init__(self) -> None:
+        require(self.duplicates >= 0, "objective.duplicates", self.duplicates, "a number from 0 up")
+        require(len(self.losses) > 0, "objective.losses", [], "one loss or more")
+        kinds = [loss.kind for loss in self.losses]
+        require(len(set(kinds)) == len(kinds), "objective.losses", kinds, "each kind at most once")
+
+
+@knob
+class Recipe:
+    """One system of the family, as its paper has it."""
+
+    name: str
+    paper: str = ""
+    data: Data
+    objective: Objective
+    trunk: Annotated[Trunk, BY_KIND]
+    optim: Annotated[Optim, BY_KIND]
+    phases: tuple[Phase, ...]
+    evals: tuple[Literal["source", "follows"], ...] = ()
+    start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
+    seed: int = 0
+    expected: dict[str, Any] = dataclasses.field(default_factory=dict)  # figures of the paper, as it prints them
+
+    def __post_init__(self) -> None:
+        require(len(self.phases) > 0, "phases", [], "one phase or more")
+        count = self.expected.get("parameters", 1)
+        require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
+
+    @property
+    def num_steps(self) -> int:
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the whole run asks for, special tokens and the room of short rows included."""
+        return sum(phase.steps * phase.batch * phase.length for phase in self.phases)
+
+    @property
+    def science(self) -> dict[str, Any]:
+        """All that changes the trained weights, as plain values: labels and what is measured afterwards do not."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
+
+    @property
+    def hash(self) -> str:
+        """sha256 of the science."""
+        return digest(self.science)
+
+
+@knob
+class Cluster:
+    """Where a recipe runs: how many workers, and how each of them works."""
+
+    name: str
+    workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
+    cpus_per_worker: int = 1
+    gpus_per_worker: int = 0
+    address: str = ""  # of a running Ray cluster; empty: Ray is started here
+    max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
+    save_every: int = 0  # steps between checkpoints, and between evaluations; 0: a quarter of the run, at most 1,000
+    keep: int = 2  # checkpoints
+    machine: Machine = Machine()
+
+    def __post_init__(self) -> None:
+        require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
+        require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
+        for name in ("max_restarts", "save_every"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a number from 0 up")
+        require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
+        wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
+        require(
+            (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
+            "gpus_per_worker",
+            self.gpus_per_worker,
+            wanted,
+        )
+
+    def num_workers(self, recipe: Recipe) -> int:
+        """What the cluster says, or one for each `cpus_per_worker` cores; then never more than rows in a batch."""
+        most = min(phase.batch for phase in recipe.phases)
+        return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
+
+    def cadence(self, recipe: Recipe) -> int:
+        """Steps between checkpoints."""
+        return self.save_every or max(1, min(1_000, recipe.num_steps // 4))
+
+
+@knob
+class _CorpusFile(text_spec.Corpus):
+    """pipeline.spec.Corpus, told to pydantic: the source's kind says which source it is."""
+
+    sources: tuple[Annotated[text_spec.Source, BY_KIND], ...] = ()
+
+
+def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
+    """What can be named without a path: bert_base, gpt2, ..."""
+    return sorted(path.stem for path in (HOME / folder).glob("*.yaml"))
+
+
+def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
+    """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optim.peak=2e-4`) on top.
+
+    What its paper says to expect goes with the recipe as it is written, not with a changed one.
+
+    >>> load("bert_base", ["optim.peak=2e-4"], scale="tiny").optim.peak
+    0.0002
+    """
+    document, where = _open("recipes", name_or_path)
+    if scale or overrides:
+        document.pop("expected", None)
+    if scale:
+        document["name"] = f"{document.get('name', name_or_path)}_{scale}"
+        scales.shrink(document, scale, Recipe)
+    return _validated(Recipe, document, where, overrides)
+
+
+def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
+    """The cluster of this name or file, with overrides (`cluster.workers=2`) on top."""
+    document, where = _open("clusters", name_or_path)
+    return _validated(Cluster, document, where, overrides)
+
+
+def load_corpus(name_or_path: str) -> text_spec.Corpus:
+    """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
+    document, where = _open("corpora", name_or_path)
+    read = _validated(_CorpusFile, document, where)
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(text_spec.Corpus)}
+    folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
+    dedup, decontaminate = fields["dedup"], fields["decontaminate"]
+    fields["sources"] = tuple(anchored(source, folder) for source in read.sources)
+    fields["dedup"] = dataclasses.replace(dedup, against=_absolute(dedup.against, folder))
+    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=_absolute(decontaminate.paths, folder))
+    if fields["units"] not in ("", "given"):
+        (fields["units"],) = _absolute((fields["units"],), folder)
+    return text_spec.Corpus(**fields)
+
+
+def anchored(source: text_spec.Source, folder: Path) -> text_spec.Source:
+    """The source with an absolute path, so that a stage means the same text whatever the current folder is."""
+    match source:
+        case text_spec.Installed():
+            return source
+        case text_spec.Parallel(paths=paths):
+            return dataclasses.replace(source, paths=_absolute(paths, folder))
+        case _:
+            return dataclasses.replace(source, path=_absolute((source.path,), folder)[0])
+
+
+_KIND = re.compile(r"(?:(?:text|line|paragraphs|books|jsonl|table|wiki_dump|wikiextractor|warc):)?")
+
+
+def _absolute(paths: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """Paths seen from `folder`, with the kind that stands before one; URLs stay as they are.
+
+    >>> _absolute(("line:/eval/a.txt", "s3://bucket/b"), Path("/corpora"))
+    ('line:/eval/a.txt', 's3://bucket/b')
+    """
+    kinds = [match[0] for path in paths if (match := _KIND.match(path))]
+    return tuple(
+        path if "://" in path else kind + os.path.abspath(folder / path.removeprefix(kind))
+        for kind, path in zip(kinds, paths, strict=True)
+    )
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
+
+    >>> digest({"b": 1, "a": (2,)}) == digest({"a": [2], "b": 1})
+    True
+    """
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _open(folder: Literal["recipes", "clusters", "corpora"], name_or_path: str) -> tuple[dict[str, Any], str]:
+    """The document, and what to call it in messages."""
+    known = names(folder)
+    if name_or_path in known:
+        where = f"{folder}/{name_or_path}.yaml"
+        return strict_yaml.read(HOME / where, where), where
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
+    close = explain.nearest(name_or_path, known)
+    hint = f"; did you mean {close}?" if close else ""
+    listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
+    raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")
+
+
+@cache
+def _adapter(root: type) -> TypeAdapter[Any]:
+    return TypeAdapter(root)
+
+
+def _validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
+    for override in overrides:
+        dotted.override(document, override)
+
+    def origin(line: str) -> str:
+        """The override that a complaint is about, else the file."""
+        said = re.split("[ :]", line)[0] + "."
+        keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
+        return next(
+            (f"override {given}" for given, key in keys.items() if said.startswith(key) or key.startswith(said)), where
+        )
+
+    try:
+        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable, whatever mypy says
+        return adapter.validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        lines = explain.explain(error, root, document)
+        raise BadInput("\n".join(f"{origin(line)}: {line}" for line in lines)) from None

@@ -1,0 +1,9 @@
+"""Jobs: one recipe on one text on one cluster, stage by stage.
+
+Read job.py and stages.py first; corpus.py, pretrain.py and evaluate.py are the stages, ablation.py is many runs.
+"""
+
+from orchestration.jobs.job import Flags, Job, open_job
+from orchestration.jobs.stages import Stage
+
+__all__ = ["Flags", "Job", "Stage", "open_job"]

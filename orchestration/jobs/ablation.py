@@ -1,0 +1,259 @@
+"""`sesame table`: rows of recipes, trained from several seeds, measured and compared as a paper compares them.
+
+A cell (row, seed) is an ordinary run: its stages are those of `sesame run`, so it is skipped where it is done and goes
+on where it was stopped. Cells run side by side on one Ray, as many as there is room for (on a small machine two runs of
+one worker are faster than one run of two), each as a child of the table's own MLflow run.
+"""
+
+import dataclasses
+import json
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from orchestration import figures, launch, tracking
+from orchestration.config import digest
+from orchestration.jobs import corpus as build
+from orchestration.jobs import pretrain as learn
+from orchestration.jobs import stages
+from orchestration.jobs.ablation_cell import FINETUNINGS, LABELS, STEPS, Question, Score, measured
+from orchestration.jobs.job import Flags, Job, open_job
+from orchestration.launch import Asked, ray_session, stop_signals
+from orchestration.progress import Report
+from orchestration.reports import ablations
+from orchestration.reports.ablations import Row, Table
+from preprocessing.files import write_atomic
+from training.evaluation import TASKS
+
+SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
+POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table."""
+
+    row: str
+    seed: int
+    job: Job
+    stage: stages.Stage  # its measures
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}, seed {self.seed}"
+
+    def said(self) -> str:
+        """What is to become of it."""
+        run = self.job.plan.run
+        if self.stage.state == "done":
+            return f"{self.name}: done, skipped ({run.folder})"
+        words = {"done": "trained, to measure", "begun": "begun, goes on", "due": "to do"}[run.state]
+        return f"{self.name}: {words} ({run.folder})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table that fits together: its cells, what they are asked, and where it is kept."""
+
+    table: Table
+    cells: tuple[Cell, ...]
+    questions: Mapping[str, Question]
+    stage: stages.Stage
+
+    @property
+    def job(self) -> Job:
+        """Any of its jobs: they share cluster and folder."""
+        return self.cells[0].job
+
+
+def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
+    """The cells of `table` under the flags of a command; BadInput where a row does not fit them."""
+    jobs = {
+        (label, seed): _job(table, row, replace(flags, seed=seed))
+        for seed in range(num_seeds)  # first: what is done of an interrupted table is a table of fewer seeds
+        for label, row in table.rows.items()
+    }
+    questions = {}
+    for name, measure in table.columns.items():
+        is_task = measure.kind == "task"
+        assert measure.of in (TASKS if is_task else table.rows), measure
+        questions[name] = Question(
+            measure.kind, measure.of, "" if is_task else jobs[measure.of, 0].pretraining().to_json()
+        )
+    causes = {
+        name: {
+            "kind": one.kind,
+            "of": one.of,
+            "by": jobs[one.of, 0].plan.run.hash if one.rows else [LABELS, STEPS, *FINETUNINGS],
+        }
+        for name, one in questions.items()
+    }
+    cells = [
+        Cell(label, seed, job, stages.measures(job.plan.run, table.name, causes)) for (label, seed), job in jobs.items()
+    ]
+    stage = stages.table(table.name, digest(table), [cell.stage for cell in cells], flags.out)
+    return Plan(table, tuple(cells), questions, stage)
+
+
+def _job(table: Table, row: Row, flags: Flags) -> Job:
+    """The job of a cell: one worker, unless the command says otherwise, and the table's text unless it names some."""
+    vocab = [] if flags.data else [table.vocab]
+    budget = table.budget.get(flags.scale, ())
+    overrides = ["cluster.workers=1", *budget, *vocab, *row.overrides, *flags.overrides]
+    job = open_job(replace(flags, recipe=row.recipe, overrides=overrides))
+    if flags.data:
+        return job
+    corpus = ablations.corpus(flags.out / "text_of_tables", row.units)
+    return replace(job, recipe=replace(job.recipe, data=replace(job.recipe.data, corpus=corpus.name)), corpus=corpus)
+
+
+def make(plan: Plan, report: Report) -> dict[str, Any]:
+    """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
+    folder = plan.stage.folder
+    if plan.stage.state != "done":
+        for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
+            build.corpus(job, (), report)
+        cluster = plan.job.cluster
+        with (
+            ray_session(cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs"),
+            stop_signals() as asked,
+            tracking.run(tracking.place(plan.job.out), folder, None, _story(plan)) as parent,
+        ):
+            found = _all_cells(plan, parent, asked, report)
+            told = _told(plan, found)
+            write_atomic(folder / SCORES, json.dumps(told, indent=1).encode())
+            write_atomic(folder / PAGE, ablations.markdown(plan.table, told).encode())
+            picture = figures.groups(plan.table.title, ablations.by_column(plan.table, told["scores"]))
+            picture.savefig(folder / FIGURE)
+            with tracking.forgiven("the table"):
+                tracking.log_table(parent, ablations.means(told["scores"]), folder / PAGE, picture)
+                tracking.tag(parent, outcome=told["outcome"])
+        plan.stage.finish()
+    return json.loads((folder / SCORES).read_text())
+
+
+def _story(plan: Plan) -> tracking.Story:
+    """Which recipes are the rows, by their hashes, and what the columns are."""
+    table = plan.table
+    rows = {row: [cell.job.recipe.hash for cell in plan.cells if cell.row == row] for row in table.rows}
+    columns = {name: dataclasses.asdict(measure) for name, measure in table.columns.items()}
+    return tracking.Story(
+        table.name,
+        {"rows": rows, "columns": columns},
+        {"table": table.name, "title": table.title, "paper": table.paper},
+        file="table.json",
+    )
+
+
+def _told(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -> dict[str, Any]:
+    """The scores by row, column and seed, and what they rest on, as JSON has them."""
+    rows, columns = plan.table.rows, plan.table.columns
+    seeds = sorted({seed for _, seed in found})
+    first = found[next(iter(rows)), seeds[0]]
+    phases = plan.job.recipe.phases
+    scores = {row: {name: [found[row, seed][name].accuracy for seed in seeds] for name in columns} for row in rows}
+    return {
+        "table": plan.table.name,
+        "scores": scores,
+        "outcome": ablations.outcome(plan.table, scores),
+        "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores)],
+        "rests_on": {name: first[name].rests_on for name in columns},
+        "text": sorted({cell.job.corpus.name for cell in plan.cells}),
+        "steps": sum(phase.steps for phase in phases),
+        "rows_of_a_step": phases[-1].batch,
+        "tokens_of_a_row": max(phase.length for phase in phases),
+        "recipes": sorted({cell.job.recipe.name for cell in plan.cells}),
+    }
+
+
+# Cells on Ray
+
+
+def _all_cells(plan: Plan, parent: tracking.Tracked, asked: Asked, report: Report) -> dict[Any, dict[str, Score]]:
+    """The scores of every cell. The error of one stops the others, after a checkpoint; so does a signal."""
+    progress = _Together(plan.cells, report)
+    with ThreadPoolExecutor(_room(plan)) as pool:
+        cells: dict[Future[dict[str, Score]], Cell] = {
+            pool.submit(_cell, plan, cell, parent, asked, progress): cell for cell in plan.cells
+        }
+        waiting, error = set(cells), None
+        while waiting:
+            done, waiting = wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            error = error or next((each for future in done if (each := _error(future))), None)
+            if error or asked.signal:
+                asked.signal = asked.signal or signal.SIGTERM
+                waiting = {future for future in waiting if not future.cancel()}
+            progress.show()
+    left = sum(future.cancelled() or _error(future) is not None for future in cells)
+    if error and not isinstance(error, launch.STOPPED):
+        raise error
+    if left:
+        raise asked.stopped(f"{plan.stage.folder}: stopped with {left} of {len(cells)} cells to do")
+    return {(cell.row, cell.seed): future.result() for future, cell in cells.items()}
+
+
+def _error(future: "Future[Any]") -> BaseException | None:
+    return None if future.cancelled() else future.exception()
+
+
+def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progress: "_Together") -> dict[str, Score]:
+    """Train a cell and measure it, or find it done."""
+    job, stage = cell.job, cell.stage
+    tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
+    tags |= {"row": cell.row, "seed": str(cell.seed)}
+    folder = job.plan.run.folder
+    learn.train(job, "allow", progress.of(cell), tags, asked)
+    if stage.state != "done":
+        scores = launch.alone(measured, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
+        plain = {name: dataclasses.asdict(score) for name, score in scores.items()}
+        stage.folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(stage.folder / SCORES, json.dumps(plain, indent=1).encode())
+        stage.finish()
+    found = {name: Score(**score) for name, score in json.loads((stage.folder / SCORES).read_text()).items()}
+    if tracked := tracking.known(folder):
+        with tracking.forgiven(f"the scores of {cell.name}"):
+            tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
+            tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
+    progress.of(cell)({"done": job.recipe.num_steps})
+    return found
+
+
+def _room(plan: Plan) -> int:
+    """How many cells Ray has room for at a time."""
+    import ray
+
+    cluster, has = plan.job.cluster, ray.cluster_resources()
+    workers = cluster.num_workers(plan.job.recipe)
+    wants = {"CPU": workers * cluster.cpus_per_worker, "GPU": workers * cluster.gpus_per_worker}
+    return max(1, min(int(has.get(name, 0)) // amount for name, amount in wants.items() if amount))
+
+
+def _gpus(plan: Plan) -> int:
+    return plan.job.cluster.num_workers(plan.job.recipe) * plan.job.cluster.gpus_per_worker
+
+
+class _Together:
+    """The steps of all cells as one bar. Cells tell of theirs from threads of their own, the main thread shows them."""
+
+    def __init__(self, cells: Sequence[Cell], report: Report) -> None:
+        self._report = report
+        self._done = {cell.name: 0 for cell in cells}
+        self._total = sum(cell.job.recipe.num_steps for cell in cells)
+        self._lock = threading.Lock()
+
+    def of(self, cell: Cell) -> Report:
+        """What a cell reports to."""
+
+        def tell(event: Mapping[str, Any]) -> None:
+            with self._lock:
+                self._done[cell.name] = max(self._done[cell.name], event.get("done", 0))
+
+        return tell
+
+    def show(self) -> None:
+        with self._lock:
+            done = sum(self._done.values())
+        self._report({"stage": "table", "done": done, "total": self._total})

@@ -1,0 +1,68 @@
+"""One cell of a table, in a process of Ray's: a finished run is measured, its weights stay as they are."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from orchestration.launch import WEIGHTS, finetune_one, made
+from preprocessing.errors import BadInput
+from training.evaluation import LENGTH
+from training.run import Run
+
+FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
+LABELS, STEPS = 1_000, 600  # of each; with 200 of both, nets of minutes stay at chance
+
+
+@dataclass(frozen=True)
+class Question:
+    """A measure, as it travels: what of, and the run whose rows it takes, as JSON ("" for a task)."""
+
+    kind: str
+    of: str
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A measured accuracy, and on what it rests, in words."""
+
+    accuracy: float
+    rests_on: str
+
+
+def measured(folder: Path, run_json: str, questions: dict[str, Question]) -> dict[str, Score]:
+    """The scores of the finished run in `folder`, by column. DataError where its held-out text is too small."""
+    import torch
+
+    torch.set_num_threads(1)
+    run = Run.from_json(run_json)
+    return {column: _score(folder, run, one) for column, one in questions.items()}
+
+
+def _score(folder: Path, run: Run, question: Question) -> Score:
+    from training.evaluation import Budget, held_out, load, masked, pairs
+    from training.formats import load_spec
+
+    match question.kind:
+        case "masked":
+            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return Score(found.accuracy, f"{found.scored:,} hidden tokens of held-out text")
+        case "pairs":
+            found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return Score(
+                found.accuracy, f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
+            )
+        case "task":
+            corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).trunk.longest
+            pool = made(question.of, corpus, min(LENGTH, longest)).pool
+            budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
+            outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
+            how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
+            return Score(mean(outcome.accuracy for outcome in outcomes), f"{how}; chance is {outcomes[0].chance:.3f}")
+    raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
+
+
+def _rows(run: Run, question: Question) -> Run:
+    """The rows of another run, made of this one's corpus: the same text, and certainly the same vocabulary."""
+    return replace(Run.from_json(question.rows), corpus=run.corpus)

@@ -1,0 +1,174 @@
+"""A job: one recipe, on one text, on one cluster, under one folder, as the flags of a command describe it."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from orchestration.config import (
+    Cluster,
+    Recipe,
+    anchored,
+    check,
+    digest,
+    load,
+    load_cluster,
+    load_corpus,
+    names,
+    split_overrides,
+)
+from orchestration.jobs import stages
+from pipeline.readers import plan_splits, sniff
+from pipeline.spec import Corpus, Installed, Parallel, Source, Text
+from preprocessing.errors import BadInput
+from preprocessing.manifest import FILE_NAME, Manifest
+from preprocessing.vocab import table_rows
+from training.run import Resume, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The flags that the verbs share, as they were given."""
+
+    recipe: str
+    overrides: Sequence[str] = ()
+    scale: str = ""
+    on: str = "local"
+    data: Sequence[str] = ()
+    out: Path = Path("work")
+    seed: int | None = None
+
+    def command(self, verb: str, *more: str) -> str:
+        """The command line that does `verb` with these flags.
+
+        >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
+        "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
+        """
+        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *self.overrides]
+        if verb in ("train", "run", "eval") and self.on != "local":
+            words += ["--on", self.on]
+        words += ["--scale", self.scale] if self.scale else []
+        words += [word for given in self.data for word in ("--data", given)]
+        words += ["--out", str(self.out)] if self.out != Path("work") else []
+        words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
+        return shlex.join([*words, *more])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done. Its parts fit together; whether its text is there is asked by `plan`."""
+
+    recipe: Recipe
+    cluster: Cluster
+    corpus: Corpus
+    out: Path
+
+    @property
+    def recognised(self) -> list[str]:
+        """How each source of the text is read, one line each; `KIND:PATH` would say it otherwise."""
+        return [_said(source) for source in self.corpus.sources]
+
+    def pretraining(self, resume: Resume = "allow") -> Run:
+        """The run that this job asks the workers for."""
+        recipe, every = self.recipe, self.cluster.cadence(self.recipe)
+        return Run(
+            trunk=recipe.trunk,
+            losses=recipe.objective.losses,
+            optim=recipe.optim,
+            phases=recipe.phases,
+            segment=recipe.data.segment,
+            choose=recipe.objective.choose,
+            rewrite=recipe.objective.rewrite,
+            duplicates=recipe.objective.duplicates,
+            semantics=recipe.objective.semantics,
+            seed=recipe.seed,
+            recipe_hash=recipe.hash,
+            corpus=str(self.plan.corpus.folder.absolute()),
+            vocab_size=table_rows(recipe.data.vocab),
+            start=recipe.start,
+            folder=str(self.plan.run.folder.absolute()),
+            machine=self.cluster.machine,
+            resume=resume,
+            save_every=every,
+            eval_every=every,
+            keep=self.cluster.keep,
+        )
+
+    @cached_property
+    def plan(self) -> stages.Plan:
+        """The stages of this job; BadInput where its text has yet to be named, or is not where its corpus says."""
+        if not self.corpus.sources:
+            raise BadInput(
+                f"corpus {self.corpus.name} is text that may not be shipped: say where yours is with --data PATH, "
+                "or take --data demo"
+            )
+        return stages.plan(self.recipe, self.corpus, _inputs(self.corpus), self.out)
+
+
+def open_job(flags: Flags) -> Job:
+    """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
+    of_recipe, of_cluster = split_overrides(flags.overrides)
+    if flags.seed is not None:
+        of_recipe.append(f"seed={flags.seed}")
+    recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
+    corpus = _corpus(flags.data, load_corpus(recipe.data.corpus))
+    if recipe.start and not Path(recipe.start).is_dir():
+        raise BadInput(f"start is {recipe.start}: no such folder; give one that `sesame export` or transformers made")
+    start = str(Path(recipe.start).absolute()) if recipe.start else ""
+    recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
+    if problems := check(recipe, cluster):
+        raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
+    return Job(recipe, cluster, corpus, flags.out)
+
+
+def _inputs(corpus: Corpus) -> str:
+    """Fingerprint of all text that a corpus depends on, what it is compared with included."""
+    others = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
+    sources = [*corpus.sources, *(sniff(path) for path in others if path not in corpora)]
+    phrases = Path(corpus.units)
+    units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
+    digests = [Manifest.load(path).digest for path in corpora]
+    return digest([[split.name for split in plan_splits(sources)], digests, units])
+
+
+def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
+    """The text that --data names, cleaned and split as the recipe's own corpus is, or as the one corpus file says."""
+    if not data:
+        return default
+    corpora = [load_corpus(given) for given in data if _is_corpus(given)]
+    if len(data) == len(corpora) == 1:
+        return corpora[0]
+    sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
+    sources += [anchored(sniff(given), Path()) for given in data if not _is_corpus(given)]
+    return replace(default, name=_name(data), sources=tuple(sources))
+
+
+def _is_corpus(given: str) -> bool:
+    return given.endswith((".yaml", ".yml")) or (given in names("corpora") and not Path(given).exists())
+
+
+def _name(data: Sequence[str]) -> str:
+    """A folder's name for text that has none of its own.
+
+    >>> _name(["jsonl:/data/news-2019/*.jsonl.gz", "/data/books"])
+    'news_2019_and_1_more'
+    """
+    steps = [step for step in re.split(r"[/:]", data[0]) if re.search(r"\w", step) and "*" not in step]
+    word = re.sub(r"\W+", "_", (steps or ["text"])[-1].split(".")[0]).strip("_").lower() or "text"
+    return word + (f"_and_{len(data) - 1}_more" if len(data) > 1 else "")
+
+
+def _said(source: Source) -> str:
+    match source:
+        case Installed():
+            return f"installed documentation of {', '.join(source.packages) or 'Python and all its packages'}"
+        case Parallel():
+            return f"{', '.join(source.paths)}: read as parallel, one document per line of them all"
+        case Text():
+            unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[source.unit]
+            return f"{source.path}: read as text, one document per {unit}"
+        case _:
+            return f"{source.path}: read as {source.kind}"

@@ -1,0 +1,124 @@
+"""The second half of a job: pretraining through Ray, and what it leaves behind."""
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestration import launch, tracking
+from orchestration.jobs import stages
+from orchestration.jobs.job import Flags, Job, open_job
+from orchestration.launch import Asked
+from orchestration.progress import Report
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
+from preprocessing.manifest import Manifest
+from preprocessing.vocab import Vocab
+from training.run import Resume, Run
+
+RESULT = "result.json"
+
+
+def train(
+    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> dict[str, Any]:
+    """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run.
+
+    `asked` is the caller's, where that listens to signals for several runs.
+    """
+    stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
+    if stage.state != "done" or resume == "never":
+        corpus = _made_corpus(job)
+        (stage.folder / stages.MARK).unlink(missing_ok=True)
+        num_workers = cluster.num_workers(recipe)
+        tags = {
+            "recipe": recipe.name,
+            "recipe_hash": recipe.hash,
+            "corpus_hash": Manifest.load(corpus).digest,
+            "cluster": cluster.name,
+            "world": num_workers,
+            "zero": cluster.machine.zero,
+            "precision": cluster.machine.precision,
+        }
+        result = launch.pretrain(
+            job.pretraining(resume),
+            workers=num_workers,
+            cpus=cluster.cpus_per_worker,
+            gpus=cluster.gpus_per_worker,
+            place=tracking.place(job.out),
+            story=tracking.Story(recipe.name, dataclasses.asdict(recipe), tags | dict(more_tags or {})),
+            address=cluster.address,
+            max_restarts=cluster.max_restarts,
+            on_progress=report,
+            asked=asked,
+        )
+        write_atomic(stage.folder / RESULT, json.dumps(_finite(dataclasses.asdict(result.state)), indent=1).encode())
+        stage.finish()
+    return json.loads((stage.folder / RESULT).read_text())
+
+
+def run_folder(flags: Flags) -> Path:
+    """The folder of a run: named as such, or by the recipe and the flags that it was trained with."""
+    folder = _named(flags) or open_job(flags).plan.run.folder
+    if not (folder / launch.RUN).is_file():
+        raise BadInput(
+            f"{flags.recipe}: not trained with these flags under {flags.out}; do it with `{flags.command('train')}`"
+        )
+    return folder
+
+
+def run_of(flags: Flags) -> Run:
+    """The run in a folder, or else the one that the recipe would be on its corpus, which must be made."""
+    if folder := _named(flags):
+        return Run.from_json((folder / launch.RUN).read_text())
+    job = open_job(flags)
+    _made_corpus(job)
+    return job.pretraining()
+
+
+def export(folder: Path, to: Path) -> tuple[list[str], str]:
+    """Copy what a finished run has for `transformers` to `to`, which must be new or empty.
+
+    Returns the names of its files, and what they are to transformers. BadInput where that has no such net, too.
+    """
+    from training.formats import described, load_spec
+
+    made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS
+    if not (weights / "spec.json").is_file():
+        raise BadInput(f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`")
+    vocab = Path(Run.from_json((folder / launch.RUN).read_text()).corpus) / "vocab"
+    becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
+    unfinished = to.with_name(f".{to.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(made, unfinished)
+    if to.exists():
+        to.rmdir()
+    unfinished.rename(to)
+    return sorted(path.name for path in to.iterdir()), becomes
+
+
+def _named(flags: Flags) -> Path | None:
+    """The run folder that is given by its path, or by its name under runs/."""
+    folders = (Path(flags.recipe), flags.out / "runs" / flags.recipe)
+    return next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
+
+
+def _made_corpus(job: Job) -> Path:
+    stage = job.plan.corpus
+    if stage.state != "done":
+        raise BadInput(
+            f"{stage.folder}: this corpus is not made yet; make it with `sesame corpus`, or do all with `sesame run`"
+        )
+    return stage.folder
+
+
+def _finite(value: Any) -> Any:
+    """The same, with null for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,129 @@
+"""What a job is made of, what of it is done, what is stale. Folders are named after the causes of their content.
+
+A stage is a folder `<name>-<hash>`, the hash being that of everything its content depends on, and is done when its
+`stage.json` is there: written last, by rename. So no stage is done twice, none is mixed up with another, and a stage of
+other causes (an edited recipe, a changed text) is stale: it stays, is named, and is in nobody's way.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from orchestration.config import Recipe, digest, flat
+from pipeline.spec import Corpus
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
+
+MARK = "stage.json"
+COMMITS = {  # what else a stage is not done without: mending it begins with deleting that
+    "text": "text.json",
+    "vocab": "specials.json",
+    "corpus": "manifest.json",
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A folder and all that its content depends on, as plain JSON values."""
+
+    name: Literal["text", "vocab", "corpus", "rows", "run", "scores", "table"]
+    parent: Path
+    label: str
+    causes: dict[str, Any]
+
+    @property
+    def hash(self) -> str:
+        return digest(self.causes)
+
+    @property
+    def folder(self) -> Path:
+        return self.parent / f"{self.label}-{self.hash[:8]}"
+
+    @property
+    def state(self) -> Literal["done", "begun", "due"]:
+        if all((self.folder / name).is_file() for name in (MARK, COMMITS.get(self.name, MARK))):
+            return "done"
+        return "begun" if self.folder.is_dir() else "due"
+
+    def finish(self) -> None:
+        """Mark it as done: the last thing that is written."""
+        mark = {"stage": self.name, "hash": self.hash, "causes": self.causes}
+        write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
+
+    def stale(self) -> list[tuple[Path, list[str]]]:
+        """Done folders of the same label, and which of their causes are not those of this stage."""
+        found = []
+        for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
+            if mark.parent != self.folder:
+                before, now = dict(flat(json.loads(mark.read_text())["causes"])), dict(flat(self.causes))
+                changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+                found.append((mark.parent, changed))
+        return found
+
+    def said(self) -> Iterator[str]:
+        """What is to become of it, and which older folders are stale, with the causes that changed."""
+        words = {"done": "done, skipped", "begun": "begun, goes on", "due": "to do"}[self.state]
+        yield f"{self.name}: {words} ({self.folder})"
+        for folder, changed in self.stale() if self.state != "done" else ():
+            yield f"{self.name}: {folder.name} is stale, changed: {', '.join(changed[:4])}{' ...' * (len(changed) > 4)}"
+
+
+class Plan(NamedTuple):
+    """The stages of a job, in order; each depends on those before it."""
+
+    text: Stage
+    vocab: Stage
+    corpus: Stage
+    run: Stage
+
+
+def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
+    """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
+    spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.vocab))
+    del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
+    marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
+    text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs})
+    pieces = Stage(
+        "vocab", out / "vocab", f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
+    )
+    shards = Stage("corpus", out / "corpora", corpus.name, {"text": text.hash, "vocab": pieces.hash, "marks": marks})
+    run = Stage("run", out / "runs", recipe.name, {"recipe": _plain(recipe.science), "corpus": shards.hash})
+    return Plan(text, pieces, shards, run)
+
+
+def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
+    """The static rows of `recipe` on a corpus, for each length of its phases."""
+    science = _plain(recipe.science)
+    causes = {"corpus": corpus.hash, "segment": science["data"]["segment"], "seed": recipe.seed}
+    causes |= {name: science["objective"][name] for name in ("choose", "rewrite", "duplicates", "semantics")}
+    return {
+        length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length})
+        for length in sorted({phase.length for phase in recipe.phases})
+    }
+
+
+def scores(run_folder: Path, tasks: Sequence[str], num_seeds: int, labels: int) -> Stage:
+    """The downstream scores of a finished run, kept inside of its folder; BadInput where the run is not finished."""
+    try:
+        run = json.loads((run_folder / MARK).read_text())["hash"]
+    except FileNotFoundError:
+        raise BadInput(f"{run_folder}: this run is not finished; go on with `sesame train`") from None
+    causes = {"run": run, "tasks": list(tasks), "num_seeds": num_seeds, "labels": labels}
+    return Stage("scores", run_folder / "scores", "_".join(tasks), causes)
+
+
+def measures(run: Stage, table: str, asked: dict[str, Any]) -> Stage:
+    """What a table asks of a run, kept inside of its folder."""
+    return Stage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
+
+
+def table(name: str, about: str, cells: Sequence[Stage], out: Path) -> Stage:
+    """A table of the measures of these cells; `about` is the hash of what it makes of them."""
+    return Stage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: tuples are lists, so that what is compared with a mark on disk looks the same."""
+    return json.loads(json.dumps(value))

@@ -1,0 +1,126 @@
+"""What surrounds a job: a connection to Ray, and signals that are noted instead of died of."""
+
+import logging
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from preprocessing.errors import Preempted, ResourceError, SesameError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | None = None) -> Iterator[None]:
+    """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
+
+    A connection that this process already has is used as it is. Where the block ends in an error that is not a
+    SesameError, the logs of our own cluster are copied to `logs`.
+    """
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
+    # A short path: Ray puts sockets below it, and their names end at 107 characters.
+    temporary = Path(tempfile.mkdtemp(prefix="sesame-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))
+    try:
+        if address:
+            shipped = {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
+            ray.init(address, runtime_env=shipped, **quiet)
+        else:
+            _start_patiently(temporary, cpus, gpus, quiet)
+        ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
+        yield
+    except Exception as error:
+        own_logs = temporary / "session_latest" / "logs"
+        if logs and own_logs.exists() and not isinstance(error, SesameError):
+            shutil.copytree(own_logs, logs, dirs_exist_ok=True)
+        raise
+    finally:
+        ray.shutdown()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
+    """Start Ray, twice where it is too slow once: it gives its own processes 30 s, which a busy machine does not."""
+    import ray
+
+    for _ in range(2):
+        try:
+            return _start_here(temporary, cpus, gpus, quiet)
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+    raise ResourceError("Ray does not start within 30 s on this machine: it is too busy; repeat the command later")
+
+
+def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
+    """A Ray cluster of this machine only, that ends with this process."""
+    import ray
+
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # Ray would write a token to ~/.ray, for everybody to read
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ray.init(
+        "local",  # never another cluster that happens to run here
+        num_cpus=cpus,
+        num_gpus=gpus or None,
+        include_dashboard=False,
+        object_store_memory=100_000_000,  # what passes through Ray is small
+        runtime_env={
+            "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
+            "py_executable": shlex.quote(sys.executable),  # Ray hands it to a shell; a path may have blanks
+        },
+        _temp_dir=str(temporary),
+        **quiet,
+    )
+
+
+@dataclass
+class Asked:
+    """Which signal has asked the run to stop; 0: none yet."""
+
+    signal: int = 0
+
+    def stopped(self, message: str) -> BaseException:
+        """What to raise when it has: interrupted (exit code 130), or preempted (75)."""
+        return (
+            KeyboardInterrupt(message)
+            if self.signal == signal.SIGINT
+            else Preempted(f"{message}; the same command goes on")
+        )
+
+
+@contextmanager
+def stop_signals() -> Iterator[Asked]:
+    """Take note of the first SIGTERM or SIGINT instead of dying of it; a second one interrupts at once."""
+    asked = Asked()
+
+    def note(number: int, frame: object) -> None:
+        if asked.signal:
+            raise KeyboardInterrupt
+        asked.signal = number
+
+    if threading.current_thread() is not threading.main_thread():  # where Python lets nobody handle signals
+        yield asked
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

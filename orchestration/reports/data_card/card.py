@@ -1,0 +1,252 @@
+"""The data card of a corpus: what is in it, where it is from, what was dropped and why, what a model will see of it.
+
+Facts (card_facts.py) -> sections -> Markdown and one HTML page that needs no other file (card_page.py). The same corpus
+gives the same bytes.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from orchestration import figures
+from orchestration.config import Recipe
+from orchestration.reports.data_card import page as card_page
+from orchestration.reports.data_card.examples import Example
+from orchestration.reports.data_card.facts import Facts, Lengths, Pieces, facts_of
+from orchestration.reports.data_card.page import Part, Picture, Quote, Sample, Section, Table
+from pipeline.spec import Corpus
+from preprocessing.files import write_atomic
+
+if TYPE_CHECKING:  # it takes a second to import
+    from matplotlib.figure import Figure
+
+__all__ = ["Facts", "facts_of", "html", "markdown", "pictures", "save", "write"]
+
+NAMES: Final = ("data_card.md", "data_card.html")
+_BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
+
+
+def write(corpus: Path, recipe: Recipe, folder: Path, spec: Corpus | None = None) -> list[Path]:
+    """Write the card of a finished corpus to `folder` and return its files: data_card.md and data_card.html."""
+    known = facts_of(corpus, recipe, spec)
+    return save(known, pictures(known), folder)
+
+
+def save(known: Facts, drawn: Mapping[str, "Figure"], folder: Path) -> list[Path]:
+    """Write a card whose facts and figures are there."""
+    files = [folder / name for name in NAMES]
+    for file, text in zip(files, (markdown(known), html(known, drawn)), strict=True):
+        write_atomic(file, text.encode())
+    return files
+
+
+def markdown(known: Facts) -> str:
+    """The card as Markdown."""
+    return card_page.markdown(_title(known), _sections(known))
+
+
+def html(known: Facts, drawn: Mapping[str, "Figure"]) -> str:
+    """The card as one page, with these figures inside."""
+    return card_page.html(_title(known), _sections(known), {name: _png(figure) for name, figure in drawn.items()})
+
+
+def pictures(known: Facts) -> dict[str, "Figure"]:
+    """The figures of a card, by name."""
+    documents, sentences = known.documents, known.sentences
+    steps = {_words(reason): count for reason, count in {"seen": known.seen, **known.dropped}.items()}
+    return {
+        "funnel": figures.funnel(
+            {
+                "documents": {reason: count.documents for reason, count in steps.items()},
+                "bytes": {reason: count.bytes for reason, count in steps.items()},
+            }
+        ),
+        "document_lengths": figures.histogram(documents.edges, documents.bins, "tokens of a document", "documents"),
+        "sentence_lengths": figures.histogram(sentences.edges, sentences.bins, "tokens of a sentence", "sentences"),
+        "zipf": figures.zipf(known.pieces.zipf),
+    }
+
+
+def _png(figure: "Figure") -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", transparent=True, metadata={"Software": None})  # no version: the same bytes
+    return file.getvalue()
+
+
+# What the card says
+
+
+def _title(known: Facts) -> str:
+    return f"Corpus {known.name}"
+
+
+def _sections(known: Facts) -> list[Section]:
+    return [
+        _summary(known),
+        _splits(known),
+        _funnel(known),
+        _sources(known),
+        _languages(known),
+        _lengths("Documents", "document_lengths", known.documents),
+        _lengths("Sentences", "sentence_lengths", known.sentences),
+        _vocabulary(known.pieces, known.kept.tokens),
+        _zipf(known.pieces, known.kept.tokens),
+        Section("Sample documents", "The beginnings of documents, decoded from their tokens.", tuple(_quotes(known))),
+        _examples(known.examples),
+        _made(known),
+    ]
+
+
+def _summary(known: Facts) -> Section:
+    kept, pieces = known.kept, known.pieces
+    said = (
+        f"{kept.documents:,} documents with {kept.tokens:,} tokens, made of {kept.bytes / 1e6:,.1f} MB of text: "
+        f"{_ratio(kept.bytes, kept.tokens)} bytes a token. {_share(kept.documents, known.seen.documents)} of the "
+        f"documents and {_share(kept.bytes, known.seen.bytes)} of the bytes that were read are kept."
+    )
+    rows = {
+        "digest": known.digest,
+        "vocabulary": f"{pieces.size:,} pieces, {pieces.kind}, {pieces.hash[:12]}",
+        "mean document": f"{known.documents.mean:,.1f} tokens",
+        "mean sentence": f"{known.sentences.mean:,.1f} tokens",
+        "tokens a word": _ratio(kept.tokens, pieces.words),
+        "unknown tokens": _share(pieces.unknown, kept.tokens),
+        **{_words(key): value for key, value in known.statistics.items()},
+    }
+    return Section("Summary", said, (Table(("fact", "value"), tuple(rows.items()), 2),))
+
+
+def _splits(known: Facts) -> Section:
+    total = sum(count["rows"] for count in known.splits.values())
+    rows = tuple(
+        (name, f"{count['rows']:,}", _share(count["rows"], total), f"{count['tokens']:,}", f"{count['shards']:,}")
+        for name, count in known.splits.items()
+    )
+    said = "A document belongs to a split by the hash of its text, wherever it stood."
+    return Section("Splits", said, (Table(("split", "documents", "share", "tokens", "shards"), rows),))
+
+
+def _funnel(known: Facts) -> Section:
+    said = (
+        "Everything that was read is kept or dropped for a reason, to the byte. Text that is taken out of a document "
+        "counts bytes and no document."
+    )
+    seen, rows, left = known.seen, [], known.seen
+    for reason, count in known.dropped.items():
+        left -= count
+        documents = (f"{count.documents:,}", _share(count.documents, seen.documents), f"{left.documents:,}")
+        sizes = (f"{count.bytes:,}", _share(count.bytes, seen.bytes), f"{left.bytes:,}")
+        rows.append((_words(reason), *documents, *sizes))
+    first = ("seen", "", "", f"{seen.documents:,}", "", "", f"{seen.bytes:,}")
+    kept = (_share(known.kept.documents, seen.documents), _share(known.kept.bytes, seen.bytes))
+    last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
+    head = ("dropped", "documents", "share", "left", "bytes", "share", "left")
+    shown = Picture("funnel", "What is left of the documents and of the bytes after each reason to drop some")
+    return Section("What was kept and what was dropped", said, (Table(head, (first, *rows, last)), shown))
+
+
+def _sources(known: Facts) -> Section:
+    tokens = known.kept.tokens
+    rows = tuple((name, f"{docs:,}", f"{count:,}", _share(count, tokens)) for name, docs, count in known.sources)
+    said = f"{known.num_sources:,} sources" + (
+        f", of which these {len(rows)} have the most tokens." if len(rows) < known.num_sources else "."
+    )
+    return Section("Sources", said, (Table(("source", "documents", "tokens", "share"), rows),))
+
+
+def _languages(known: Facts) -> Section:
+    total = sum(known.languages.values())
+    rows = tuple((code, f"{count:,}", _share(count, total)) for code, count in known.languages.items())
+    said = f"As py3langid tells them from the beginnings of {total:,} documents, spread evenly over the corpus."
+    return Section("Languages", said, (Table(("language", "documents", "share"), rows),))
+
+
+def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
+    what = title.lower()
+    said = f"{lengths.count:,} {what} of {lengths.mean:,.1f} tokens on average."
+    rows = tuple((name, f"{value:,}") for name, value in lengths.quantiles.items())
+    most = max(lengths.bins)
+    lines = [
+        f"{start:>9,} - {stop - 1:<9,} {count:>12,}  {'#' * round(_BAR * count / most)}".rstrip()
+        for (start, stop), count in zip(pairwise(lengths.edges), lengths.bins, strict=True)
+    ]
+    shown = Picture(picture, f"Histogram of the lengths of {what}", tuple(lines))
+    return Section(title, said, (Table((f"length of {what}", "tokens"), rows), shown))
+
+
+def _vocabulary(pieces: Pieces, tokens: int) -> Section:
+    ordinary = pieces.size - len(pieces.special)
+    said = (
+        f"{pieces.kind} with {pieces.size:,} pieces, {len(pieces.special)} of them special "
+        f"({' '.join(pieces.special)}). A word is cut into {_ratio(tokens, pieces.words)} pieces on average."
+    )
+    whole, continued = pieces.words_of[0], pieces.words - pieces.words_of[0]
+    facts = (
+        ("words", f"{pieces.words:,}", ""),
+        ("words that are one piece", f"{whole:,}", _share(whole, pieces.words)),
+        ("words that are continued", f"{continued:,}", _share(continued, pieces.words)),
+        ("unknown tokens", f"{pieces.unknown:,}", _share(pieces.unknown, tokens)),
+        ("pieces that never occur", f"{pieces.unused:,}", _share(pieces.unused, ordinary)),
+        *((f"tokens of the {k:,} most frequent pieces", f"{n:,}", _share(n, tokens)) for k, n in pieces.covered),
+    )
+    last = len(pieces.words_of)
+    cut = tuple(
+        (f"{number}{' or more' * (number == last)}", f"{count:,}", _share(count, pieces.words))
+        for number, count in enumerate(pieces.words_of, 1)
+    )
+    return Section("Vocabulary", said, (Table(("", "count", "share"), facts), Table(("pieces", "words", "share"), cut)))
+
+
+def _zipf(pieces: Pieces, tokens: int) -> Section:
+    said = "How often each piece occurs, over its rank; natural language follows 1 / rank for most of the way."
+    rows = tuple(
+        (f"{rank}", piece, f"{count:,}", _share(count, tokens)) for rank, (piece, count) in enumerate(pieces.top, 1)
+    )
+    table = Table(("rank", "piece", "tokens", "share"), rows, 2)
+    return Section("Frequent pieces", said, (Picture("zipf", "Frequency of the pieces over their rank"), table))
+
+
+def _quotes(known: Facts) -> Iterator[Part]:
+    for sample in known.samples:
+        yield Quote(f"{sample.source}: {sample.tokens:,} tokens, key {sample.key[:12]}", sample.text)
+
+
+def _examples(examples: tuple[Example, ...]) -> Section:
+    said = (
+        "A row of the first shard as each objective of the family sees it. What is asked is marked, with the answer "
+        "behind it; a marked token that is no mask was swapped or kept."
+    )
+    shown = (Sample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)
+    return Section("Training samples", said, tuple(shown))
+
+
+def _made(known: Facts) -> Section:
+    said = "The settings of the corpus, the hashes of what it was made from, and the libraries that have a say in it."
+    hashes = {"hash of the settings": known.spec_hash[:16], "hash of the text": known.text_hash[:16]}
+    rows = known.made | hashes | {f"version of {name}": version for name, version in known.versions.items()}
+    return Section("How it was made", said, (Table(("setting", "value"), tuple(rows.items()), 2),))
+
+
+def _words(key: str) -> str:
+    """
+    >>> _words("repaired.too_long")
+    'repaired too long'
+    """
+    return key.replace("_", " ").replace(".", " ")
+
+
+def _share(part: int, whole: int) -> str:
+    """
+    >>> _share(1, 8), _share(0, 0), _share(1, 100_000)
+    ('12.5 %', '-', '0.001 %')
+    """
+    if not whole:
+        return "-"
+    percent = 100 * part / whole
+    return f"{percent:.1f} %" if percent >= 1 or not part else f"{percent:.2g} %"
+
+
+def _ratio(amount: int, unit: int) -> str:
+    return f"{amount / unit:.2f}" if unit else "-"

@@ -1,0 +1,137 @@
+"""Training samples of a corpus, decoded: what each objective of the family hides in it, and what it asks for.
+
+look.py shows the rows of a run; here there is no run yet, and nothing of torch is needed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from orchestration.config import Recipe, load, names
+from orchestration.reports import describe as say
+from preprocessing.errors import BadInput
+from preprocessing.rows import Rows
+from preprocessing.schema import IGNORE, Row
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+
+_LENGTH: Final = 96  # most tokens of an example
+_TRIED: Final = 8  # rows, of which the longest is shown
+PAIRS: Final = {
+    IGNORE: "",
+    0: "The second segment follows the first.",
+    1: "The second segment does not follow the first.",
+}
+
+
+class Token(NamedTuple):
+    """A token for people: joined, the texts are the text; `answer` is what is asked here, "" where nothing is."""
+
+    text: str
+    answer: str
+    is_special: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row as the model gets it under one recipe; without tokens where the corpus gives no such row."""
+
+    recipe: str
+    said: str  # the objective in words
+    tokens: tuple[Token, ...] = ()
+    note: str = ""
+
+
+def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
+    """A row of `own`, then one of each other kind of objective in the family that reads such a vocabulary.
+
+    Rows are planned on the first shard only, so that a card costs little on a large corpus.
+    """
+    first, shown = replace(store, shards=store.shards[:1]), []
+    for recipe in (own, *map(load, names("recipes"))):
+        asks = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
+        fits = recipe.data.vocab.kind == vocab.kind and _has_specials(recipe, vocab)
+        if recipe is own or (fits and asks not in shown):
+            shown.append(asks)
+            yield _example(first, vocab, recipe)
+
+
+def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
+    needed = {*recipe.data.segment.specials, *recipe.objective.rewrite.specials}
+    has = vocab.specials.keys() | ({"sentinel"} if vocab.sentinels else set())
+    return needed <= has
+
+
+def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
+    """The longest of the first rows; a note instead where there is none."""
+    hidden = f"{say.choose(recipe.objective.choose)} ({say.rewrite(recipe.objective.rewrite)})"
+    said = f"{say.segment(recipe.data.segment)}; hidden: {hidden}; asked: {' + '.join(say.losses(recipe))}"
+    try:
+        rows = Rows(
+            store,
+            vocab,
+            segment=recipe.data.segment,
+            choose=recipe.objective.choose,
+            rewrite=recipe.objective.rewrite,
+            length=min(_LENGTH, recipe.phases[0].length),
+            seed=recipe.seed,
+            duplicates=recipe.objective.duplicates,
+            semantics=recipe.objective.semantics,
+        )
+        found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
+    except BadInput:
+        return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
+    row = max(found, key=lambda row: len(row["ids"]))  # the first of the longest
+    is_causal = recipe.trunk.visibility == "causal"
+    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, is_causal))
+
+
+def _note(row: Row, vocab: Vocab, is_causal: bool) -> str:
+    """What the tokens of a row do not show."""
+    if "source_ids" in row:
+        return f"The answer:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
+    if is_causal:
+        return "Each token is asked for from those before it."
+    label = int(row["pair_label"]) if "pair_label" in row else IGNORE
+    return " ".join(part for part in (PAIRS[label], sees(row)) if part)
+
+
+def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
+    """The tokens of a row; a causal row is its own answer, and what an encoder reads has its answer elsewhere."""
+    ids_S = row.get("source_ids", row["ids"])
+    labels_S = np.full(len(ids_S), IGNORE) if is_causal else row["labels"]
+    for id, label in zip(ids_S.tolist(), labels_S.tolist(), strict=True):
+        answer = "" if label == IGNORE else text_of(vocab, label).strip()
+        yield Token(text_of(vocab, id), answer, id in vocab.special_ids)
+
+
+def sees(row: Row) -> str:
+    """Who sees whom, in words, where a row says so; "" where it does not.
+
+    >>> sees({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
+    'The first 2 tokens see each other, each later one what is before it.'
+    """
+    if "rank" not in row:
+        return ""
+    rank_S, reach_S = row["rank"], row["reach"]
+    if (rank_S != reach_S).any():
+        return f"Tokens are asked for in a random order: {len(np.unique(rank_S))} turns."
+    num_first = int((rank_S == rank_S[0]).sum())
+    if num_first == len(rank_S):
+        return "Each token sees each."
+    if rank_S[0] > rank_S[-1]:
+        return "Each token sees what is behind it."
+    if num_first > 1:
+        return f"The first {num_first} tokens see each other, each later one what is before it."
+    return "Each token sees what is before it."
+
+
+def text_of(vocab: Vocab, id: int) -> str:
+    """A token as it stands in text, with a space in front where a word begins."""
+    piece = vocab.piece(id)
+    if id in vocab.special_ids:
+        return f" {piece}"
+    text = vocab.decode([id]).strip().removeprefix("##") or piece
+    return f" {text}" if vocab.starts_word_V[id] else text

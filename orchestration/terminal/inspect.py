@@ -1,0 +1,118 @@
+"""Look at what the model sees: the rows of any step, decoded, with what is hidden and what is asked in colour."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+from orchestration.reports.data_card import sees, text_of
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Batch
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from training.data import open_loader
+from training.run import Run
+
+ASKED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
+PAIRS = {None: "", 0: ", pair label 0: the second goes on", 1: ", pair label 1: the second does not go on"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row as the model gets it: its tokens, and the answer at each position that is asked ("" elsewhere)."""
+
+    step: int
+    number: int  # of the row in its batch
+    tokens: list[str]  # pieces
+    answers: list[str]  # pieces
+    texts: list[str]  # the tokens for people: joined, they are the text
+    answer_texts: list[str]
+    special: list[bool]
+    is_causal: bool
+    pair_label: int | None = None  # 1: the second segment is not the next one
+    source: list[str] | None = None  # pieces of what an encoder reads, where the tokens are a decoder's
+    source_texts: tuple[str, ...] = ()
+    sees: str = ""  # who sees whom, in words, where rows differ in that
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON tells it."""
+        kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "answers": self.answers}
+        more = {"pair_label": self.pair_label, "source": self.source, "sees": self.sees or None}
+        return kept | {name: value for name, value in more.items() if value is not None}
+
+
+def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
+    """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
+    if step >= run.steps:
+        raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
+    machine = replace(run.machine, layout="unpadded", loader_workers=0)
+    loader = open_loader(replace(run, machine=machine), rank=0, world=1)
+    vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
+    rows = (row for batch in loader.at(step) for row in _rows(batch))
+    causal = run.trunk.visibility == "causal"
+    return [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
+
+
+def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is asked), and what else they have."""
+    target_T = np.full(len(batch["ids"]), -1)
+    target_T[batch["targets_at"]] = batch["targets"]
+    source_end_B = np.cumsum(batch.get("source_lengths", ()), dtype=np.int64)
+    for number, (first, length) in enumerate(zip(batch["first_at"], batch["lengths"], strict=True)):
+        here = slice(int(first), int(first) + int(length))
+        row: dict[str, Any] = {name: batch[name][here] for name in ("ids", "rank", "reach") if name in batch}
+        if "pair_label" in batch:
+            row["pair_label"] = batch["pair_label"][number]
+        if "source_ids" in batch:
+            end = int(source_end_B[number])
+            row["source_ids"] = batch["source_ids"][end - int(batch["source_lengths"][number]) : end]
+        yield row | {"targets": target_T[here]}
+
+
+def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> Sample:
+    ids, targets = row["ids"].tolist(), row["targets"].tolist()
+    return Sample(
+        step=step,
+        number=number,
+        tokens=[vocab.piece(token) for token in ids],
+        answers=["" if target < 0 else vocab.piece(target) for target in targets],
+        texts=[text_of(vocab, token) for token in ids],
+        answer_texts=["" if target < 0 else text_of(vocab, target) for target in targets],
+        special=[token in vocab.special_ids for token in ids],
+        is_causal=is_causal,
+        pair_label=_label(row),
+        source=[vocab.piece(token) for token in row["source_ids"].tolist()] if "source_ids" in row else None,
+        source_texts=tuple(text_of(vocab, token) for token in row.get("source_ids", np.array(())).tolist()),
+        sees=sees(row),
+    )
+
+
+def _label(row: dict[str, Any]) -> int | None:
+    """Of a pair, None where it has none or is not asked for it."""
+    label = int(row.get("pair_label", IGNORE))
+    return None if label == IGNORE else label
+
+
+def shown(found: list[Sample]) -> Group:
+    """The samples as text; an asked token is followed by its answer, a causal row is its own answer."""
+    return Group(*(_shown(sample) for sample in found))
+
+
+def _shown(sample: Sample) -> Text:
+    asked = sum(answer != "" for answer in sample.answers)
+    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {asked} asked"
+    head += PAIRS[sample.pair_label] + "\n"
+    text = Text(head + (f"{sample.sees}\n" if sample.sees else ""), QUIET)
+    if sample.source is not None:
+        text.append(f"reads:{''.join(sample.source_texts)}\n").append("answers:", QUIET)
+        return text.append(f"{''.join(sample.answer_texts)}\n", ANSWER)
+    for token, answer, special in zip(sample.texts, sample.answer_texts, sample.special, strict=True):
+        is_hidden = answer != "" and not sample.is_causal
+        text.append(" " * token.startswith(" "))
+        text.append(token.removeprefix(" "), ASKED if is_hidden else SPECIAL if special else "")
+        if is_hidden:
+            text.append(f"({answer.strip()})", ANSWER)
+    return text.append("\n")

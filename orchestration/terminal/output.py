@@ -1,0 +1,58 @@
+"""Where a command meets its terminal: answers on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
+    from orchestration.jobs import Stage
+
+PIPE_WIDTH = 140  # columns, where stdout is not a terminal
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has to say: to a person, to a program (`--json`), and which commands come next."""
+
+    shown: tuple[RenderableType, ...]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    next: tuple[str, ...] = ()
+    exit_code: int = 0
+
+
+def say(answer: Answer, as_json: bool) -> int:
+    """Print an answer, as one JSON document or for people; its exit code."""
+    if as_json:
+        print(json.dumps({**answer.data, "next": answer.next}, indent=1, default=str), flush=True)
+        return answer.exit_code
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    for part in answer.shown:
+        console.print(part)
+    for number, command in enumerate(answer.next):
+        console.print(Text(f"{'    ' if number else 'next'}  {command}", "dim"), soft_wrap=True)
+    return answer.exit_code
+
+
+def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:
+    """Before the work: what was recognised in the text, what is done and skipped, what is stale."""
+    for line in (*recognised, *(line for stage in stages for line in stage.said())):
+        print(line, file=sys.stderr)
+
+
+def planned(stages: Sequence["Stage"], command: str) -> Answer:
+    """The answer of a dry run."""
+    due = [stage.name for stage in stages if stage.state != "done"]
+    told = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
+    return Answer((Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": told}, (command,))
+
+
+def refuse(message: str, exit_code: int) -> int:
+    """One line on stderr for each thing that is wrong; the exit code."""
+    for line in message.splitlines():
+        print(f"sesame: {line}", file=sys.stderr)
+    return exit_code

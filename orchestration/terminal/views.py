@@ -1,0 +1,186 @@
+"""Values -> what a terminal shows: tables and trees, in one hand. Nothing is computed here and nothing is printed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from orchestration import reports
+from orchestration.config import Recipe
+from orchestration.reports import Node
+from orchestration.reports.ablations import Table as Comparison
+from orchestration.terminal.doctor import Finding
+from preprocessing.manifest import Manifest
+
+NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
+COLUMN = 70  # where the numbers of a tree stand
+
+
+def recipes(all_of_them: Sequence[Recipe]) -> Table:
+    """The family: one line per recipe."""
+    table = _table("recipe", "year", "hidden", "asked", "parameters", "tokens", title="The family")
+    table.columns[4].justify = table.columns[5].justify = "right"
+    for one in all_of_them:
+        cells = reports.row(one)
+        _add(
+            table,
+            Text(one.name, NAME),
+            *(str(cells[column]) for column in ("year", "hidden", "asked")),
+            Text(f"{cells['parameters']:,}", NUMBER),
+            reports.brief(one.num_tokens),
+        )
+    return table
+
+
+def recipe(one: Recipe) -> Tree:
+    """One recipe as a tree, with the parameters of each part of its net."""
+    net = reports.net(one)
+    tree = Tree(
+        Text.assemble((one.name, NAME), "  ", one.paper, "  ", (f"hash {one.hash[:12]}", QUIET)), guide_style=QUIET
+    )
+    data = tree.add("data")
+    data.add(f"text of {one.data.corpus}")
+    data.add(reports.vocab(one.data.vocab))
+    data.add(reports.segment(one.data.segment))
+    objective = tree.add("objective")
+    objective.add(f"hides {reports.choose(one.objective.choose)}: {reports.rewrite(one.objective.rewrite)}")
+    if one.objective.duplicates:
+        objective.add(f"{one.objective.duplicates} fixed disguises of each row, in turn")
+    objective.add(f"asks for {' + '.join(reports.losses(one))}")
+    below = tree.add(_counted(f"net: {reports.trunk(one.trunk)}", net.parameters, depth=1))
+    for part in net.parts:
+        _add_node(below, part, depth=2)
+    training = tree.add("training")
+    for phase in one.phases:
+        rows = f"{phase.batch:,} rows of at most {phase.length:,} tokens"
+        if phase.fill == "tokens":
+            rows = f"as many rows as have {phase.batch * phase.length:,} tokens, none more than {phase.length:,}"
+        training.add(f"{phase.steps:,} steps of {rows}")
+    training.add(
+        f"{reports.brief(one.num_tokens)} tokens, "
+        f"{reports.brief(reports.training_flops(one))} floating point operations"
+    )
+    optim = one.optim
+    training.add(
+        f"{optim.kind}: rate {optim.peak:g} after {optim.warmup:,} steps, then {optim.schedule}; decay {optim.decay:g}"
+    )
+    if one.expected:
+        _add_figures(tree.add("expected"), one.expected)
+    return tree
+
+
+def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:
+    """What a paper says, as the recipe has it."""
+    for name, figure in figures.items():
+        if isinstance(figure, Mapping):
+            tree.add(f"{name}: {', '.join(f'{of} {value}' for of, value in figure.items())}")
+        else:
+            tree.add(f"{name}: {figure:,}" if isinstance(figure, int) else f"{name}: {figure}")
+
+
+def _add_node(tree: Tree, node: Node, depth: int) -> None:
+    branch = tree.add(_counted(f"{node.name}  {node.shape}".rstrip(), node.parameters, depth))
+    for part in node.parts:
+        _add_node(branch, part, depth + 1)
+
+
+def _counted(label: str, parameters: int, depth: int) -> Text:
+    width = max(1, COLUMN - 4 * depth)
+    dots = " " * (width - len(label))
+    return Text.assemble(label, dots, "  ", (f"{parameters:>13,}", NUMBER))
+
+
+def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
+    """How a second recipe differs from a first, as its abstract would say it."""
+    head = Text.assemble((theirs.name, NAME), f"  {theirs.paper}\n", ("differs from ", QUIET), (ours.name, NAME))
+    return Group(head, *(Text(f"  * {line}") for line in lines))
+
+
+def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
+    """The good news of `sesame check`."""
+    size = f"{one.num_steps:,} steps, {reports.brief(one.num_tokens)} tokens"
+    where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
+    return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
+
+
+def card(manifest: Manifest) -> Group:
+    """The data card of a corpus: what is in it, what was dropped and why."""
+    splits = _table("split", "documents", "tokens", "shards", title=f"corpus {manifest.name}  {manifest.digest[:12]}")
+    for column in splits.columns[1:]:
+        column.justify = "right"
+    for split, count in manifest.splits.items():
+        _add(splits, split, f"{count['rows']:,}", Text(f"{count['tokens']:,}", NUMBER), f"{count['shards']:,}")
+    ledger = manifest.ledger
+    drops = _table("documents", "", "bytes", title="")
+    drops.columns[0].justify = drops.columns[2].justify = "right"
+    _add(drops, f"{ledger.seen.documents:,}", "seen", f"{ledger.seen.bytes:,}")
+    _add(drops, Text(f"{ledger.kept.documents:,}", NUMBER), "kept", f"{ledger.kept.bytes:,}")
+    for reason, dropped in sorted(ledger.dropped.items()):
+        _add(drops, f"{dropped.documents:,}", f"dropped: {reason}", f"{dropped.bytes:,}")
+    return Group(splits, drops)
+
+
+def findings(found: Iterable[Finding]) -> Table:
+    """What the doctor saw, with remedies."""
+    table = _table("", "looked at", "found", "remedy")
+    for finding in found:
+        mark = (
+            Text("ok", GOOD)
+            if not finding.remedy
+            else Text("no" if finding.fatal else "--", BAD if finding.fatal else "yellow")
+        )
+        _add(table, mark, finding.what, finding.found, finding.remedy)
+    return table
+
+
+def trained(folder: Path, result: Mapping[str, Any]) -> Group:
+    """How a run ended: its last figures."""
+    head = Text.assemble(
+        ("trained  ", GOOD), f"{result['step']:,} steps, {result['tokens']:,} tokens  ", (str(folder), QUIET)
+    )
+    table = _table("held-out text", "")
+    table.columns[1].justify = "right"
+    for name, value in sorted(result["evaluation"].items()):
+        _add(table, name, "-" if value is None else f"{value:.4f}")
+    return Group(head, table) if result["evaluation"] else Group(head)
+
+
+def scores(rows: Sequence[Mapping[str, str]]) -> Table:
+    """Downstream accuracy from pretrained and from random weights."""
+    table = _table(
+        *(rows[0] if rows else ()), title="downstream accuracy on held-out text, mean and deviation over the seeds"
+    )
+    for row in rows:
+        _add(table, *row.values())
+    return table
+
+
+def tables(found: Iterable[Comparison]) -> Table:
+    """The tables of the literature: one line each."""
+    table = _table("table", "of", "what it compares")
+    for one in found:
+        _add(table, Text(one.name, NAME), one.paper.split(",")[0], one.title)
+    return table
+
+
+def lines(said: Iterable[str]) -> Group:
+    """Plain lines."""
+    return Group(*(Text(line) for line in said))
+
+
+def _table(*columns: str, title: str = "") -> Table:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style=QUIET
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str | Text) -> None:
+    """A row of literal text: rich would read [CLS] as a style."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))

@@ -1,0 +1,168 @@
+"""Making a corpus as an MLflow run, in the experiment "corpora": settings, progress, what came of it, its data card.
+
+A corpus that the store already knows by its digest gets no second run. One that was begun and not finished goes on in
+the run that it has.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestration.progress import Paces, Report, ignore
+from orchestration.tracking import runs as track
+from orchestration.tracking.metadata import Story, log_corpus, tell
+from orchestration.tracking.runs import Place, Tracked
+from pipeline.spec import Corpus
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
+from preprocessing.vocab import VocabSpec
+
+if TYPE_CHECKING:  # it takes a second to import
+    from matplotlib.figure import Figure
+
+EXPERIMENT: Final = "corpora"
+EVERY_S: Final = 5.0  # between two batches of metrics
+# Tags:
+DIGEST: Final = "sesame.corpus"  # of the manifest, when there is one
+FOLDER: Final = "sesame.folder"  # as a URI
+CARD: Final = "sesame.card"  # "logged"
+
+
+@dataclass(frozen=True)
+class CorpusRun:
+    """The run of a corpus; a known one was finished before, and only a card may still be added to it."""
+
+    tracked: Tracked
+    is_known: bool
+
+
+def corpus_story(corpus: Corpus, vocab: VocabSpec) -> Story:
+    """What the run says about itself, also as its artifact corpus.json."""
+    return Story(corpus.name, {"corpus": asdict(corpus), "vocab": asdict(vocab)}, file="corpus.json")
+
+
+@contextmanager
+def corpus_run(place: Place, folder: Path, story: Story) -> Iterator[CorpusRun]:
+    """The run in which the corpus of `folder` is made, RUNNING inside the block, FINISHED, KILLED or FAILED after it.
+
+    When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. Raises
+    ResourceError when another living process makes it, or when the store does not answer.
+    """
+    with track.reached(place) as client:
+        if known := _known(client, place, folder):
+            tracked = Tracked(place.uri, known)
+        else:
+            tracked = _begun(client, place, folder) or track.created(
+                client, place, story.name, EXPERIMENT, **{FOLDER: _uri(folder)}
+            )
+    if known:
+        yield CorpusRun(tracked, is_known=True)
+        return
+    with track.living(client, tracked):
+        tell(client, tracked.run_id, story)
+        began_s = time.monotonic()
+        yield CorpusRun(tracked, is_known=False)
+        manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
+        with track.forgiven("what came of the corpus"):
+            log_corpus(client, tracked.run_id, folder, "corpus")
+            _log_metrics(client, tracked.run_id, _counts(manifest) | {"seconds": took_s}, step=0)
+            client.set_tag(tracked.run_id, DIGEST, manifest.digest)  # last: with it the run is known
+
+
+def corpus_progress(run: CorpusRun) -> Report:
+    """A report that keeps documents, bytes, tokens and their rates as metrics, over the seconds since the run began."""
+    return ignore if run.is_known else _Mirror(run.tracked)
+
+
+def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figure"]) -> None:
+    """Keep the files and figures of a data card as artifacts, unless the run has one: equal corpora have equal cards.
+
+    The files lie under card/, the figures under figures/.
+    """
+    tracked = run.tracked
+    with track.forgiven("the data card"):
+        client = track.client_of(tracked.uri)
+        if CARD in client.get_run(tracked.run_id).data.tags:
+            return
+        for file in files:
+            client.log_artifact(tracked.run_id, str(file), "card")
+        track.log_figures(tracked, figures)
+        client.set_tag(tracked.run_id, CARD, "logged")
+
+
+class _Mirror:
+    """Metrics of the stages, a batch every few seconds and at the end of each; a store that fails is asked no more."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self.run_id, self.client = tracked.run_id, track.client_of(tracked.uri)
+        self.began_ms = self.client.get_run(self.run_id).info.start_time  # a job that goes on has one time axis
+        self.paces, self.next_at, self.fails = Paces(), 0.0, False
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        rates, now_s = self.paces(event), time.monotonic()
+        if rates is None or self.fails or (now_s < self.next_at and event["done"] < event["total"]):
+            return
+        self.next_at = now_s + EVERY_S
+        values = {name: event[name] for name in ("documents", "bytes", "tokens") if name in event}
+        values |= {"bytes_per_s": rates.bytes_per_s, "tokens_per_s": rates.tokens_per_s}
+        elapsed_s = int(time.time() - self.began_ms / 1000)
+        self.fails = True
+        with track.forgiven("the progress of the corpus"):
+            _log_metrics(
+                self.client, self.run_id, {f"{event['stage']}/{key}": values[key] for key in values}, elapsed_s
+            )
+            self.fails = False
+
+
+def _known(client: Any, place: Place, folder: Path) -> str:
+    """Id of the finished run of this very corpus, "" where there is none."""
+    try:
+        digest = Manifest.load(folder).digest
+    except BadInput:  # not made yet, or to be mended
+        return ""
+    return next((found.info.run_id for found in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
+
+
+def _begun(client: Any, place: Place, folder: Path) -> Tracked | None:
+    """The latest run that was to make this folder and did not finish, taken up again."""
+    for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
+        return track.taken_up(client, place, found, folder)
+    return None
+
+
+def _search(client: Any, place: Place, tag: str, value: str, status: str) -> list[Any]:
+    """At most one run, the latest."""
+    where = f"tags.`{tag}` = '{value}' and attributes.status {status}"
+    among = [track.experiment(client, place, EXPERIMENT)]
+    return client.search_runs(among, where, order_by=["attributes.start_time DESC"], max_results=1)
+
+
+def _uri(folder: Path) -> str:
+    return folder.resolve().as_uri()  # has no quotes, so that a filter can hold it
+
+
+def _counts(manifest: Manifest) -> dict[str, float]:
+    """What a manifest counts, as metrics.
+
+    >>> from preprocessing.manifest import Count, Ledger
+    >>> ledger = Ledger(Count(3, 30), Count(2, 20, 9), {"empty": Count(1, 10)})
+    >>> counts = _counts(Manifest("x", "", "", {}, {}, (), ledger))
+    >>> counts["tokens"], counts["dropped/empty/bytes"]
+    (9, 10)
+    """
+    ledger = manifest.ledger
+    counts: dict[str, float] = {name: getattr(ledger.kept, name) for name in ("documents", "bytes", "tokens")}
+    counts |= {"seen/documents": ledger.seen.documents, "seen/bytes": ledger.seen.bytes}
+    for reason, dropped in ledger.dropped.items():
+        counts |= {f"dropped/{reason}/documents": dropped.documents, f"dropped/{reason}/bytes": dropped.bytes}
+    return counts | {f"{split}/tokens": count["tokens"] for split, count in manifest.splits.items()}
+
+
+def _log_metrics(client: Any, run_id: str, values: Mapping[str, float], step: int) -> None:
+    from mlflow.entities import Metric
+
+    now_ms = int(time.time() * 1000)
+    client.log_batch(run_id, [Metric(key, float(value), now_ms, step) for key, value in values.items()])

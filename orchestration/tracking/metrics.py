@@ -1,0 +1,130 @@
+"""The metrics of a run: `metrics.jsonl` in its folder is the record, MLflow a mirror of it.
+
+One line per call of the loop, written at once; a thread mirrors the lines to MLflow in batches. So tracking never holds
+up a step, a killed worker loses no point, a restarted one records none twice, and a tracking server that was away gets
+what it missed at the next start of the run.
+"""
+
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestration.figures import History
+from orchestration.tracking.runs import Tracked, client_of
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 5.0
+METRICS_FILE = "metrics.jsonl"  # in the run folder
+BATCH = 1000  # MLflow's limit of metrics in one call
+
+
+def history(folder: Path) -> History:
+    """Steps and values of each metric that the run in `folder` has recorded, in order."""
+    found: History = {}
+    for line in _lines(folder):
+        for key, value in line["metrics"].items():
+            found.setdefault(key, []).append((line["step"], math.nan if value is None else value))
+    return found
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    """The recorded lines; one that a kill cut short is left out."""
+    try:
+        text = (folder / METRICS_FILE).read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+class MetricLog:
+    """The loop's sink: `log(step, {"train/loss": 5.1})` appends to metrics.jsonl; a thread mirrors the file to MLflow.
+
+    A step that the file already has (a restarted worker repeats those after its checkpoint) is not recorded again.
+    Values that are not finite are null in the file and NaN in MLflow, which would store infinity as 1.8e308.
+    """
+
+    def __init__(self, folder: Path, tracked: Tracked | None, *, system: bool = True) -> None:
+        self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
+        self._pending = _lines(folder)
+        path = folder / METRICS_FILE
+        self._file = path.open("ab")
+        self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        self._closing = threading.Event()
+        self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
+        if tracked:
+            self._mirror.start()
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        fresh = {key: value for key, value in metrics.items() if step > self._last_step.get(key, -1)}
+        if not fresh:
+            return
+        self._last_step |= dict.fromkeys(fresh, step)
+        finite = {key: value if math.isfinite(value) else None for key, value in fresh.items()}
+        line = {"step": step, "time": round(time.time(), 3), "metrics": finite}
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        self._pending.append(line)
+
+    def close(self) -> None:
+        """Wait until all is in MLflow; if the store refuses, say so: the next start of the run tries again."""
+        self._closing.set()
+        if self._mirror.is_alive():
+            self._mirror.join()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _keep_mirroring(self, tracked: Tracked, system: bool) -> None:
+        monitor, mirrored, complained = None, None, False
+        while True:
+            last = self._closing.wait(FLUSH_S)
+            try:
+                client = client_of(tracked.uri)
+                if monitor is None and system:
+                    monitor = _system_monitor(tracked)
+                if mirrored is None:
+                    mirrored = _last_steps(client, tracked.run_id, self._last_step)
+                self._mirror_pending(client, tracked.run_id, mirrored)
+            except Exception as error:  # whatever the store has, training goes on and the file keeps the points
+                if last or not complained:
+                    log.warning("MLflow does not take metrics (%s); they are kept in %s", error, self._file.name)
+                complained = True
+            if last:
+                break
+        if monitor:
+            monitor.finish()
+
+    def _mirror_pending(self, client: Any, run_id: str, mirrored: Mapping[str, int]) -> None:
+        from mlflow.entities import Metric
+
+        num_lines = len(self._pending)  # the loop may append meanwhile
+        points = [
+            Metric(key, math.nan if value is None else value, int(line["time"] * 1000), line["step"])
+            for line in self._pending[:num_lines]
+            for key, value in line["metrics"].items()
+            if line["step"] > mirrored.get(key, -1)
+        ]
+        for start in range(0, len(points), BATCH):
+            client.log_batch(run_id, metrics=points[start : start + BATCH])
+        del self._pending[:num_lines]
+
+
+def _last_steps(client: Any, run_id: str, keys: Mapping[str, int]) -> dict[str, int]:
+    """The last step of each metric that MLflow has: where an earlier process of this run stopped mirroring."""
+    histories = {key: client.get_metric_history(run_id, key) for key in list(keys)}
+    return {key: max(point.step for point in points) for key, points in histories.items() if points}
+
+
+def _system_monitor(tracked: Tracked) -> Any:
+    """MLflow's own thread that logs processor, memory, disk, network and GPU use."""
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    monitor = SystemMetricsMonitor(tracked.run_id, resume_logging=True, tracking_uri=tracked.uri)
+    monitor.start()
+    return monitor

@@ -1,0 +1,331 @@
+"""MLflow tracking: one run per run folder, whose life is ours.
+
+MLflow marks a crashed run FINISHED and a killed one RUNNING for ever. Here a run ends FINISHED, FAILED or KILLED by
+what left the `with` block, its owner's heartbeat is a tag, and each start closes the runs of owners that are gone.
+The metrics of a run come from the first worker: metrics.py.
+"""
+
+import json
+import logging
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import psutil
+
+from orchestration.tracking.metadata import Story, flattened, tell
+from preprocessing.errors import Preempted, ResourceError
+from preprocessing.files import write_atomic
+
+if TYPE_CHECKING:  # it takes a second to import
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 10.0
+STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
+RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
+OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
+
+Scores = Mapping[str, Sequence[float]]
+
+
+# Where runs are kept
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tracking store: its address, and where artifacts go ("" = where the server says)."""
+
+    uri: str
+    artifacts: str = ""
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """One MLflow run, small enough to send to a worker."""
+
+    uri: str
+    run_id: str
+
+
+def place(out: Path) -> Place:
+    """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path."""
+    if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
+        return Place(uri)
+    out = out.resolve()
+    return Place(f"sqlite:///{out / 'mlflow.db'}", (out / "artifacts").as_uri())
+
+
+def client_of(uri: str) -> Any:
+    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
+    for name, value in {
+        "LOGGING_LEVEL": "WARNING",
+        "HTTP_REQUEST_TIMEOUT": "30",
+        "HTTP_REQUEST_MAX_RETRIES": "3",
+    }.items():
+        os.environ.setdefault(f"MLFLOW_{name}", value)
+    for noisy in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    from mlflow import MlflowClient
+
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return MlflowClient(tracking_uri=uri)
+
+
+def experiment(client: Any, place: Place, name: str = "") -> str:
+    """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
+    name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
+    if found := client.get_experiment_by_name(name):
+        return found.experiment_id
+    return client.create_experiment(name, artifact_location=place.artifacts or None)
+
+
+def known(folder: Path) -> Tracked | None:
+    """The MLflow run that the run folder names, if it names one."""
+    try:
+        return Tracked(**json.loads((folder / RUN_FILE).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+# Whose run it is
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that a run belongs to; `started` tells it from a later process with the same number."""
+
+    host: str
+    pid: int
+    started: float
+    beat: float  # wall clock, seconds
+
+    @classmethod
+    def me(cls) -> "Owner":
+        return cls(platform.node(), os.getpid(), psutil.Process().create_time(), time.time())
+
+    def alive(self) -> bool:
+        """Whether the process still runs; on another host: whether it has lately said so."""
+        if self.host != platform.node():
+            return time.time() - self.beat < STALE_S
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.started) < 1
+        except psutil.Error:
+            return False
+
+
+def _owner(mlflow_run: Any) -> Owner | None:
+    tag = mlflow_run.data.tags.get(OWNER)
+    return Owner(**json.loads(tag)) if tag else None
+
+
+def reap(place: Place) -> list[str]:
+    """Mark our runs that still say RUNNING though their owner is gone as FAILED; their ids."""
+    client = client_of(place.uri)
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
+    dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
+    for found in dead:
+        client.set_tag(found.info.run_id, "sesame.ended", "its process was gone")
+        client.set_terminated(found.info.run_id, "FAILED")
+    return [found.info.run_id for found in dead]
+
+
+@contextmanager
+def run(place: Place, folder: Path, corpus: Path | None, story: Story) -> Iterator[Tracked]:
+    """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
+
+    What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
+    another living process holds the run, or when the store does not answer.
+    """
+    with reached(place) as client:
+        tracked = _resumed(client, place, folder) or created(client, place, story.name)
+    with living(client, tracked):
+        write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
+        tell(client, tracked.run_id, story, corpus)
+        yield tracked
+
+
+@contextmanager
+def reached(place: Place) -> Iterator[Any]:
+    """A client of the store, in which no run of an owner that is gone is open; ResourceError where none answers."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        client = client_of(place.uri)
+        reap(place)
+        yield client
+    except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
+        reason = str(error).splitlines()[0]
+        raise ResourceError(f"MLflow at {place.uri} does not answer ({reason}); see MLFLOW_TRACKING_URI") from error
+
+
+@contextmanager
+def living(client: Any, tracked: Tracked) -> Iterator[None]:
+    """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it."""
+    stop = threading.Event()
+    beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
+    status, detail = "FAILED", ""
+    try:
+        beat.start()
+        yield
+        status = "FINISHED"
+    except BaseException as error:
+        detail = f"{type(error).__name__}: {error}"[:500]
+        status = "KILLED" if isinstance(error, Preempted | KeyboardInterrupt | SystemExit) else "FAILED"
+        raise
+    finally:
+        stop.set()
+        beat.join()
+        with forgiven(f"that the run is {status}"):
+            client.set_tag(tracked.run_id, "sesame.ended", detail)
+            client.set_terminated(tracked.run_id, status)
+
+
+@contextmanager
+def forgiven(what: str) -> Iterator[None]:
+    """A store that fails here costs a warning, never the run: all that matters is in the run's folder too."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("MLflow does not take %s: %s", what, error)
+
+
+def created(client: Any, place: Place, name: str, among: str = "", **tags: str) -> Tracked:
+    """A new run of ours, RUNNING, in the experiment `among`."""
+    tags |= {OWNER: json.dumps(asdict(Owner.me()))}
+    return Tracked(place.uri, client.create_run(experiment(client, place, among), tags=tags, run_name=name).info.run_id)
+
+
+def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
+    """The run that the folder names, RUNNING again and ours; None where the store does not know one."""
+    from mlflow.exceptions import MlflowException
+
+    named = known(folder)
+    if named is None:
+        return None
+    try:
+        found = client.get_run(named.run_id)
+    except MlflowException:
+        return None
+    return taken_up(client, place, found, folder)
+
+
+def taken_up(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
+    """A run of `folder` that the store has, RUNNING again and ours; ResourceError where it is a living process's."""
+    owner = _owner(found)
+    if found.info.status == "RUNNING" and owner and owner.alive() and owner.pid != os.getpid():
+        raise ResourceError(
+            f"{folder}: process {owner.pid} on {owner.host} is at work in it; wait for it, stop it, "
+            "or give another --out"
+        )
+    client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
+    client.update_run(found.info.run_id, status="RUNNING")
+    return Tracked(place.uri, found.info.run_id)
+
+
+def _beat(client: Any, run_id: str, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_S):
+        try:
+            client.set_tag(run_id, OWNER, json.dumps(asdict(Owner.me())))
+        except Exception as error:  # the store is away: the owner's process can still be looked up
+            log.debug("no heartbeat: %s", error)
+
+
+# Figures, artifacts, evaluations
+
+
+def tag(tracked: Tracked, **tags: object) -> None:
+    for key, value in tags.items():
+        client_of(tracked.uri).set_tag(tracked.run_id, key, str(value))
+
+
+def log_figures(tracked: Tracked, figures: Mapping[str, "Figure"]) -> None:
+    """Pictures, by name."""
+    client = client_of(tracked.uri)
+    for name, figure in figures.items():
+        client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
+
+
+def log_model(tracked: Tracked, export: Path) -> None:
+    """The exported folder as plain files: nothing is pickled, `transformers` loads it as it is."""
+    client_of(tracked.uri).log_artifacts(tracked.run_id, str(export), "model")
+
+
+def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Scores, figure: "Figure") -> None:
+    """A finished child run `name` with all scores (value i at step i, a seed); their means go to `tracked`."""
+    from mlflow.entities import Metric, Param
+
+    client = client_of(tracked.uri)
+    parent = client.get_run(tracked.run_id).info
+    child = client.create_run(
+        parent.experiment_id,
+        tags={"mlflow.parentRunId": tracked.run_id, OWNER: json.dumps(asdict(Owner.me()))},
+        run_name=name,
+    ).info.run_id
+    now_ms = int(time.time() * 1000)
+    points = [Metric(key, value, now_ms, step) for key, values in scores.items() for step, value in enumerate(values)]
+    means = [Metric(f"{name}/{key}", mean(values), now_ms, 0) for key, values in scores.items()]
+    status = "FAILED"
+    try:
+        client.log_batch(child, points, [Param(key, value) for key, value in flattened(params).items()])
+        client.log_figure(child, figure, "figures/scores.png")
+        client.log_batch(tracked.run_id, means)
+        status = "FINISHED"
+    finally:
+        client.set_terminated(child, status)
+
+
+def log_scores(tracked: Tracked, scores: Mapping[str, float]) -> None:
+    """Figures that stand for the whole run."""
+    from mlflow.entities import Metric
+
+    now_ms = int(time.time() * 1000)
+    points = [Metric(key, value, now_ms, 0) for key, value in scores.items()]
+    client_of(tracked.uri).log_batch(tracked.run_id, points)
+
+
+def log_table(tracked: Tracked, scores: Mapping[str, float], page: Path, figure: "Figure") -> None:
+    """The scores of a table, its page and its figure."""
+    log_scores(tracked, scores)
+    client_of(tracked.uri).log_artifact(tracked.run_id, str(page))
+    log_figures(tracked, {page.stem: figure})
+
+
+# The UI
+
+
+def ui(out: Path, port: int) -> NoReturn:
+    """Become the server of the MLflow UI for `out`, on 127.0.0.1. Raises ResourceError where the port is in use."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ResourceError(
+                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
+            ) from error
+    where = place(out)
+    client_of(where.uri).search_experiments()  # makes or migrates the store before the server's processes race for it
+    # One worker and no job runner: 0.5 GB instead of 1.5 (measured), and nothing here needs them.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where.uri, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--workers", "1"]
+    if where.artifacts:
+        command += ["--default-artifact-root", where.artifacts]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals

@@ -1,0 +1,102 @@
+"""Files -> lines and blocks of lines. A bad byte, a torn archive or an endless line stops nothing, no byte gets lost.
+
+Large files are read in ranges, by several workers. A range of bytes owns the lines from the first boundary (where a
+document may begin) at or after its start up to the first boundary at or after its stop, so that ranges that touch share
+no line and miss none, whatever the format.
+"""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pipeline.readers.files import COMPRESSED, fault, open_bytes
+from pipeline.readers.record import SNIPPET, Record
+
+_SKIPPED: Final = 1 << 20  # bytes held at a time while the rest of a line that nobody keeps goes by
+
+
+class Line(NamedTuple):
+    """A line, or several as one."""
+
+    start: int  # where it begins in the file, decompressed
+    size: int  # bytes there, the line end included
+    content: bytes  # its first 200 bytes where there is a fault
+    fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on
+
+
+def lines(path: str, start: int, stop: int | None, limit: int) -> Iterator[Line]:
+    """The lines of a file from the first that begins at or after byte `start`; of one over `limit` bytes only its size.
+
+    They go on beyond `stop`, where the caller stops; there are none where none begins in [start, stop). A range of a
+    compressed file is of compressed bytes and whole in itself (see cuts.py): lines end there, and start counts from it.
+    """
+    whole = Path(path).suffix in COMPRESSED
+    with open_bytes(path, start, stop) as file:
+        at = 0 if whole else start
+        if start and not whole:  # a line that ends right before `start` is not ours, one that begins there is
+            file.seek(start - 1)
+            at += _skip_line(file, sys.maxsize if stop is None else stop - start + 1) - 1
+            if stop is not None and at >= stop:
+                return
+        while content := file.readline(limit):
+            size, why = len(content), ""
+            if not content.endswith(b"\n"):
+                if size == limit:
+                    rest = _skip_line(file)
+                    size, why = size + rest, "too_long" if rest else ""
+                why = fault(file) or why
+            yield Line(at, size, content[:SNIPPET] if why else content, why)
+            at += size
+            if why and fault(file):
+                return
+        if why := fault(file):
+            yield Line(at, 0, b"", why)
+
+
+def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
+    """Read to the end of the line, or on to `most` bytes or a little more; returns how many bytes that were."""
+    size = 0
+    while size < most and (piece := file.readline(_SKIPPED)):
+        size += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return size
+
+
+def owned(lines: Iterator[Line], stop: int | None, begins: Callable[[Line], bool]) -> Iterator[Line]:
+    """Of lines from the start of a range on, those that the range owns; the begin of a file is a boundary, too."""
+    inside = False
+    for line in lines:
+        if line.start == 0 or begins(line):
+            if stop is not None and line.start >= stop:
+                return
+            inside = True
+        if inside:
+            yield line
+
+
+def blocks(lines: Iterator[Line], begins: Callable[[Line], bool], limit: int) -> Iterator[Line]:
+    """Lines from one begin up to the next, joined as one; of a block longer than `limit` bytes only its size."""
+    start, size, why, content = 0, 0, "", list[bytes]()
+    for line in lines:
+        if content and begins(line):
+            yield Line(start, size, b"".join(content), why)
+            content = []
+        if not content:
+            start, size, why = line.start, 0, ""
+        size += line.size
+        if why:
+            continue
+        content.append(line.content)
+        if line.fault or size > limit:
+            why = line.fault or "too_long"
+            content = [b"".join(content)[:SNIPPET]]
+    if content:
+        yield Line(start, size, b"".join(content), why)
+
+
+def dropped(label: str, block: Line, why: str) -> Record:
+    """The record of a block that is no document."""
+    return Record(label, block.size, fault=why, start=block.start, snippet=block.content[:SNIPPET])

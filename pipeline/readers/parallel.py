@@ -1,0 +1,97 @@
+"""Aligned files, one for each language -> documents: line i of all of them, its sides one blank line apart."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+
+from pipeline.readers.files import File, find, open_bytes
+from pipeline.readers.lines import Line, lines, owned
+from pipeline.readers.plain import always
+from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.errors import BadInput
+from preprocessing.text import decode
+
+_BLOCK: Final = 1 << 20
+_BETWEEN_SIDES: Final = "\n\n"
+
+
+def find_sides(paths: Sequence[str]) -> list[tuple[File, ...]]:
+    """The files of each language, side by side: those that come first in each path belong together, and so on."""
+    found = [find(path) for path in paths]
+    if len(set(map(len, found))) > 1:
+        have = ", ".join(f"{path} has {len(files)}" for path, files in zip(paths, found, strict=True))
+        raise BadInput(f"parallel: {have} files; give each language as many files as the others")
+    return list(zip(*found, strict=True))
+
+
+def aligned_cuts(sides: tuple[File, ...], step: int) -> list[list[int]]:
+    """Where each side may be cut, about every `step` bytes of the first; BadInput where they are not aligned.
+
+    All files are read for it: lines that do not belong together would spoil each document behind the first of them.
+    """
+    plain = not any(side.compression for side in sides)
+    numbers, total = _line_numbers(sides[0].path, step if plain else None)
+    found = [_places(side.path, numbers) for side in sides]
+    if len({count for _, count in found}) > 1 or any(count != total for _, count in found):
+        have = ", ".join(f"{side.path} has {count:,}" for side, (_, count) in zip(sides, found, strict=True))
+        raise BadInput(f"parallel: {have} lines; give files with as many lines as each other")
+    return [places for places, _ in found]
+
+
+def _line_numbers(path: str, step: int | None) -> tuple[list[int], int]:
+    """Numbers of the lines that begin at about every `step` bytes, and how many lines there are."""
+    numbers, last, size, count, end = list[int](), 0, 0, 0, b"\n"
+    with open_bytes(path) as file:
+        while block := file.read(_BLOCK):
+            size, count, end = size + len(block), count + block.count(b"\n"), block[-1:]
+            if step is not None and size - last >= step and count > (numbers[-1] if numbers else 0):
+                numbers.append(count)
+                last = size
+    total = count + (end != b"\n")
+    return [number for number in numbers if number < total], total
+
+
+def _places(path: str, numbers: list[int]) -> tuple[list[int], int]:
+    """The bytes at which the lines with these numbers (rising, from 1 up) begin, and how many lines there are."""
+    places, size, count, end, wanted = list[int](), 0, 0, b"\n", iter([*numbers, -1])
+    number = next(wanted)
+    with open_bytes(path) as file:
+        while block := file.read(_BLOCK):
+            here = block.count(b"\n")
+            while count < number <= count + here:
+                ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+                places.append(size + int(ends[number - count - 1]) + 1)
+                number = next(wanted)
+            size, count, end = size + len(block), count + here, block[-1:]
+    return places, count + (end != b"\n")
+
+
+def pairs(label: str, sides: Sequence[tuple[str, int, int | None]], limit: int) -> Iterator[Record]:
+    """The documents of ranges of files with as many lines as each other: (path, start, stop) of each side."""
+    each = [owned(lines(path, start, stop, limit), stop, always) for path, start, stop in sides]
+    for together in zip(*each, strict=True):
+        yield _document(label, together)
+
+
+def _document(label: str, together: tuple[Line, ...]) -> Record:
+    size, start = sum(line.size for line in together), together[0].start
+    contents = [line.content.strip() for line in together]
+    if why := _fault(together, contents):
+        return Record(label, size, fault=why, start=start, snippet=b"\n".join(contents)[:SNIPPET])
+    texts, repaired = zip(*map(decode, contents), strict=True)
+    ends = list(accumulate(len(text) + len(_BETWEEN_SIDES) for text in texts))
+    spans = tuple(
+        (end - len(text) - len(_BETWEEN_SIDES), end - len(_BETWEEN_SIDES))
+        for text, end in zip(texts, ends, strict=True)
+    )
+    return Record(label, size, _BETWEEN_SIDES.join(texts), sum(repaired), start=start, spans=spans)
+
+
+def _fault(together: tuple[Line, ...], contents: list[bytes]) -> str:
+    if faults := [line.fault for line in together if line.fault]:
+        return faults[0]
+    if all(contents):
+        return ""
+    return "one_sided" if any(contents) else BETWEEN

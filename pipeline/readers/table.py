@@ -1,0 +1,204 @@
+"""Parquet, Arrow files and streams, and folders that Hugging Face `datasets` saved -> documents, by pyarrow alone.
+
+A part is a row group (Parquet) or a record batch (Arrow). Of a torn Arrow file the whole batches are read; Parquet has
+its table of contents at the end, without which nothing can be found.
+"""
+
+import glob
+import json
+import posixpath
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.readers.files import TORN, File, find, is_url, local, open_stored, raise_if_ours
+from pipeline.readers.jsonl import as_spans
+from pipeline.readers.record import SNIPPET, Record
+from preprocessing.errors import BadInput
+from preprocessing.text import decode
+
+ENDINGS: Final = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+_PARQUET: Final = b"PAR1"
+_ARROW_FILE: Final = b"ARROW1\x00\x00"
+_ROWS: Final = 256  # of a row group at a time
+
+
+class Batch(NamedTuple):
+    part: int
+    row: int  # number of its first row
+    columns: pa.RecordBatch
+
+
+def is_table(start: bytes) -> bool:
+    """Whether a file with this beginning is a table: Parquet, an Arrow file or an Arrow stream."""
+    return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
+
+
+def files(path: str) -> list[File]:
+    """The tables that a path names; of a folder that `datasets` saved those that it lists: others are its caches."""
+    if not is_saved(path):
+        return find(path, ENDINGS)
+    found = list[File]()
+    for folder in _saved(path):
+        prefix = folder[len(path) :].strip("/")
+        for entry in _json(folder, "state.json")["_data_files"]:
+            (file,) = find(posixpath.join(folder, entry["filename"]))
+            found.append(file._replace(label=posixpath.join(prefix, entry["filename"])))
+    if not found:
+        raise BadInput(f"{path}: a data set without files; save it again, or name another")
+    return sorted(found)
+
+
+def is_saved(path: str) -> bool:
+    """Whether a path is a folder that `datasets` saved: a data set, or several as its splits."""
+    return not glob.has_magic(path) and any(_holds(path, name) for name in ("state.json", "dataset_dict.json"))
+
+
+def _holds(folder: str, name: str) -> bool:
+    try:
+        return bool(find(posixpath.join(folder, name)))
+    except BadInput:
+        return False
+
+
+def _saved(path: str) -> list[str]:
+    """The folders of the splits of a data set that `datasets` saved."""
+    if not _holds(path, "dataset_dict.json"):
+        return [path]
+    return [posixpath.join(path, name) for name in _json(path, "dataset_dict.json")["splits"]]
+
+
+def _json(folder: str, name: str) -> dict[str, Any]:
+    with open_stored(local(posixpath.join(folder, name))) as file:
+        return dict(json.load(file))
+
+
+def columns(file: File) -> list[str] | None:
+    """The names of the columns; None where the file cannot be opened."""
+    try:
+        with _opened(file.path) as stored:
+            return list((pq.read_schema(stored) if _starts(stored, _PARQUET) else _stream(stored).schema).names)
+    except TORN as error:
+        raise_if_ours(error)
+        return None
+
+
+def parts(file: File, field: str, spans: str) -> list[int]:
+    """About how many bytes each part has; [] where the file cannot be opened. BadInput where a column is missing."""
+    have = columns(file)
+    if have is None:
+        return []
+    for name in filter(None, (field, spans)):
+        if name not in have:
+            listed = ", ".join(map(repr, have[:8])) or "none"
+            raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `field` of the source")
+    try:
+        with _opened(file.path) as stored:
+            if _starts(stored, _PARQUET):
+                table = pq.ParquetFile(stored)
+                groups = range(table.metadata.num_row_groups)
+                sizes = [table.metadata.row_group(group).total_byte_size for group in groups]
+            else:
+                number = sum(1 for _ in _arrow_batches(stored, [])) if not is_url(file.path) else 1
+                sizes = [file.size // max(1, number)] * number
+            return sizes
+    except TORN as error:
+        raise_if_ours(error)
+        return []
+
+
+def documents(file: File, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
+    """The rows of the parts [start, stop) of a table as records; texts of more than `limit` bytes are left out."""
+    row = 0
+    try:
+        with _opened(file.path) as stored:
+            names = [name for name in (field, spans) if name]
+            parquet = _starts(stored, _PARQUET)
+            batches = _parquet_batches(stored, names, start, stop) if parquet else _arrow_batches(stored, names)
+            for batch in batches:
+                row = batch.row
+                if stop is not None and batch.part >= stop:
+                    return
+                if batch.part >= start:
+                    yield from _rows(file.label, batch, field, spans, limit)
+                row += batch.columns.num_rows
+    except TORN as error:
+        raise_if_ours(error)
+        yield Record(file.label, 0, fault="truncated", start=row)
+
+
+def _opened(path: str) -> pa.NativeFile:
+    return pa.PythonFile(open_stored(path)) if is_url(path) else pa.memory_map(path)
+
+
+def _starts(stored: pa.NativeFile, mark: bytes) -> bool:
+    stored.seek(0)
+    start = stored.read(len(mark))
+    stored.seek(0)
+    return start == mark
+
+
+def _parquet_batches(stored: pa.NativeFile, names: list[str], start: int, stop: int | None) -> Iterator[Batch]:
+    table = pq.ParquetFile(stored, buffer_size=1 << 20)
+    groups = range(table.metadata.num_row_groups)
+    row = sum(table.metadata.row_group(group).num_rows for group in groups[:start])
+    for group in groups[start:stop]:
+        for columns in table.iter_batches(_ROWS, row_groups=[group], columns=names, use_threads=False):
+            yield Batch(group, row, columns)
+            row += columns.num_rows
+
+
+def _stream(stored: pa.NativeFile, fields: list[int] | None = None) -> Any:
+    """The stream of batches in a file, with some of their columns; an Arrow file is a stream behind its mark."""
+    stored.seek(len(_ARROW_FILE) if _starts(stored, _ARROW_FILE) else 0)
+    return pa.ipc.open_stream(stored, options=pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields))
+
+
+def _arrow_batches(stored: pa.NativeFile, names: list[str]) -> Iterator[Batch]:
+    row = 0
+    fields = [_stream(stored).schema.names.index(name) for name in names]
+    for part, columns in enumerate(_stream(stored, fields or [0])):  # with no field at all it would read them all
+        yield Batch(part, row, columns)
+        row += columns.num_rows
+
+
+def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Iterator[Record]:
+    texts = _as_binary(batch.columns.column(field))
+    if texts is None:
+        yield from (
+            Record(label, 0, fault="not_a_string", start=batch.row + row) for row in range(batch.columns.num_rows)
+        )
+        return
+    ranges = batch.columns.column(spans) if spans else None
+    for row, size in enumerate(pc.binary_length(texts).to_pylist()):
+        at = batch.row + row
+        if size is None:
+            yield Record(label, 0, fault="not_a_string", start=at)
+            continue
+        content = texts[row].as_buffer()
+        text, repaired = decode(bytes(content)) if size <= limit else ("", 0)
+        found = as_spans(ranges[row].as_py(), text) if ranges is not None and size <= limit else ()
+        if why := "too_long" if size > limit else "bad_spans" if found is None else "":
+            yield Record(label, size, fault=why, start=at, snippet=bytes(content[:SNIPPET]))
+        else:
+            yield Record(label, size, text, repaired, start=at, spans=found or ())
+
+
+def _as_binary(column: pa.Array) -> pa.Array | None:
+    """A column of strings as bytes, sound in its offsets (a damaged file must not read beyond its end); else None."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        column = column.view(pa.binary())
+    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        column = column.view(pa.large_binary())
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        column = column.cast(pa.large_binary())
+    else:
+        return None
+    column.validate(full=True)
+    return column

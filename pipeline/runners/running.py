@@ -1,0 +1,229 @@
+"""Apache Beam, run quietly: which runner, how many processes, errors in one line, and progress while it works."""
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import io
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.runners import workers
+from preprocessing import errors
+from preprocessing.errors import BadInput, ResourceError
+from preprocessing.files import TEMPORARY, from_checked_json
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Beam warns at import about every cloud library that is not there, and the first warning adds a log handler.
+
+    It also imports what parts of it use that Sesame does not, where it happens to be installed: 40 MB in each process.
+    """
+    handlers = list(logging.root.handlers)
+    logging.disable(logging.CRITICAL)
+    unused = {"pandas", "pymongo"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]  # None stops an import
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        logging.root.handlers = handlers
+        for name in unused:
+            del sys.modules[name]
+
+
+with _quiet_import():
+    import apache_beam as beam
+    import grpc
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+__all__ = ["beam", "pipeline", "watched"]
+
+_RUNNER: Final = "FnApiRunner"
+Report = Callable[[dict[str, Any]], None]
+ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
+_OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
+_SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
+_UNREACHABLE: Final = re.compile(r"StatusCode\.UNAVAILABLE|failed to connect to all addresses", re.IGNORECASE)
+_TAIL: Final = 4000  # characters of a worker's log that an unforeseen error shows
+
+
+@contextlib.contextmanager
+def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> Iterator[beam.Pipeline]:
+    """A pipeline that runs when the block ends: FnApiRunner, on all cores where the work is worth it.
+
+    `beam_args` are Beam's own options and go first. What a worker raises arrives here as what it was (SesameError,
+    OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, removed at the end.
+    """
+    _give_back()
+    options = _options(beam_args)
+    log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
+    processes = _processes(beam_args, work_bytes)
+    try:
+        with _quiet_run() as failed:
+            graph = beam.Pipeline(runner=_runner(options, processes, log, pids), options=options)
+            yield graph
+            if processes:
+                workers.run(graph.run, pids, failed)
+            else:
+                graph.run().wait_until_finish()
+    except Exception as error:
+        if told := _told(error):
+            raise told from None
+        if log.exists():
+            error.add_note(f"the workers' log ends with:\n{log.read_text(errors='replace')[-_TAIL:]}")
+        raise
+    finally:
+        log.unlink(missing_ok=True)
+        pids.unlink(missing_ok=True)
+
+
+def _give_back() -> None:
+    """Free what an earlier pipeline held its keys in, which refers to itself; the C library would keep it all."""
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # no glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class _Alarm(logging.Handler):
+    """Listens to Beam's log for a worker that failed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.failed = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "Error processing instruction" in record.getMessage():
+            self.failed.set()
+
+
+@contextlib.contextmanager
+def _quiet_run() -> Iterator[threading.Event]:
+    """Keep Beam's log off the terminal; the event is set when it says that a worker failed."""
+    logger, alarm = logging.getLogger("apache_beam"), _Alarm()
+    before = logger.propagate
+    logger.propagate = False
+    logger.addHandler(alarm)
+    try:
+        yield alarm.failed
+    finally:
+        logger.removeHandler(alarm)
+        logger.propagate = before
+
+
+def _options(beam_args: Sequence[str]) -> PipelineOptions:
+    """Beam's options; BadInput for what Beam would pass over in silence or answer with a page of usage."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = PipelineOptions(list(beam_args))
+            known = options.get_all_options().keys()
+            given = options.get_all_options(retain_unknown_options=True).keys()
+    except SystemExit:
+        raise BadInput(f"Beam options: {said.getvalue().strip().splitlines()[-1]}") from None
+    stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
+    if unknown := sorted(given - known) + stray:
+        raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
+    return options
+
+
+def _is_value(arg: str, args: Sequence[str]) -> bool:
+    at = list(args).index(arg)
+    return at > 0 and args[at - 1].startswith("--") and "=" not in args[at - 1]
+
+
+def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
+    """How many worker processes are ours to start; 0: the work is done in this process, or by another runner."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # Beam does not tell a default from a choice
+    parser.add_argument("--runner", default=_RUNNER)
+    parser.add_argument("--direct_running_mode")
+    parser.add_argument("--direct_num_workers", type=int)
+    given, _ = parser.parse_known_args(beam_args)
+    cores = len(os.sched_getaffinity(0))
+    worth = cores if work_bytes >= ONE_PROCESS else 1
+    wanted = worth if given.direct_num_workers is None else given.direct_num_workers or cores  # Beam's 0 is all cores
+    mode = given.direct_running_mode or ("multi_processing" if wanted > 1 else "in_memory")
+    if given.runner != _RUNNER or mode != "multi_processing":
+        return 0
+    return (given.direct_num_workers or cores) if given.direct_running_mode else wanted
+
+
+def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> FnApiRunner | None:
+    """FnApiRunner unless the options name another: Beam's default looks for a binary on the network first."""
+    if options.view_as(StandardOptions).runner not in (None, _RUNNER):
+        return None
+    if not processes:
+        return FnApiRunner()
+    direct = options.view_as(DirectOptions)
+    direct.direct_num_workers, direct.direct_running_mode = processes, None  # the mode would bring Beam's own command
+    return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
+
+
+def _told(error: Exception) -> BaseException | None:
+    """What a worker raised that is no bug, from the text that Beam makes of it; None where it is one."""
+    text = "\n".join(traceback.format_exception_only(error))
+    if "KeyboardInterrupt" in text:
+        return KeyboardInterrupt()
+    if ours := _OURS.findall(text):
+        kind, message = ours[-1]
+        return getattr(errors, kind)(message)
+    if system := _SYSTEM.findall(text):
+        number, message = system[-1]
+        return OSError(int(number), message)
+    if isinstance(error, grpc.FutureTimeoutError):
+        return ResourceError("Beam: no job server answers at --job_endpoint; start it, or mend the address")
+    if _UNREACHABLE.search(text):
+        return ResourceError("Beam: the worker pool at --environment_config cannot be reached; start it, or mend it")
+    if isinstance(error, ImportError):
+        return BadInput(f"Beam: {str(error).splitlines()[0]}")
+    return workers.died() if "Channel closed" in text else None
+
+
+@contextlib.contextmanager
+def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
+    """Call `report` with the seals of `parts` summed up, twice a second while the block runs, and once at its end.
+
+    It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}.
+    """
+    if report is None:
+        yield
+        return
+    seen: dict[str, dict[str, int]] = {}
+
+    def tell() -> None:
+        for part in parts:
+            path = (folder / part).with_suffix(".json")
+            if part not in seen:
+                with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, or damaged: it is made again
+                    seen[part] = from_checked_json(path.read_bytes())["ledger"]["kept"]
+        totals = {name: sum(kept[name] for kept in seen.values()) for name in ("documents", "bytes", "tokens")}
+        report({"stage": stage, "done": len(seen), "total": len(parts), **totals})
+
+    finished = threading.Event()
+
+    def tell_until_finished() -> None:
+        while not finished.wait(0.5):
+            tell()
+
+    thread = threading.Thread(target=tell_until_finished, name=f"progress of {stage}", daemon=True)
+    tell()
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+    tell()

@@ -1,0 +1,27 @@
+"""The steps of a corpus, in the order in which they run: ingest, clean, dedup, line_dedup, plan, encode, static_rows.
+
+Each works in one folder that it owns (output_folder.py), so that a killed job goes on with its next part.
+"""
+
+from pipeline.steps.encode import ENCODER_VERSION, Marks, chained, check_fit, encode_shard, phrases_of
+from pipeline.steps.ingest import read_text, seal_of
+from pipeline.steps.output_folder import owned, sealed, sweep
+from pipeline.steps.plan import Texts
+from pipeline.steps.static_rows import Static, materialise
+
+__all__ = [
+    "ENCODER_VERSION",
+    "Marks",
+    "Static",
+    "Texts",
+    "chained",
+    "check_fit",
+    "encode_shard",
+    "materialise",
+    "owned",
+    "phrases_of",
+    "read_text",
+    "seal_of",
+    "sealed",
+    "sweep",
+]

@@ -1,0 +1,147 @@
+"""Records -> cleaned documents: a file of them for each split, with a seal that holds its ledger, and its rejects."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline.readers import EXPECTED, Record, Split, records
+from pipeline.spec import Clean
+from pipeline.steps.documents import Document, write_documents
+from pipeline.steps.output_folder import REJECTS, seal, sealed
+from preprocessing.files import write_atomic
+from preprocessing.manifest import Ledger
+from preprocessing.text import (
+    apply_rules,
+    language,
+    mask_pii,
+    normalise,
+    relocate_spans,
+    repaired,
+    shared_ngrams,
+    text_key,
+)
+
+CLEANER_VERSION: Final = 3  # one more whenever the same records give other documents
+_MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """All that decides what becomes of a record."""
+
+    clean: Clean
+    with_spans: bool = False  # whether the phrases that a source marks are wanted
+    known_ngrams: str = ""  # file of the n-grams that no document may share, none where empty
+    ngram: int = 13
+
+    def document(self, record: Record) -> tuple[Document | None, str, int]:
+        """The document that a record becomes, or why it becomes none, and how much private data is masked in it."""
+        clean = self.clean
+        if len(record.text) > clean.max_chars:  # before copies of it are made
+            return None, "too_long", 0
+        text = normalise(repaired(record.text) if clean.repair else record.text)
+        text, masked = mask_pii(text, clean.mask) if clean.mask else (text, 0)
+        if reason := unfit(text, clean):
+            return None, reason, masked
+        text, reason = apply_rules(text, clean.rules)
+        reason = reason or unfit(text, clean) or self._foreign(text) or self._known(text)
+        if reason:
+            return None, reason, masked
+        spans = relocate_spans(record.text, record.spans, text) if self.with_spans else ()
+        return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
+
+    def _foreign(self, text: str) -> str:
+        wanted = self.clean.languages
+        return "language" if wanted and language(text)[0] not in wanted else ""
+
+    def _known(self, text: str) -> str:
+        if not self.known_ngrams:
+            return ""
+        return "contaminated" if shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
+
+
+@dataclass
+class Tally:
+    """What cleaning a split came to: each byte read is in the ledger, the first rejects of each reason are shown."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
+    masked: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def reject(self, record: Record, reason: str, snippet: bytes) -> None:
+        """Drop a record that could not be read or broke a step."""
+        self.ledger.drop(reason, bytes=record.size)
+        self.rejected[reason] += 1
+        if self.rejected[reason] <= _MOST_SHOWN:
+            escaped = snippet[:200].decode("ascii", "backslashreplace")
+            where = {"source": record.source, "start": record.start, "bytes": record.size}
+            self.shown.append({**where, "reason": reason, "snippet": escaped})
+
+
+def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
+    """Write the cleaned documents of a split to `part`, unless they are there and whole."""
+    if sealed(part) is not None:
+        return
+    tally = Tally()
+    write_documents(part, cleaned(records(split, cleaner.clean.max_chars), cleaner, tally))
+    if tally.shown:
+        lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
+        write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
+    facts = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
+    seal(part, ledger=tally.ledger.to_dict(), **facts)
+
+
+def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterator[Document]:
+    """The documents that are kept.
+
+    What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed", less
+    what it adds: a repair may lengthen a text.
+    """
+    ledger = tally.ledger
+    for record in records:
+        if record.fault in EXPECTED:
+            ledger.see(0, bytes=record.size)
+            ledger.drop(record.fault, 0, bytes=record.size)
+            continue
+        ledger.see(bytes=record.size)
+        if record.fault:
+            tally.reject(record, record.fault, record.snippet)
+            continue
+        try:
+            document, reason, masked = cleaner.document(record)
+        except (ValueError, RecursionError) as error:  # one text that a library stumbles over does not stop the job
+            tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
+            continue
+        if document is None:
+            ledger.drop(reason, bytes=record.size)
+            continue
+        size = len(document.text.encode())
+        ledger.keep(bytes=size)
+        ledger.drop("trimmed", 0, bytes=record.size - size)
+        tally.repaired[0] += record.repaired > 0
+        tally.repaired[1] += record.repaired
+        tally.masked += masked
+        yield document
+
+
+def unfit(text: str, clean: Clean) -> str:
+    """Why a cleaned text is not kept for its length, or "" where it is."""
+    if not text:
+        return "empty"
+    if len(text) < clean.min_chars:
+        return "too_short"
+    return "too_long" if len(text) > clean.max_chars else ""
+
+
+@lru_cache(maxsize=1)
+def _ngrams(file: str) -> np.ndarray:
+    """The hashes of n-grams in a file, uint64, mapped into memory."""
+    return np.load(file, mmap_mode="r", allow_pickle=False)

@@ -1,0 +1,294 @@
+"""Which documents are the same: by their keys, and by the bands of their MinHash signatures.
+
+Only keys and band hashes travel between workers, never text. What is kept follows from the keys and the sources alone:
+of equal documents the one whose source has the smallest hash, of near ones the one with the smallest key, and none
+where a text that the corpus is deduplicated against has it.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from pipeline.spec import Dedup
+from pipeline.steps.documents import batches, documents
+from pipeline.steps.output_folder import seal, sealed
+from preprocessing.files import TEMPORARY, npy, write_atomic
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store
+from preprocessing.text import bands_of, components, shingles, signature
+
+ELSEWHERE: Final = 1 << 31  # parts from this number on are not ours: what the corpus is deduplicated against
+REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: from elsewhere
+REPEATS: Final = "duplicates.arrow"
+_GROUPS: Final = 64  # of keys, by their first bits: what is grouped at a time
+ADDRESS: Final = np.dtype(  # of a document, 36 bytes
+    [("high", ">u8"), ("low", ">u8"), ("source", ">u8"), ("part", "<u4"), ("row", "<u4"), ("bytes", "<u4")]
+)
+REPEAT: Final = np.dtype(
+    [*ADDRESS.descr, ("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("reason", "u1")]
+)
+_NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]  # row: of the part's signatures
+_BAND: Final = np.dtype([("hash", "<u8"), *_NODE])
+EDGE: Final = np.dtype([*_NODE, *((f"other_{name}", kind) for name, kind in _NODE)])
+_AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared together
+
+
+class Kept(NamedTuple):
+    """Addresses of the documents that are kept, and those that repeat one of them."""
+
+    addresses: np.ndarray
+    repeats: np.ndarray
+
+    def save(self, path: Path) -> None:
+        """Write them down for `load`: Beam would hold a dozen copies of what it hands from worker to worker."""
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **self._asdict())
+        write_atomic(path, file.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "Kept":
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(**arrays)
+
+
+def addresses(part: Path, number: int) -> Iterator[tuple[int, bytes]]:
+    """(group, addresses) of the documents in one file of cleaned text, for each group of keys that occurs."""
+    first = 0
+    for batch in batches(part):
+        address_N = np.zeros(batch.num_rows, ADDRESS)
+        address_N["high"], address_N["low"] = _keys(batch.column("key"))
+        if number < ELSEWHERE:
+            address_N["source"] = source_hashes(batch.column("source"))
+        address_N["part"], address_N["row"] = number, np.arange(first, first + batch.num_rows)
+        address_N["bytes"] = pc.binary_length(batch.column("text")).to_numpy()
+        first += batch.num_rows
+        yield from _grouped(address_N)
+
+
+def corpus_addresses(folder: str) -> Iterator[tuple[int, bytes]]:
+    """(group, addresses) of the documents of a finished corpus, all of them from elsewhere."""
+    for split in Manifest.load(folder).splits:
+        for shard in Store.open(folder, split).shards:
+            key_N2 = np.frombuffer(b"".join(map(shard.key, range(len(shard)))), ">u8").reshape(-1, 2)
+            address_N = np.zeros(len(shard), ADDRESS)
+            address_N["high"], address_N["low"] = key_N2.T
+            address_N["part"] = ELSEWHERE
+            yield from _grouped(address_N)
+
+
+def _keys(column: pa.Array) -> np.ndarray:
+    """Keys as two rows of numbers, uint64 [2, N]."""
+    data = np.frombuffer(column.buffers()[1], ">u8")[2 * column.offset :][: 2 * len(column)]
+    return data.reshape(-1, 2).T
+
+
+def source_hashes(column: pa.Array) -> np.ndarray:
+    """xxh3-64 of each source's name, uint64 [N]."""
+    names = column.dictionary_encode()
+    hashes = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in names.dictionary.to_pylist()], np.uint64)
+    return hashes[names.indices.to_numpy()]
+
+
+def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, bytes]]:
+    group_N = record_N[by].astype(np.uint64) >> np.uint64(64 - _GROUPS.bit_length() + 1)
+    for group in np.unique(group_N).tolist():
+        yield group, record_N[group_N == group].tobytes()
+
+
+def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> Kept:
+    """Of the documents with one key the first by the hash of its source, then by place; none that is elsewhere."""
+    address_N = in_order(np.frombuffer(b"".join(group[1]), ADDRESS))
+    is_ours_N = address_N["part"] < ELSEWHERE
+    is_new_N = np.ones(len(address_N), bool)
+    is_new_N[1:] = (np.diff(address_N["high"]) != 0) | (np.diff(address_N["low"]) != 0)
+    first_N = np.flatnonzero(is_new_N)[np.cumsum(is_new_N) - 1]
+    is_known_N = ~is_ours_N[first_N]
+    repeats_N = is_ours_N & (is_known_N | ~is_new_N) if exact else is_ours_N & is_known_N
+    repeat_N = _repeats(address_N[repeats_N], address_N[first_N[repeats_N]])
+    repeat_N["reason"] = np.where(is_known_N[repeats_N], REASONS.index("known"), REASONS.index("duplicate"))
+    return Kept(address_N[is_ours_N & ~repeats_N], repeat_N)
+
+
+def write_first_of_each(group: tuple[int, Iterable[bytes]], folder: str, exact: bool) -> str:
+    """Write `first_of_each` to a file that stays until the job ends, and return its name."""
+    name = f"{TEMPORARY}keys-{group[0]}.npz"
+    first_of_each(group, exact).save(Path(folder, name))
+    return name
+
+
+def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
+    repeat_K = np.zeros(len(address_K), REPEAT)
+    for name in ADDRESS.names or ():
+        repeat_K[name] = address_K[name]
+    for name in ("high", "low", "source"):
+        repeat_K[f"kept_{name}"] = kept_K[name]
+    return repeat_K
+
+
+def in_order(address_N: np.ndarray) -> np.ndarray:
+    """Addresses sorted by key; of one key those from elsewhere come first, then by source and place."""
+    is_ours_N = address_N["part"] < ELSEWHERE
+    by = [address_N["row"], address_N["part"], address_N["source"], is_ours_N, address_N["low"], address_N["high"]]
+    return address_N[np.lexsort(by)]
+
+
+def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
+    """(group, band hashes with keys) of the documents in a part; a band and a range of hashes are a group."""
+    signed_N = _signed(part, dedup)
+    band_NB = np.array([bands_of(signature_P, dedup.bands) for signature_P in signed_N["signature"]], np.uint64)
+    for band in range(dedup.bands if len(signed_N) else 0):
+        record_N = np.empty(len(signed_N), _BAND)
+        record_N["hash"], record_N["part"], record_N["row"] = band_NB[:, band], number, np.arange(len(signed_N))
+        record_N["high"], record_N["low"] = signed_N["high"], signed_N["low"]
+        for group, block in _grouped(record_N, by="hash"):
+            yield band * _GROUPS + group, block
+
+
+def near_file(part: Path) -> Path:
+    """Where the signatures of a part are."""
+    return part.with_name(f"near-{part.stem.partition('-')[2]}.npy")
+
+
+def _signed(part: Path, dedup: Dedup) -> np.ndarray:
+    """Keys and signatures of the documents in a part that have words: computed once, then beside it."""
+    num = dedup.bands * dedup.rows
+    kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
+    file, identity = near_file(part), {"near": [dedup.ngram, num], "of": part.name}
+    if sealed(file, **identity) is None:
+        rows = [
+            (int.from_bytes(document.key[:8]), int.from_bytes(document.key[8:]), signature(shingle_N, num))
+            for batch in batches(part)
+            for document in documents(batch)
+            if len(shingle_N := shingles(document.text, dedup.ngram))
+        ]
+        write_atomic(file, npy(np.array(rows, kind)))
+        seal(file, **identity)
+    return np.load(file, mmap_mode="r", allow_pickle=False)
+
+
+def edges(group: tuple[int, Iterable[bytes]]) -> bytes:
+    """Pairs of documents that share a band: of each band hash the first, in the order of the keys, with each other one,
+    and each with the next."""
+    record_N = np.frombuffer(b"".join(group[1]), _BAND)
+    record_N = record_N[np.lexsort([record_N[name] for name in ("row", "part", "low", "high", "hash")])]
+    is_first_N = np.ones(len(record_N), bool)
+    is_first_N[1:] = np.diff(record_N["hash"]) != 0
+    first_N = record_N[np.flatnonzero(is_first_N)[np.cumsum(is_first_N) - 1]]
+    pairs = [_pairs(first_N, record_N), _pairs(record_N[:-1][~is_first_N[1:]], record_N[1:][~is_first_N[1:]])]
+    return np.unique(np.concatenate(pairs)).astype(EDGE).tobytes()  # numpy puts what it joins in native byte order
+
+
+def _pairs(one_E: np.ndarray, other_E: np.ndarray) -> np.ndarray:
+    """Edges between documents that are not the same."""
+    edge_E = np.empty(len(one_E), EDGE)
+    for name, _ in _NODE:
+        edge_E[name], edge_E[f"other_{name}"] = one_E[name], other_E[name]
+    return edge_E[(one_E["high"] != other_E["high"]) | (one_E["low"] != other_E["low"])]
+
+
+def alike(edge_E: np.ndarray, parts: Mapping[int, Path], least: float) -> np.ndarray:
+    """The edges between documents whose signatures agree in a share of at least `least`: an estimate of their Jaccard
+    similarity, of which the bands alone are a rough one."""
+    edge_E = np.unique(edge_E)
+    kept = [edge_E[:0]]
+    for start in range(0, len(edge_E), _AT_ONCE):
+        some_E = edge_E[start : start + _AT_ONCE]
+        one_EP, other_EP = (_signatures(some_E[f"{side}part"], some_E[f"{side}row"], parts) for side in ("", "other_"))
+        kept.append(some_E[(one_EP == other_EP).mean(axis=1) >= least])
+    return np.concatenate(kept)
+
+
+def _signatures(part_E: np.ndarray, row_E: np.ndarray, parts: Mapping[int, Path]) -> np.ndarray:
+    """Signatures, uint32 [E, permutations]; one file is open at a time, as there may be thousands."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for part in np.unique(part_E).tolist():
+        mine_E = np.flatnonzero(part_E == part)
+        signed_N = np.load(near_file(parts[part]), mmap_mode="r", allow_pickle=False)
+        found.append((mine_E, signed_N["signature"][row_E[mine_E]]))
+    signature_EP = np.empty((len(part_E), found[0][1].shape[1]), np.uint32)
+    for mine_E, signature_KP in found:
+        signature_EP[mine_E] = signature_KP
+    return signature_EP
+
+
+def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each cluster of near duplicates the document with the smallest key; the others as repeats of it.
+
+    A key that no address has is from elsewhere, or repeats such a document: then all of its cluster is known.
+    """
+    ends = [(address_N["high"], address_N["low"]), (edge_E["high"], edge_E["low"])]
+    ends.append((edge_E["other_high"], edge_E["other_low"]))
+    key_2K = np.concatenate([np.stack([high, low]).astype(np.uint64) for high, low in ends], axis=1)
+    node_K, nodes = _numbered(key_2K)
+    num = len(address_N)
+    node_N, edge_2E = node_K[:num], node_K[num:].reshape(2, -1)
+    is_elsewhere_V = np.ones(nodes, bool)
+    is_elsewhere_V[node_N] = False
+    root_V = components(edge_2E.T.astype(np.int64), nodes)
+    known_V = np.full(nodes, -1)  # a node from elsewhere in each cluster that has one
+    known_V[root_V[is_elsewhere_V]] = np.flatnonzero(is_elsewhere_V)
+    key_2V = np.empty((2, nodes), np.uint64)
+    key_2V[:, node_K] = key_2K
+    address_V = np.full(nodes, -1)
+    address_V[node_N[::-1]] = np.arange(num)[::-1]  # of several with one key the first
+    root_N = root_V[node_N]
+    is_known_N = known_V[root_N] >= 0
+    repeats_N = is_known_N | (root_N != node_N)
+    kept_K = np.zeros(int(repeats_N.sum()), ADDRESS)
+    winner_K = np.where(is_known_N, known_V[root_N], root_N)[repeats_N]
+    kept_K["high"], kept_K["low"] = key_2V[:, winner_K]
+    ours_K = address_V[winner_K] >= 0
+    kept_K["source"][ours_K] = address_N["source"][address_V[winner_K][ours_K]]
+    repeat_K = _repeats(address_N[repeats_N], kept_K)
+    repeat_K["reason"] = np.where(ours_K, REASONS.index("near_duplicate"), REASONS.index("near_known"))
+    return address_N[~repeats_N], repeat_K
+
+
+def _numbered(key_2K: np.ndarray) -> tuple[np.ndarray, int]:
+    """The number of each key among the distinct ones in order, and how many these are."""
+    order_K = np.lexsort([key_2K[1], key_2K[0]])
+    sorted_2K = key_2K[:, order_K]
+    is_new_K = np.ones(key_2K.shape[1], bool)
+    is_new_K[1:] = (np.diff(sorted_2K) != 0).any(axis=0)
+    node_K = np.empty(key_2K.shape[1], np.int64)
+    node_K[order_K] = np.cumsum(is_new_K) - 1
+    return node_K, int(is_new_K.sum())
+
+
+def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> None:
+    """Say which document was dropped for which: key, source, reason, kept_key, kept_source (empty: from elsewhere)."""
+    repeat_K = repeat_K[np.lexsort([repeat_K[name] for name in ("row", "part", "source", "low", "high")])]
+    names: dict[int, str] = {}
+    if len(repeat_K):
+        found = {name for part in parts for batch in batches(part) for name in pc.unique(batch["source"]).to_pylist()}
+        names = {xxhash.xxh3_64_intdigest(name.encode()): name for name in found}
+    table = pa.table(
+        {
+            "key": _hex(repeat_K["high"], repeat_K["low"]),
+            "source": pa.array([names[source] for source in repeat_K["source"].tolist()], pa.string()),
+            "reason": pa.array([REASONS[reason] for reason in repeat_K["reason"].tolist()], pa.string()),
+            "kept_key": _hex(repeat_K["kept_high"], repeat_K["kept_low"]),
+            "kept_source": pa.array(
+                [names.get(source, "") for source in repeat_K["kept_source"].tolist()], pa.string()
+            ),
+        }
+    )
+
+    def write(file: object) -> None:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    write_atomic(path, write)
+
+
+def _hex(high_K: np.ndarray, low_K: np.ndarray) -> pa.Array:
+    """Keys as people and other tools write them."""
+    return pa.array(
+        [f"{high:016x}{low:016x}" for high, low in zip(high_K.tolist(), low_K.tolist(), strict=True)], pa.string()
+    )

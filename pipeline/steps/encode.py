@@ -1,0 +1,149 @@
+"""Planned documents -> shards of token ids, each with a seal that holds its ledger."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from pipeline.steps.documents import Document
+from pipeline.steps.output_folder import seal, sealed
+from pipeline.steps.plan import Shard, Texts
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Ledger
+from preprocessing.shards import write_shard
+from preprocessing.text import Gazetteer, lines_as_sentences, sentences
+from preprocessing.vocab import Encoded, Vocab
+
+ENCODER_VERSION: Final = 2  # one more whenever the same text gives other shards: finished shards are made again
+_AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
+_SAMPLE: Final = 1 << 20
+_MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How sentences, words and units of the text are found; the fields are those of a Corpus."""
+
+    sentences: Literal["found", "lines"] = "found"
+    words: Literal["pieces", "jieba"] = "pieces"
+    units: str = ""  # "given", or a file of phrases
+    units_hash: str = ""  # of the phrases
+
+    def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+        """The documents with what they are encoded to, worked on in lists of a quarter of a MB of text."""
+        batch, size = list[Document](), 0
+        for document in documents:
+            batch.append(document)
+            size += len(document.text)
+            if size >= _AT_ONCE:
+                yield from self._batch(batch, vocab)
+                batch, size = [], 0
+        yield from self._batch(batch, vocab)
+
+    def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+        cut = lines_as_sentences if self.sentences == "lines" else sentences
+        texts = [cut(document.text) for document in batch]
+        spans = [self._spans(document) for document in batch] if self.units else None
+        yield from zip(batch, vocab.encode_documents(texts, words=self.words, spans=spans), strict=True)
+
+    def _spans(self, document: Document) -> list[tuple[int, int]]:
+        if self.units == "given":
+            return list(pairwise(document.spans))[::2]
+        return _gazetteer(self.units, self.units_hash).find(document.text)
+
+
+def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **identity: str) -> None:
+    """Write a shard, unless it is there, whole and of this identity (hashes of text, vocabulary and how, version)."""
+    part = Path(out) / shard.name
+    if sealed(part, **identity) is not None:
+        return
+    vocab = _vocab(out, identity["vocab"])
+    documents = Texts.load(text_folder).documents(shard.start, shard.stop)
+    ledger = Ledger()
+    sources, keys, columns = list[str](), list[bytes](), list[Encoded]()
+    narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32  # as the shard has them: half the memory until then
+    for document, encoded in marks.encoded(documents, vocab):
+        size, tokens = len(document.text.encode()), len(encoded.ids)
+        ledger.see(bytes=size, tokens=tokens)
+        if tokens:
+            ledger.keep(bytes=size)
+            sources.append(document.source)
+            keys.append(document.key)
+            columns.append(encoded._replace(ids=encoded.ids.astype(narrow)))
+        else:
+            ledger.drop("no_tokens", bytes=size)
+    if not columns:
+        raise BadInput(
+            f"{text_folder}: the vocabulary has no token for any text of {shard.name}; use another vocabulary"
+        )
+    info = write_shard(
+        part,
+        [encoded.ids for encoded in columns],
+        [encoded.word_starts for encoded in columns],
+        [encoded.sentence_starts for encoded in columns],
+        sources,
+        keys,
+        vocab_size=vocab.size,
+        unit_starts=[encoded.unit_starts for encoded in columns if encoded.unit_starts is not None] or None,
+    )
+    ledger.keep(0, tokens=info.tokens)
+    statistics = {
+        "sentences": sum(int(encoded.sentence_starts.sum()) for encoded in columns),
+        "words": sum(int(encoded.word_starts.sum()) for encoded in columns),
+        "unknown": sum(int((encoded.ids == vocab.unk).sum()) for encoded in columns) if vocab.unk is not None else 0,
+    }
+    seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
+
+
+@lru_cache(maxsize=1)
+def _vocab(folder: str, wanted: str) -> Vocab:
+    """The vocabulary of a corpus, loaded once in each process."""
+    return Vocab.load(Path(folder) / "vocab", wanted)
+
+
+@lru_cache(maxsize=1)
+def _gazetteer(file: str, wanted: str) -> Gazetteer:
+    """The phrases of a file, one a line, made into an automaton once in each process and for each content."""
+    return Gazetteer(phrases_of(file))
+
+
+def phrases_of(file: str) -> list[str]:
+    """The lines of a file of phrases; BadInput where it cannot be read or has none."""
+    try:
+        found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").splitlines()) if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"units is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"
+        ) from None
+    if not found:
+        raise BadInput(f"units: {file}: has no phrases; give a file with one on each line")
+    return found
+
+
+def check_fit(vocab: Vocab, texts: Texts) -> None:
+    """BadInput where a sample of the text is unknown to the vocabulary for a good part: another language, or script."""
+    planned_N = texts.plan_N[: np.searchsorted(np.cumsum(texts.plan_N["bytes"].astype(np.int64)), _SAMPLE) + 1]
+    sample = Marks().encoded(texts.documents(0, len(planned_N)), vocab)
+    ids_T = np.concatenate([encoded.ids for _, encoded in sample])
+    if not len(ids_T):
+        raise BadInput(f"{texts.folder}: the vocabulary has no token for this text; use another vocabulary")
+    unknown = float((ids_T == vocab.unk).mean()) if vocab.unk is not None else 0.0
+    if unknown > _MOST_UNKNOWN:
+        raise BadInput(
+            f"{texts.folder}: the vocabulary does not fit, {unknown:.0%} of the tokens are unknown to it (at most "
+            f"{_MOST_UNKNOWN:.0%} is allowed); train one on this text or name one of its language"
+        )
+
+
+def chained(text: Ledger, encoded: Ledger) -> Ledger:
+    """The ledger of both passes: what was read is what cleaning saw, what is kept is what encoding kept."""
+    assert (text.kept.documents, text.kept.bytes) == (encoded.seen.documents, encoded.seen.bytes), (
+        "documents went astray"
+    )
+    both = Ledger(text.seen, encoded.kept, text.dropped).merge(Ledger(dropped=encoded.dropped))
+    both.see(0, tokens=encoded.seen.tokens)
+    return both

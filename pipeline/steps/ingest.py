@@ -1,0 +1,289 @@
+"""The first job: files -> cleaned, deduplicated, planned text. It reads from top to bottom.
+
+The job owns one folder. Parts that are whole stay and are not made again, so a killed job goes on where it was;
+text.json, written last, makes the folder a text. Results do not depend on the runner.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from pipeline.readers import Split, plan_splits, records, sniff
+from pipeline.runners import Report, beam, pipeline, watched
+from pipeline.spec import Corpus, Decontaminate, Dedup
+from pipeline.steps import line_dedup as once
+from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
+from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
+from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
+from pipeline.steps.plan import (
+    PLAN,
+    TEXT,
+    Texts,
+    forget_kept,
+    planned_shards,
+    rows_kept,
+    text_hash,
+    write_kept,
+    write_plan,
+)
+from preprocessing.errors import BadInput, DataError
+from preprocessing.files import npy, write_atomic
+from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
+from preprocessing.text import ngram_hashes, normalise, repaired
+
+_MOST_REASONS: Final = 5  # that a message names
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours."""
+
+    number: int
+    name: str
+    split: Split
+
+
+def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None) -> Texts:
+    """Read, clean and deduplicate the sources of `corpus` into `out`, and plan the shards of the corpus to come.
+
+    Raises BadInput where a source is missing, nothing usable is left, or the disk is too small; DataError where too
+    much of the input cannot be read (`out`/rejects says what and why).
+    """
+    if not corpus.sources:
+        raise BadInput(f"corpus {corpus.name}: names no text; give some with --data PATH, or choose another corpus")
+    out = Path(out).absolute()  # workers elsewhere have another current folder
+    ngrams = _ngram_file(corpus)
+    cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
+    parts = _parts(corpus, cleaner, ngrams)
+    ours = [part for part in parts if part.number < ELSEWHERE]
+    others = [part.name for part in parts if part.number >= ELSEWHERE]
+    known = [path for path in corpus.dedup.against if _is_corpus(path)]
+    identity = _digest(
+        [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
+    )
+    names = [part.name for part in parts]
+    texts = [part.name for part in ours]
+    finals = [_final(part, corpus, identity) for part in ours]
+    work = sum(part.split.weight for part in parts)
+    with owned(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
+        if (finished := _finished(out, identity)) is not None:
+            return finished
+        (out / TEXT).unlink(missing_ok=True)  # what it says is true no more
+        sweep(out, {*names, *finals, ngrams})
+        _write_ngrams(corpus.decontaminate, cleaner)
+        forget_kept(out)
+        with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
+            cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
+            keyed = [cleaned | "Keys" >> beam.FlatMap(_addresses, str(out))]
+            if known:
+                keyed += [graph | "Known" >> beam.Create(known) | "Known keys" >> beam.FlatMap(corpus_addresses)]
+            near = graph | "No bands" >> beam.Create([])
+            if corpus.dedup.near:
+                near = (
+                    cleaned
+                    | "Bands" >> beam.FlatMap(_bands, str(out), corpus.dedup)
+                    | "By band" >> beam.GroupByKey()
+                    | "Edges" >> beam.Map(edges)
+                )
+            write = write_kept if corpus.dedup.lines else write_plan
+            _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
+                write, beam.pvalue.AsList(near), str(out), corpus, texts, others
+            )
+        if corpus.dedup.lines:
+            with pipeline(out, work, beam_args) as graph:
+                left = _each_line_once(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
+                keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
+                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
+            forget_kept(out)
+        planned = _text(out, identity, corpus, ours, finals)
+        planned.save()
+    return planned
+
+
+def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
+    """Of equal documents one; files of them."""
+    return (
+        keyed
+        | "All keys" >> beam.Flatten()
+        | "By key" >> beam.GroupByKey()
+        | "First of each" >> beam.Map(write_first_of_each, str(out), corpus.dedup.exact)
+        | "Kept" >> beam.combiners.ToList()
+    )
+
+
+def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
+    """The parts of our text, then those of the text that it is deduplicated against."""
+    clean = {name: value for name, value in asdict(corpus.clean).items() if name != "max_rejects"}
+    how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
+    against = [sniff(path) for path in corpus.dedup.against if not _is_corpus(path)]
+    parts = list[Part]()
+    for number, split in enumerate(plan_splits(corpus.sources)):
+        parts.append(Part(number, _name("text", split.name, how), split))
+    for number, split in enumerate(plan_splits(against), ELSEWHERE):
+        parts.append(Part(number, _name("text", split.name, how), split))
+    return parts
+
+
+def _name(kind: str, *made_of: Any) -> str:
+    """The file of a part, named by all that decides its content."""
+    return f"{kind}-{xxhash.xxh3_64_hexdigest(json.dumps(made_of).encode())}.arrow"
+
+
+def _final(part: Part, corpus: Corpus, identity: str) -> str:
+    """The file whose documents are planned: what is left of a part when lines that repeat are struck."""
+    return _name("once", part.name, part.number, identity) if corpus.dedup.lines else part.name
+
+
+def _is_corpus(path: str) -> bool:
+    return (Path(path) / FILE_NAME).is_file()
+
+
+def _planning(corpus: Corpus) -> dict[str, Any]:
+    """What decides the plan, given the cleaned text."""
+    return {
+        "splits": [corpus.validation, corpus.test, corpus.shard_mb, corpus.order],
+        "dedup": asdict(corpus.dedup) | {"against": 0},
+    }
+
+
+def _clean(part: Part, out: str, cleaner: Cleaner) -> Part:
+    clean_split(part.split, Path(out) / part.name, cleaner)
+    return part
+
+
+def _addresses(part: Part, out: str) -> Iterator[tuple[int, bytes]]:
+    return addresses(Path(out) / part.name, part.number)
+
+
+def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
+    return bands(Path(out) / part.name, part.number, dedup)
+
+
+def _each_line_once(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
+    """The parts again, with the documents that are kept, without the lines that repeat."""
+    repeated = (
+        parts
+        | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.lines)
+        | "By line" >> beam.GroupByKey()
+        | "Repeated" >> beam.FlatMap(once.repeated)
+    )
+    numbered = parts | "Number" >> beam.Map(lambda part: (part.number, part))
+    return (
+        {"parts": numbered, "struck": repeated}
+        | "By part" >> beam.CoGroupByKey()
+        | "Strike" >> beam.Map(_strike, str(out), corpus, identity)
+    )
+
+
+def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
+    folder = Path(out)
+    return once.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
+
+
+def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
+    (part,), struck, folder = group[1]["parts"], group[1]["struck"], Path(out)
+    left = replace(part, name=_final(part, corpus, identity))
+    rows = rows_kept(folder, part.number)
+    once.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, identity)
+    return left
+
+
+def _ngram_file(corpus: Corpus) -> str:
+    """The name of the file with the n-grams of the evaluation sets, "" where there are none."""
+    decontaminate = corpus.decontaminate
+    if not decontaminate.paths:
+        return ""
+    splits = [split.name for path in decontaminate.paths for split in plan_splits([sniff(path)])]
+    return _name("ngrams", sorted(splits), decontaminate.ngram, corpus.clean.repair).replace(".arrow", ".npy")
+
+
+def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
+    if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
+        splits = [split for path in decontaminate.paths for split in plan_splits([sniff(path)])]
+        found = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
+        texts = (normalise(repaired(text) if cleaner.clean.repair else text) for text in found)
+        hashes = ngram_hashes(texts, decontaminate.ngram)
+        if not len(hashes):
+            raise BadInput(
+                f"decontaminate.paths: no text of {decontaminate.ngram} words in {', '.join(decontaminate.paths)}; "
+                "name evaluation sets that can be read, or none"
+            )
+        write_atomic(path, npy(hashes))
+        seal(path)
+
+
+def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str]) -> Texts:
+    """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
+    seals = [seal_of(out / part.name) for part in parts]
+    ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
+    _check_rejects(out, corpus, seals, ledger)
+    repeats = dict(seal_of(out / PLAN)["repeats"])
+    if corpus.dedup.lines:
+        lost = [seal_of(out / name)["lost"] for name in finals]
+        repeats[once.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
+    for reason, (documents, size) in repeats.items():
+        if documents or size:
+            ledger.drop(reason, documents, bytes=size)
+            ledger.kept -= Count(documents, size)
+    if not ledger.kept.documents:
+        sweep(out, ())
+        for name in (PLAN, REPEATS):
+            (out / name).unlink()
+        (out / PLAN).with_suffix(".json").unlink()
+        why = ", ".join(f"{count.documents} {reason}" for reason, count in ledger.dropped.items() if count.documents)
+        raise BadInput(
+            f"no usable text in {ledger.seen.documents} documents ({why or 'none'}); give other text with --data"
+        )
+    repaired = {
+        "documents": sum(facts["repaired"][0] for facts in seals),
+        "sequences": sum(facts["repaired"][1] for facts in seals),
+    }
+    masked = sum(facts["masked"] for facts in seals)
+    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked)
+    plan_N = texts.plan_N
+    assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
+    assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
+    return replace(texts, hash=text_hash(plan_N), shards=planned_shards(plan_N))
+
+
+def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:
+    """DataError where a larger share of the documents than `clean.max_rejects` could not be read."""
+    rejected: dict[str, int] = {}
+    for facts in seals:
+        for reason, count in facts["rejected"].items():
+            rejected[reason] = rejected.get(reason, 0) + count
+    num, most = sum(rejected.values()), corpus.clean.max_rejects
+    if num > most * ledger.seen.documents:
+        top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
+        raise DataError(
+            f"corpus {corpus.name}: {num} of {ledger.seen.documents} documents cannot be read "
+            f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
+            f"look into {out / REJECTS}, mend the input or raise clean.max_rejects in the corpus file"
+        )
+
+
+def _finished(out: Path, identity: str) -> Texts | None:
+    """The text that is there, where it is this one and whole."""
+    try:
+        texts = Texts.load(out)
+    except BadInput:
+        return None
+    whole = texts.identity == identity and all(sealed(out / name) is not None for name in (PLAN, *texts.parts))
+    return texts if whole else None
+
+
+def seal_of(part: Path) -> dict[str, Any]:
+    """The seal of a part that was just written."""
+    facts = sealed(part)
+    assert facts is not None, f"{part} was not written"
+    return facts
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

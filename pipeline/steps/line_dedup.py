@@ -1,0 +1,89 @@
+"""Lines that occur again, in the same document or in another, go (C4, arXiv:1910.10683, section 2.2).
+
+Documents that repeat others have gone before. Of equal lines the one in the document with the smallest rank stays, a
+hash of its text and source: so what is kept depends neither on the order of the input nor on how it was cut. Only
+hashes of lines travel between workers.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import xxhash
+
+from pipeline.spec import Clean
+from pipeline.steps.clean import unfit
+from pipeline.steps.documents import Document, batches, documents, write_documents
+from pipeline.steps.output_folder import seal, sealed
+from preprocessing.text import normalise, text_key
+
+REASON: Final = "repeated_line"
+_GROUPS: Final = 64
+_LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("row", "<u4"), ("line", "<u4")])
+_STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
+
+
+def line_hashes(part: Path, number: int, row_K: np.ndarray, least: int) -> Iterator[tuple[int, bytes]]:
+    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept."""
+    found = [
+        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document), number, row, at)
+        for row, document in _kept(part, row_K)
+        for at, line in enumerate(document.text.split("\n"))
+        if len(line) >= least
+    ]
+    line_L = np.array(found, _LINE)
+    group_L = line_L["hash"] % np.uint64(_GROUPS)
+    for group in np.unique(group_L).tolist():
+        yield group, line_L[group_L == group].tobytes()
+
+
+def _kept(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
+    wanted = set(row_K.tolist())
+    rows = enumerate(document for batch in batches(part) for document in documents(batch))
+    return ((row, document) for row, document in rows if row in wanted)
+
+
+def _rank(document: Document) -> int:
+    return xxhash.xxh3_64_intdigest(document.key + document.source.encode())
+
+
+def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+    """(part, rows and lines) of all but the first of equal lines."""
+    line_L = np.frombuffer(b"".join(group[1]), _LINE)
+    line_L = line_L[np.lexsort([line_L[name] for name in ("line", "row", "part", "rank", "hash")])]
+    again_L = line_L[1:][np.diff(line_L["hash"]) == 0]
+    for part in np.unique(again_L["part"]).tolist():
+        mine_K = again_L[again_L["part"] == part]
+        struck_K = np.empty(len(mine_K), _STRUCK)
+        struck_K["row"], struck_K["line"] = mine_K["row"], mine_K["line"]
+        yield part, struck_K.tobytes()
+
+
+def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
+    """Write the kept rows of a part without the lines that are struck, unless they are there and whole.
+
+    A document of which too little is left goes as a whole; the phrases that its source marked go where lines do.
+    """
+    if sealed(out, identity=identity) is not None:
+        return
+    lines: dict[int, set[int]] = {}
+    for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
+        lines.setdefault(row, set()).add(line)
+    lost = [0, 0]  # documents, bytes
+
+    def left() -> Iterator[Document]:
+        for row, document in _kept(part, row_K):
+            if row not in lines:
+                yield document
+                continue
+            kept = [line for at, line in enumerate(document.text.split("\n")) if at not in lines[row]]
+            text = normalise("\n".join(kept))
+            goes = unfit(text, clean) != ""
+            lost[0] += goes
+            lost[1] += len(document.text.encode()) - (0 if goes else len(text.encode()))
+            if not goes:
+                yield Document(text, document.source, text_key(text))
+
+    write_documents(out, left())
+    seal(out, identity=identity, lost=lost)

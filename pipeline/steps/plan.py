@@ -1,0 +1,276 @@
+"""Keys -> plan: which documents are kept, in which split of the corpus, in which shard, in which order.
+
+All of it follows from the keys (hashes of the texts) and the sources alone. So the shards depend neither on the order
+of the input nor on how it was cut, nor on who worked on it; and only keys travel between workers, never text.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.lib.recfunctions import repack_fields
+
+from pipeline.spec import Corpus
+from pipeline.steps.dedup import (
+    ADDRESS,
+    EDGE,
+    ELSEWHERE,
+    REASONS,
+    REPEAT,
+    REPEATS,
+    Kept,
+    alike,
+    in_order,
+    without_near,
+    write_repeats,
+)
+from pipeline.steps.documents import Document, damaged, document_at, rows_of
+from pipeline.steps.output_folder import seal, sealed
+from preprocessing.errors import BadInput
+from preprocessing.files import TEMPORARY, checked_json, from_checked_json, npy, write_atomic
+from preprocessing.manifest import Ledger
+from preprocessing.schema import SPLITS
+from preprocessing.shards import shard_name
+
+PLAN: Final = "plan.npy"
+TEXT: Final = "text.json"
+_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # while the lines of what is kept are looked at
+_REPEATS_BEFORE: Final = f"{TEMPORARY}repeats.npy"
+_FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
+_SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
+_LEAST_BYTES: Final = 1 << 20
+_AT_ONCE: Final = 1 << 14  # documents whose keys are hashed together
+_PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
+
+
+def write_plan(
+    groups: list[str],
+    near: list[bytes],
+    folder: str,
+    corpus: Corpus,
+    parts: Sequence[str],
+    others: Sequence[str] = (),
+) -> None:
+    """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
+
+    `groups` are files of what is kept and what repeats it, `parts` and `others` files of cleaned text: what is planned,
+    and what else repeats come from or are compared with. What `write_kept` dropped before is among the repeats.
+    """
+    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    if (before := Path(folder, _REPEATS_BEFORE)).exists():
+        repeat_K = np.concatenate([np.load(before, allow_pickle=False), repeat_K])
+    _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others])
+
+
+def write_kept(
+    groups: list[str],
+    near: list[bytes],
+    folder: str,
+    corpus: Corpus,
+    parts: Sequence[str],
+    others: Sequence[str] = (),
+) -> None:
+    """Write down which documents are kept before lines are looked at, and which repeat one of them."""
+    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
+    write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
+
+
+def rows_kept(folder: Path, part: int) -> np.ndarray:
+    """The rows of a part that `write_kept` keeps, in order."""
+    address_N = np.load(folder / _KEPT_BEFORE, mmap_mode="r", allow_pickle=False)
+    return np.sort(address_N["row"][address_N["part"] == part])
+
+
+def forget_kept(folder: Path) -> None:
+    """Remove what `write_kept` wrote."""
+    for name in (_KEPT_BEFORE, _REPEATS_BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _kept(
+    groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Addresses of the documents that are kept, in order, and the repeats."""
+    found = [Kept.load(Path(folder, group)) for group in groups]
+    address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
+    repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
+    if near and corpus.dedup.near:
+        files = {number: Path(folder, name) for number, name in enumerate(parts)}
+        files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
+        edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.least)
+        address_N, near_K = without_near(address_N, edge_E)
+        repeat_K = np.concatenate([repeat_K, near_K])
+    return address_N, repeat_K
+
+
+def _write(folder: Path, address_N: np.ndarray, repeat_K: np.ndarray, corpus: Corpus, parts: Sequence[str]) -> None:
+    planned_N = np.empty(len(address_N), _PLANNED)
+    for name in ADDRESS.names or ():
+        planned_N[name] = address_N[name]
+    planned_N["fold"] = folds(address_N["low"].astype(np.uint64), corpus.validation, corpus.test)
+    if corpus.order == "input":
+        planned_N = planned_N[np.lexsort([planned_N["row"], planned_N["part"]])]
+    planned_N = planned_N[np.argsort(planned_N["fold"], kind="stable")]
+    for fold in range(len(SPLITS)):
+        mine_N = planned_N["fold"] == fold
+        planned_N["shard"][mine_N] = cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
+    path = folder / PLAN
+    write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
+    write_atomic(path, npy(planned_N))
+    bytes_K = repeat_K["bytes"].astype(np.int64)
+    counts = {
+        reason: [int((mine_K := repeat_K["reason"] == number).sum()), int(bytes_K[mine_K].sum())]
+        for number, reason in enumerate(REASONS)
+    }
+    seal(path, repeats=counts)
+
+
+def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
+    """The split of each document, an index into SPLITS, by a hash of its text (uint64): more text moves few of them.
+
+    A split that is wanted has two documents at least, where there are six or more.
+
+    >>> folds(np.arange(10, dtype=np.uint64), validation=0.1, test=0).tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    >>> folds(np.arange(10, dtype=np.uint64) << np.uint64(60), validation=0.1, test=0.1).tolist()
+    [2, 2, 1, 1, 0, 0, 0, 0, 0, 0]
+    """
+    few = _FEWEST if len(hash_N) >= 3 * _FEWEST else 0
+    fold_N = np.zeros(len(hash_N), np.uint8)
+    order_N = np.argsort(hash_N, kind="stable")
+    start, share = 0, 0.0
+    for name, wanted in (("test", test), ("validation", validation)):
+        share += wanted
+        below = int((hash_N < share * 2.0**64).sum()) - start
+        stop = start + (max(below, few) if wanted else 0)
+        fold_N[order_N[start:stop]] = SPLITS.index(name)
+        start = stop
+    return fold_N
+
+
+def cut(bytes_N: np.ndarray, most: int) -> np.ndarray:
+    """The shard of each document, in order, so that shards have about equal bytes, and about `most` at most.
+
+    No shard has a single document, which would have no partner for a pair.
+
+    >>> cut(np.array([3, 3, 3, 3]) << 20, most=6 << 20).tolist()
+    [0, 0, 1, 1]
+    >>> cut(np.array([2, 2, 9, 2, 2]) << 20, most=4 << 20).tolist()
+    [0, 0, 1, 1, 1]
+    """
+    total = int(bytes_N.sum())
+    num = max(-(-total // most), min(_SHARDS, total // _LEAST_BYTES))
+    num = max(1, min(num, len(bytes_N) // 2))
+    middle_N = np.cumsum(bytes_N) - bytes_N / 2
+    starts = [0]
+    for start in (np.flatnonzero(np.diff(middle_N * num // max(total, 1))) + 1).tolist():
+        if start - starts[-1] >= 2 and len(bytes_N) - start >= 2:
+            starts.append(start)
+    return np.searchsorted(starts, np.arange(len(bytes_N)), side="right") - 1
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard to be made: documents [start, stop) of the plan, `bytes` of text."""
+
+    name: str
+    start: int
+    stop: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A finished text folder: the plan over the cleaned documents of its splits."""
+
+    folder: Path
+    identity: str  # of the input and how it was read
+    hash: str  # of the text itself: the same text from elsewhere has the same
+    parts: tuple[str, ...]  # files of cleaned documents
+    shards: tuple[Shard, ...]
+    ledger: Ledger
+    repaired: dict[str, int]
+    masked: int  # e-mail addresses and the like that placeholders replaced
+
+    def save(self) -> None:
+        """Write text.json, last: it makes the folder a text."""
+        facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked")}
+        facts |= {"shards": [vars(shard) for shard in self.shards], "ledger": self.ledger.to_dict()}
+        write_atomic(self.folder / TEXT, checked_json(facts))
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "Texts":
+        """Read text.json; BadInput where there is none, or it cannot be read."""
+        path = Path(folder) / TEXT
+        try:
+            facts: dict[str, Any] = from_checked_json(path.read_bytes())
+            facts["shards"] = tuple(Shard(**shard) for shard in facts["shards"])
+            facts["ledger"] = Ledger.from_dict(facts["ledger"])
+            return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
+        except OSError:
+            raise BadInput(
+                f"{path}: no such file, so this is no finished text; repeat the command that made it"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{path}: is damaged; delete it, then repeat the command: whole parts stay") from None
+
+    @cached_property
+    def plan_N(self) -> np.ndarray:
+        path = self.folder / PLAN
+        if sealed(path) is None:
+            raise damaged(path)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+    def documents(self, start: int, stop: int) -> Iterator[Document]:
+        """Documents [start, stop) of the plan, in order; BadInput where one is not what it was.
+
+        Their texts are held together, as Arrow has them: at most a shard's at a time is asked for.
+        """
+        planned_N = self.plan_N[start:stop]
+        batch_N, row_N = np.empty(len(planned_N), np.int64), np.empty(len(planned_N), np.int64)
+        taken = list[tuple[Path, pa.RecordBatch]]()
+        for number in np.unique(planned_N["part"]).tolist():
+            part = self.folder / self.parts[number]
+            mine_K = np.flatnonzero(planned_N["part"] == number)
+            mine_K = mine_K[np.argsort(planned_N["row"][mine_K], kind="stable")]
+            first = 0
+            for batch in rows_of(part, planned_N["row"][mine_K].astype(np.int64)):
+                here_K = mine_K[first : first + batch.num_rows]
+                batch_N[here_K], row_N[here_K] = len(taken), np.arange(batch.num_rows)
+                taken.append((part, batch))
+                first += batch.num_rows
+        for number, row in zip(batch_N.tolist(), row_N.tolist(), strict=True):
+            part, batch = taken[number]
+            yield document_at(batch, row, part)
+
+
+def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:
+    """The shards of a plan, in its order."""
+    place_N = plan_N["fold"].astype(np.int64) << 32 | plan_N["shard"]
+    cuts = np.flatnonzero(np.diff(place_N, prepend=-1, append=-1)).tolist() if len(place_N) else []
+    num = {fold: len(np.unique(plan_N["shard"][plan_N["fold"] == fold])) for fold in range(len(SPLITS))}
+    return tuple(
+        Shard(
+            shard_name(SPLITS[fold := int(plan_N["fold"][start])], int(plan_N["shard"][start]), num[fold]),
+            start,
+            stop,
+            int(plan_N["bytes"][start:stop].sum()),
+        )
+        for start, stop in pairwise(cuts)
+    )
+
+
+def text_hash(plan_N: np.ndarray) -> str:
+    """Identity of planned text: keys and sources in order, with their split and shard."""
+    hasher = hashlib.sha256()
+    for start in range(0, len(plan_N), _AT_ONCE):
+        content_N = repack_fields(plan_N[start : start + _AT_ONCE][["high", "low", "source", "fold", "shard"]])
+        hasher.update(content_N.tobytes())
+    return hasher.hexdigest()

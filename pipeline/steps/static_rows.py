@@ -1,0 +1,170 @@
+"""Static masking: finished training rows as Arrow files, made by the function that the loader calls, Rows.row.
+
+Row s of copy c is the sample that training with the same `duplicates` sees at address (epoch c, sample s). rows.json,
+written last, says what the rows are.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.runners import Report, beam, pipeline, watched
+from pipeline.steps.output_folder import owned, seal, sealed, sweep
+from preprocessing.choose import Choose
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
+from preprocessing.manifest import Count, Ledger
+from preprocessing.rewrite import Rewrite
+from preprocessing.rows import Rows
+from preprocessing.schema import Row
+from preprocessing.segment import Segment
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+
+ROWS: Final = "rows.json"
+_ROWS_BYTES: Final = 64 << 20  # of a file, about
+_BYTES_A_TOKEN: Final = 10  # ids, labels, segments and flags
+_AT_ONCE: Final = 1024  # rows of a record batch
+_TYPES: Final = {  # columns of a row in schema.py; what told how the row was made, `hits` and the like, stays behind
+    "ids": pa.list_(pa.int32()),
+    "segments": pa.list_(pa.int8()),
+    "special": pa.list_(pa.bool_()),
+    "word_starts": pa.list_(pa.bool_()),
+    "labels": pa.list_(pa.int32()),
+    "pair_label": pa.int8(),
+    "positions": pa.list_(pa.int32()),
+    "languages": pa.list_(pa.int8()),
+    "rank": pa.list_(pa.int32()),
+    "reach": pa.list_(pa.int32()),
+    "source_ids": pa.list_(pa.int32()),
+    "source_positions": pa.list_(pa.int32()),
+    "source_languages": pa.list_(pa.int8()),
+    "source_seen": pa.list_(pa.bool_()),
+}
+
+
+@dataclass(frozen=True)
+class Static:
+    """Everything that decides what the rows are."""
+
+    corpus: str  # folder
+    split: str
+    segment: Segment
+    choose: Choose
+    rewrite: Rewrite
+    length: int  # tokens
+    seed: int
+    duplicates: int  # copies, each with its own pairs and masks
+    semantics: Literal["fixed", "compat"] = "fixed"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file: rows [start, stop) of a copy."""
+
+    name: str
+    copy: int
+    start: int
+    stop: int
+
+
+def materialise(
+    static: Static, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
+) -> dict[str, Any]:
+    """Write all rows of `static` to `out` and return what rows.json says; BadInput where there are none to make."""
+    if static.duplicates < 1:
+        raise BadInput(
+            f"objective.duplicates is {static.duplicates}, static rows need 1 or more; set objective.duplicates=10"
+        )
+    out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
+    rows = _rows(static)
+    num_rows = [rows.count(copy) for copy in range(static.duplicates)]
+    parts = list(_parts(num_rows, static.length))
+    identity = {
+        "corpus": rows.store.manifest.digest,
+        **{name: value for name, value in asdict(static).items() if name != "corpus"},
+    }
+    work = sum(num_rows) * static.length * _BYTES_A_TOKEN
+    names = [part.name for part in parts]
+    with owned(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
+        sweep(out, names)
+        if any(sealed(out / name, identity=identity) is None for name in names):
+            (out / ROWS).unlink(missing_ok=True)
+            with watched("rows", out, names, report), pipeline(out, work, beam_args) as graph:
+                graph | "Parts" >> beam.Create(parts) | "Rows" >> beam.Map(_write, static, str(out), identity)
+        files = [
+            {"name": name, "bytes": facts["bytes"], "xxh3": facts["xxh3"]}
+            for name in names
+            if (facts := sealed(out / name))
+        ]
+        said = identity | {"rows": num_rows, "files": files}
+        write_atomic(out / ROWS, json.dumps(said, indent=1, sort_keys=True).encode() + b"\n")
+    return said
+
+
+def _parts(num_rows: Sequence[int], length: int) -> Iterator[Part]:
+    size = max(_AT_ONCE, _ROWS_BYTES // (length * _BYTES_A_TOKEN) // _AT_ONCE * _AT_ONCE)
+    ranges = [
+        (copy, start, min(start + size, stop)) for copy, stop in enumerate(num_rows) for start in range(0, stop, size)
+    ]
+    for number, (copy, start, stop) in enumerate(ranges):
+        yield Part(f"rows-{number:05d}-of-{len(ranges):05d}.arrow", copy, start, stop)
+
+
+def _write(part: Part, static: Static, out: str, identity: dict[str, Any]) -> None:
+    """Write one file, unless it is there and whole."""
+    path = Path(out) / part.name
+    if sealed(path, identity=identity) is not None:
+        return
+    rows = _rows(static)
+    tokens = 0
+
+    def write(file: BinaryIO) -> None:
+        nonlocal tokens
+        writer = None
+        for start in range(part.start, part.stop, _AT_ONCE):
+            batch_rows = [rows.row(part.copy, sample) for sample in range(start, min(start + _AT_ONCE, part.stop))]
+            tokens += sum(len(row["ids"]) for row in batch_rows)
+            batch = _batch(batch_rows)
+            writer = writer or pa.ipc.new_file(file, batch.schema)
+            writer.write_batch(batch)
+        if writer:
+            writer.close()
+
+    write_atomic(path, write)
+    ledger = Ledger(kept=Count(part.stop - part.start, 0, tokens))
+    seal(path, identity=identity, ledger=ledger.to_dict())
+
+
+def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = {name: [row[name] for row in rows] for name in _TYPES if name in rows[0]}
+    return pa.record_batch(
+        {
+            name: pa.array(values if values[0].ndim else np.stack(values), _TYPES[name])
+            for name, values in columns.items()
+        }
+    )
+
+
+@lru_cache(maxsize=1)
+def _rows(static: Static) -> Rows:
+    """The rows of the corpus, with their plans, once in each process."""
+    store = Store.open(static.corpus, static.split)
+    vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
+    return Rows(
+        store,
+        vocab,
+        segment=static.segment,
+        choose=static.choose,
+        rewrite=static.rewrite,
+        length=static.length,
+        seed=static.seed,
+        duplicates=static.duplicates,
+        semantics=static.semantics,
+    )

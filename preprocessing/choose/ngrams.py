@@ -1,0 +1,87 @@
+"""N-grams that keep apart (ALBERT, UniLM)."""
+
+from bisect import bisect_left, bisect_right
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose.budget import HITS, Rounding, budget, check, words_to_wall
+from preprocessing.schema import Floats, Ints, Row
+from preprocessing.spec import knob, require
+
+
+@knob
+class Ngrams:
+    """Runs of 1 to `longest` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
+
+    A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
+    uniformly among those where n free words stand between two special tokens; where there is none left, n - 1 words do.
+    What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
+    `weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3), whose
+    n-grams are `of` tokens: each ordinary token counts as a word.
+    """
+
+    kind: Literal["ngrams"] = "ngrams"
+    rate: float = 0.15
+    longest: int = 3
+    rounding: Rounding = "nearest"
+    most: int = 0
+    weights: tuple[float, ...] = ()
+    of: Literal["words", "tokens"] = "words"
+
+    emits: ClassVar[frozenset[str]] = HITS
+
+    def __post_init__(self) -> None:
+        check(self.rate, self.most)
+        require(self.longest >= 1, "choose.longest", self.longest, "a number of words from 1 up")
+        if self.weights:
+            each = len(self.weights) == self.longest and min(self.weights) >= 0 and abs(sum(self.weights) - 1) < 1e-6
+            require(each, "choose.weights", self.weights, f"{self.longest} probabilities that sum up to 1, or none")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"special", "word_starts"} if self.of == "words" else {"special"})
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        begin_W = np.flatnonzero(row["word_starts"]) if self.of == "words" else np.arange(len(row["ids"]))
+        long_W = np.diff(begin_W, append=len(row["ids"]))
+        long, free_W = long_W.tolist(), words_to_wall(row["special"][begin_W])
+        # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
+        places_of = [(free_W > n).nonzero()[0].tolist() for n in range(self.longest)]
+        kinds = [0, *sorted(set(long))]
+        widest_of = kinds[-1:] * self.longest  # no word in these lists has more tokens
+        left = budget(row, self.rate, self.rounding, self.most, rng)
+        lengths, where = ngram_lengths(self.longest, left, rng, self.weights), rng.random(left)
+        is_chosen_W, is_first_W = np.zeros((2, len(begin_W)), dtype=bool)
+        for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
+            places: list[int] = []
+            while left and num_words and not places:
+                num_words -= 1
+                places = places_of[num_words]
+                if left < widest_of[num_words]:  # the budget only shrinks
+                    places[:] = [word for word in places if long[word] <= left]
+                    widest_of[num_words] = kinds[bisect_right(kinds, left) - 1]
+            if not places:
+                break
+            first = last = places[int(share * len(places))]
+            while last <= first + num_words and long[last] <= left:
+                left -= long[last]
+                last += 1
+            is_first_W[first] = True
+            is_chosen_W[first:last] = True
+            for n, places in enumerate(places_of):
+                del places[bisect_left(places, first - n) : bisect_left(places, last)]
+        return np.repeat(np.where(is_chosen_W, np.cumsum(is_first_W), 0), long_W).astype(np.int32)
+
+
+def ngram_lengths(longest: int, count: int, rng: np.random.Generator, weights: tuple[float, ...] = ()) -> Ints:
+    """Numbers of words from 1 to `longest` with p(n) proportional to its weight, or to 1/n, int64 [count]."""
+    return 1 + np.searchsorted(_ngram_cdf(longest, tuple(weights)), rng.random(count), side="right")
+
+
+@lru_cache
+def _ngram_cdf(longest: int, weights: tuple[float, ...]) -> Floats:
+    weight = np.array(weights) if weights else 1 / np.arange(1, longest + 1)
+    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1

@@ -1,0 +1,47 @@
+"""T5's random segmentation into noise spans."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose.budget import HITS
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import knob, require
+
+
+@knob
+class NoiseSpans:
+    """The row is cut into spans that are chosen in turns, beginning with one that is not (T5, arXiv:1910.10683, 3.1.4).
+
+    n = round(rate * T) of T tokens are chosen, at least one and never all, in max(1, round(n / mean)) spans. Both the
+    chosen and the other tokens are cut into so many parts, each way to do it being as likely (random_spans_noise_mask
+    in t5/data/preprocessors.py). So the first token never is chosen and the last one always: that is the reference. A
+    separator between documents is a token like any other here; T5's rows have none.
+    """
+
+    kind: Literal["noise_spans"] = "noise_spans"
+    rate: float = 0.15
+    mean: float = 3.0  # tokens
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
+    emits: ClassVar[frozenset[str]] = HITS
+
+    def __post_init__(self) -> None:
+        require(0 < self.rate < 1, "choose.rate", self.rate, "a share between 0 and 1")
+        require(self.mean >= 1, "choose.mean", self.mean, "a number of tokens from 1 up")
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        num_tokens = len(row["ids"])
+        num_chosen = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
+        num_spans = min(max(1, round(num_chosen / self.mean)), num_chosen, num_tokens - num_chosen)
+        if num_spans == 0:
+            return np.zeros(num_tokens, dtype=np.int32)
+        long_2N = [_composition(total, num_spans, rng) for total in (num_chosen, num_tokens - num_chosen)]
+        unit_2N = np.stack([np.zeros(num_spans, dtype=np.int32), np.arange(1, num_spans + 1, dtype=np.int32)])
+        return np.repeat(unit_2N.T.reshape(-1), np.stack(long_2N[::-1], axis=1).reshape(-1))
+
+
+def _composition(total: int, num_parts: int, rng: np.random.Generator) -> Ints:
+    """`total` as a sum of `num_parts` numbers from 1 up, each way being as likely, int64."""
+    cuts = 1 + np.sort(rng.permutation(total - 1)[: num_parts - 1])
+    return np.diff(cuts, prepend=0, append=total)

@@ -1,0 +1,66 @@
+"""Single tokens (BERT, RoBERTa, XLM)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose.budget import HITS, Rounding, budget, check
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import knob, require
+
+
+@knob
+class Tokens:
+    """Single tokens, uniformly and without replacement (BERT, arXiv:1810.04805, 3.1).
+
+    The budget of a row of n tokens, m of them ordinary: `nearest` is BERT's max(1, round(rate * n)); `stochastic` is
+    fairseq's floor(rate * n + U) with U uniform in [0, 1); `up` is SpanBERT's ceil(rate * m); `independent` has none:
+    each token is chosen with probability `rate` (XLM and ERNIE), and a row may be asked nothing. `most` caps it (BERT's
+    max_predictions_per_seq); 0 is no cap. With `mask_specials` all n tokens may be chosen, as in fairseq.
+
+    With `alpha` rare tokens are more likely: weights count^-alpha (XLM 3.3; .5 there), one token after the other drawn
+    from those that are left. There a special token has no count and then no weight either (`mask_scores` in
+    src/trainer.py), while its released default, a coin for each token, may choose any but the first.
+    """
+
+    kind: Literal["tokens"] = "tokens"
+    rate: float = 0.15
+    rounding: Rounding | Literal["independent"] = "nearest"
+    most: int = 0
+    mask_specials: bool = False
+    alpha: float = 0.0
+
+    emits: ClassVar[frozenset[str]] = HITS
+
+    def __post_init__(self) -> None:
+        check(self.rate, self.most)
+        require(0 <= self.alpha <= 1, "choose.alpha", self.alpha, "a number from 0 to 1")
+        plain = self.alpha == 0 or not self.mask_specials
+        require(plain, "choose.mask_specials", True, "false where rare tokens come first: special ones count as rare")
+        if self.rounding == "independent":
+            require(self.most == 0, "choose.most", self.most, "0 where tokens are chosen independently")
+            require(self.alpha == 0, "choose.alpha", self.alpha, "0 where tokens are chosen independently")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"special", "counts"} if self.alpha else {"special"})
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        num_tokens = len(row["ids"])
+        if self.mask_specials:
+            row = row | {"special": np.zeros(num_tokens, dtype=bool)}
+        if self.rounding == "independent":
+            is_chosen_S = (rng.random(num_tokens) < self.rate) & ~row["special"]
+            return np.where(is_chosen_S, np.cumsum(is_chosen_S), 0).astype(np.int32)
+        ordinary = np.flatnonzero(~row["special"])
+        wanted = budget(row, self.rate, self.rounding, self.most, rng)
+        if self.alpha:
+            # An exponential race: the first to arrive are a draw without replacement by rate of arrival
+            arrival = rng.standard_exponential(len(ordinary)) * np.maximum(row["counts"][ordinary], 1) ** self.alpha
+            order = ordinary[np.argsort(arrival)]
+        else:
+            order = rng.permutation(ordinary)
+        hit_S = np.zeros(num_tokens, dtype=np.int32)
+        hit_S[np.sort(order[:wanted])] = np.arange(1, wanted + 1)
+        return hit_S

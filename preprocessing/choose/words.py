@@ -1,0 +1,46 @@
+"""Whole words (BERT, May 2019)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose.budget import HITS, Rounding, budget, check
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import knob
+
+
+@knob
+class Words:
+    """Whole words in random order while they fit (BERT's whole-word masking, README of google-research/bert, May 2019).
+
+    A word that would overflow the budget is skipped and the search goes on, so a row falls short of its budget only
+    when every word that is left is longer than what is left of the budget.
+    """
+
+    kind: Literal["words"] = "words"
+    rate: float = 0.15
+    rounding: Rounding = "nearest"
+    most: int = 0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
+    emits: ClassVar[frozenset[str]] = HITS
+
+    def __post_init__(self) -> None:
+        check(self.rate, self.most)
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        begin_W = np.flatnonzero(row["word_starts"])
+        long_W = np.diff(begin_W, append=len(row["ids"]))
+        left = budget(row, self.rate, self.rounding, self.most, rng)
+        order = rng.permutation(np.flatnonzero(~row["special"][begin_W]))
+        is_chosen_W = np.zeros(len(begin_W), dtype=bool)
+        while True:
+            order = order[long_W[order] <= left]  # the budget only shrinks: what does not fit now never will
+            if not order.size:
+                break
+            total = np.cumsum(long_W[order])
+            num_taken = int(np.searchsorted(total, left, side="right"))
+            is_chosen_W[order[:num_taken]] = True
+            left -= int(total[num_taken - 1])
+            order = order[num_taken:]
+        return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)

@@ -1,0 +1,88 @@
+"""Fill in the blanks: chosen tokens are hidden where they stand, and asked for there."""
+
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Cloze:
+    """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
+
+    `unit`: the dice are thrown for each token, or once for all tokens of a chosen unit (a span, as in SpanBERT).
+    `swap_from`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as in the
+    reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the corpus
+    (corpus, as in the reference SpanBERT), or the row's own (row).
+    """
+
+    kind: Literal["cloze"] = "cloze"
+    mask: float = 0.8
+    swap: float = 0.1
+    unit: Literal["token", "span"] = "token"
+    swap_from: Literal["ordinary", "vocabulary", "row", "corpus"] = "ordinary"
+
+    emits: ClassVar[frozenset[str]] = frozenset({"labels"})
+    specials: ClassVar[tuple[str, ...]] = ("mask",)
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("mask", "swap"):
+            share = getattr(self, name)
+            require(0 <= share <= 1, f"rewrite.{name}", share, "a share from 0 to 1")
+        require(self.mask + self.swap <= 1 + 1e-9, "rewrite.mask + swap", self.mask + self.swap, "at most 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"ids", "special", "hits"} | ({"stream"} if self.swap_from == "corpus" else set()))
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row from which at most `length` are seen."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        hit_S, ids_S = row["hits"], row["ids"].copy()
+        at_M = np.flatnonzero(hit_S)
+        labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
+        labels_S[at_M] = ids_S[at_M]
+        dice_M = rng.random(len(at_M)) if self.unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
+        swap_at = at_M[(dice_M >= self.mask) & (dice_M < self.mask + self.swap)]
+        ids_S[at_M[dice_M < self.mask]] = vocab.mask
+        ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
+        made = row | {"ids": ids_S, "labels": labels_S}
+        made.pop("stream", None)  # not of the row
+        return made
+
+    def _random_ids(self, count: int, row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        match self.swap_from:
+            case "ordinary":
+                return ordinary_ids(count, vocab, rng)
+            case "vocabulary":
+                return rng.integers(vocab.size, size=count)
+            case "row":
+                own = row["ids"][~row["special"]]
+                return own[rng.integers(len(own), size=count)] if count else own[:0]
+            case "corpus":
+                return row["stream"][rng.integers(len(row["stream"]), size=count)]
+
+
+def ordinary_ids(count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+    """Random ids, no special one among them, each other one as likely; int64 [count]."""
+    ordinal = rng.integers(vocab.size - len(vocab.special_ids), size=count)
+    return ordinal + np.searchsorted(_ordinal_above(vocab.special_ids), ordinal, side="right")
+
+
+@lru_cache
+def _ordinal_above(special_ids: tuple[int, ...]) -> Ints:
+    """For each special id, in order, which one among the ordinary ids the next of them is, counted from 0.
+
+    >>> _ordinal_above((0, 1, 5)).tolist()
+    [0, 0, 3]
+    """
+    return np.sort(np.array(special_ids, dtype=np.int64)) - np.arange(len(special_ids))

@@ -1,0 +1,39 @@
+"""Tokens in random order (T5, arXiv:1910.10683, table 3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite.seq2seq import ended, two_sides
+from preprocessing.schema import Row
+from preprocessing.spec import knob
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Deshuffle:
+    """All tokens in random order; the row as it was is asked for (T5 3.3.1, after arXiv:1904.09408).
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep = 100, 0, 3
+    >>> made = Deshuffle()({"ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_ids"].tolist(), made["labels"].tolist()
+    ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
+    """
+
+    kind: Literal["deshuffle"] = "deshuffle"
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
+    lookahead: ClassVar[int] = 0
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which each side, its end included, has `length`."""
+        return length - 1
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        source_U = ended(rng.permutation(row["ids"]), vocab.sep)
+        return two_sides(row, source_U, ended(row["ids"], vocab.sep), vocab.pad)

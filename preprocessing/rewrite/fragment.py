@@ -1,0 +1,73 @@
+"""A fragment of the row is hidden from the encoder, and is what the decoder writes (MASS, arXiv:1905.02450)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite.cloze import Cloze
+from preprocessing.schema import Row
+from preprocessing.spec import knob
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Fragment:
+    """The encoder reads the row with its chosen tokens hidden as Cloze hides them; the decoder is asked for these, and
+    reads before each the token that stands before it in the row, at the place where this one stands there (MASS 3.1).
+
+    With `hide` the decoder does not see the encoder's states at [MASK] (the reference's `enc_mask`, which its code for
+    summarisation does not have). One chosen token is masked language modelling by another name, and the whole row
+    chosen is a causal language model: the encoder has nothing. The reference may ask for the end token of a sentence as
+    well; here none but ordinary tokens are chosen.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+    >>> row = {"ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
+    >>> made = Fragment(mask=1.0, swap=0.0)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_ids"].tolist(), made["source_seen"].astype(int).tolist()
+    ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
+    >>> made["ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
+    ([11, 12], [1, 2], [12, 13])
+    """
+
+    kind: Literal["fragment"] = "fragment"
+    mask: float = 0.8
+    swap: float = 0.1
+    hide: bool = True
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
+    specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        Cloze(mask=self.mask, swap=self.swap)  # has the same limits
+
+    @property
+    def emits(self) -> frozenset[str]:
+        """Columns of a row that are made."""
+        return frozenset({"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide else set()))
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which neither side is longer than `length`."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        hidden = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)
+        ids_S, at_M = row["ids"], np.flatnonzero(row["hits"])
+        before_M = np.maximum(at_M - 1, 0)
+        ids_M = np.full(len(at_M), vocab.sep, dtype=np.int32)
+        ids_M[at_M > 0] = ids_S[before_M[at_M > 0]]
+        made = {name: column for name, column in row.items() if not np.ndim(column)} | {
+            "ids": ids_M,
+            "segments": np.zeros(len(at_M), dtype=np.int8),
+            "positions": before_M.astype(np.int32),
+            "labels": ids_S[at_M].astype(np.int32),
+            "source_ids": hidden["ids"],
+        }
+        if self.hide:
+            made["source_seen"] = hidden["ids"] != vocab.mask
+        if "languages" in row:
+            made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
+        return made

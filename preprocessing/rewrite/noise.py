@@ -1,0 +1,176 @@
+"""Noise over a whole row, which the decoder writes out as it was (BART, arXiv:1910.13461, 2.2)."""
+
+from math import ceil
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite.cloze import ordinary_ids
+from preprocessing.rewrite.seq2seq import two_sides
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
+_COVERING = ("mask", "delete", "infill")
+
+
+@knob
+class Noise:
+    """One of BART's five noises or several, always in the order of `Edit`, as in fairseq's denoising_dataset.py.
+
+    permute: the sentences of each document change places, a share `permuted` of them.
+    mask: a share `rate` of the tokens, rounded up, becomes [MASK]; delete: it is left out.
+    infill: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`mean`) until they sum up
+    to a share `rate` of the words, rounded up, and the last is cut to fit. A run of length 0 puts a [MASK] between two
+    tokens. The others begin at different words, drawn uniformly, and end early at a special token; a run that begins
+    inside another one becomes a part of it, so that somewhat less than `rate` is hidden.
+    rotate: the row begins with another token, drawn uniformly, and what was before it follows at the end.
+
+    A token that a mask stands for becomes a random one with probability `mask_random` instead. A special token inside
+    of the row (a separator) stays where it is but for rotate, and the first and the last one of a row always stay. A
+    noised row is never longer than it was.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+    >>> special_S = np.array([True, False, False, False, False, False, False, True])
+    >>> row = {"ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "special": special_S, "word_starts": np.ones(8, bool)}
+    >>> made = Noise(edits=("infill",), rate=0.5)(row, Tiny, key(0, "masking").at(0, 2))
+    >>> made["source_ids"].tolist()
+    [2, 4, 12, 4, 15, 16, 3]
+    >>> made["ids"].tolist(), made["labels"].tolist()
+    ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
+    """
+
+    kind: Literal["noise"] = "noise"
+    edits: tuple[Edit, ...] = ("permute", "infill")
+    rate: float = 0.3
+    mean: float = 3.0
+    mask_random: float = 0.0
+    permuted: float = 1.0
+
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        once = 0 < len(self.edits) == len(set(self.edits))
+        require(once, "rewrite.edits", self.edits, f"one or several of {', '.join(get_args(Edit))}, each once")
+        one = sum(edit in _COVERING for edit in self.edits) <= 1
+        require(one, "rewrite.edits", self.edits, "one of mask, delete and infill at most")
+        require(0 < self.rate <= 1, "rewrite.rate", self.rate, "a share above 0, at most 1")
+        require(self.mean > 0, "rewrite.mean", self.mean, "a positive number of words")
+        for name in ("mask_random", "permuted"):
+            require(0 <= getattr(self, name) <= 1, f"rewrite.{name}", getattr(self, name), "a share from 0 to 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        extra = {"permute": "sentence_starts", "infill": "word_starts"}
+        return frozenset({"ids", "special"} | {extra[edit] for edit in self.edits if edit in extra})
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which neither side is longer than `length`."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        ids_U, special_S = row["ids"], row["special"]
+        starts_S = row["word_starts"] if "infill" in self.edits else None
+        if "permute" in self.edits:
+            order_S = _sentence_order(special_S, row["sentence_starts"], self.permuted, rng)
+            ids_U = ids_U[order_S]  # special tokens stay in place
+            starts_S = None if starts_S is None else starts_S[order_S]
+        if starts_S is not None:
+            ids_U = self._infill(ids_U, special_S, starts_S, vocab, rng)
+        elif "mask" in self.edits or "delete" in self.edits:
+            ordinary = np.flatnonzero(~special_S)
+            at_M = rng.permutation(ordinary)[: ceil(self.rate * len(ordinary) - 1e-9)]
+            if "mask" in self.edits:
+                ids_U = ids_U.copy()
+                ids_U[at_M] = self._masks(len(at_M), vocab, rng)
+            else:
+                ids_U = np.delete(ids_U, at_M)
+        if "rotate" in self.edits:
+            first, stop = _body(ids_U, special_S)
+            if stop > first:
+                ids_U = ids_U.copy()
+                ids_U[first:stop] = np.roll(ids_U[first:stop], -int(rng.integers(stop - first)))
+        return two_sides(row, ids_U, row["ids"], vocab.sep)
+
+    def _infill(self, ids_S: Ints, special_S: Bools, starts_S: Bools, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """The row with runs of words, and places between two tokens, turned into masks."""
+        num_tokens = len(ids_S)
+        begin_W1 = np.append(starts_S.nonzero()[0], num_tokens)
+        special_W = special_S[begin_W1[:-1]]
+        words = (~special_W).nonzero()[0]
+        length_N = infill_lengths(self.mean, ceil(self.rate * len(words) - 1e-9), rng)
+        long_N = length_N[length_N > 0]
+        first_N = words[rng.permutation(len(words))[: len(long_N)]]
+        walls = np.append(special_W.nonzero()[0], len(special_W))
+        stop_N = np.minimum(first_N + long_N, walls[walls.searchsorted(first_N)])
+        at_N = begin_W1[first_N]
+        step_S1 = np.bincount(at_N + 1, minlength=num_tokens + 1)
+        step_S1 -= np.bincount(begin_W1[stop_N], minlength=num_tokens + 1)
+        is_kept_S = step_S1[:-1].cumsum() == 0  # not inside of a run, behind its first token
+        at_N = at_N[is_kept_S[at_N]]
+        ids_S = ids_S.copy()
+        ids_S[at_N] = self._masks(len(at_N), vocab, rng)
+        kept_U = ids_S[is_kept_S]
+        return self._insert(kept_U, special_S, min(len(length_N) - len(long_N), len(ids_S) - len(kept_U)), vocab, rng)
+
+    def _insert(self, ids_U: Ints, special_S: Bools, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """The ids with `count` masks more, at places drawn uniformly."""
+        if not count:
+            return ids_U
+        first, stop = _body(ids_U, special_S)
+        is_old = np.ones(len(ids_U) + count, dtype=bool)
+        is_old[first + rng.permutation(stop + count - first)[:count]] = False
+        longer = np.empty(len(is_old), dtype=ids_U.dtype)
+        longer[is_old], longer[~is_old] = ids_U, self._masks(count, vocab, rng)
+        return longer
+
+    def _masks(self, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """What stands for hidden text: [MASK], or now and then a random token."""
+        mask_N = np.full(count, vocab.mask, dtype=np.int64)
+        if self.mask_random:
+            random_at = (rng.random(count) < self.mask_random).nonzero()[0]
+            mask_N[random_at] = ordinary_ids(len(random_at), vocab, rng)
+        return mask_N
+
+
+def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
+    """Poisson draws that sum up to `budget`, the last one cut for it, int64.
+
+    >>> from preprocessing.rng import key
+    >>> infill_lengths(3.0, 10, key(0, "masking").at(0, 1)).tolist()
+    [0, 2, 2, 5, 1]
+    """
+    length_N = rng.poisson(mean, size=ceil(1.2 * budget / mean) + 8)  # nearly always enough
+    while (total_N := np.cumsum(length_N))[-1] < budget:
+        length_N = np.append(length_N, rng.poisson(mean, size=len(length_N)))
+    last = int(np.searchsorted(total_N, budget))
+    length_N[last] -= total_N[last] - budget
+    return length_N[: last + 1] if budget else length_N[:0]
+
+
+def _sentence_order(special_S: Bools, starts_S: Bools, share: float, rng: np.random.Generator) -> Ints:
+    """Which token comes to each place when a share of the sentences, rounded up, change places in their documents."""
+    begin_N = starts_S.nonzero()[0]  # a special token is a sentence of its own
+    special_N = special_S[begin_N]
+    document_N, chosen = special_N.cumsum(), (~special_N).nonzero()[0]
+    if share < 1:
+        chosen = np.sort(rng.permutation(chosen)[: ceil(share * len(chosen) - 1e-9)])
+    comes_N = np.arange(len(begin_N))  # which sentence to each place
+    comes_N[chosen] = chosen[(document_N[chosen] + rng.random(len(chosen))).argsort()]
+    place_S, bound_N1 = np.arange(len(starts_S)), [*begin_N.tolist(), len(starts_S)]
+    return np.concatenate([place_S[bound_N1[number] : bound_N1[number + 1]] for number in comes_N.tolist()])
+
+
+def _body(ids_U: Ints, special_S: Bools) -> tuple[int, int]:
+    """Start and stop of what lies between the special tokens at both ends of a row, which no noise moves.
+
+    `special_S` is that of the row before its noise, with the same ends.
+    """
+    return int(special_S[0]), len(ids_U) - int(special_S[-1])

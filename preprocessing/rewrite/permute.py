@@ -1,0 +1,70 @@
+"""Permutation language modelling: tokens are asked for in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.schema import IGNORE, Row
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Permute:
+    """Who sees whom when the tokens of each `block` come in a random order and the chosen ones are asked for.
+
+    The rule of the reference (`_local_perm` in data_utils.py): every token of a block draws an index, a permutation.
+    Ordinary tokens that are not asked get the index -1 instead. Token i may not see token j of its block if j has an
+    index of its own and index[i] <= index[j]; where i is not a target, index[i] + 1 takes the place of index[i]. No
+    block sees a later one, each sees all of the earlier ones, and a content state sees its own token.
+
+    As `rank` and `reach`, i sees j iff rank[j] <= reach[i], in block b, where all ranks are above those before:
+
+    * Not asked, index -1: all in the block and behind it see it. It sees what has no index: for all others is
+      0 <= index[j]. So its rank is the lowest of the block, b * (block + 1), and so is its reach.
+    * Special tokens (separators, [CLS]) keep their index, are never asked, and see j iff index[j] <= index[i].
+      So rank = b * (block + 1) + 1 + index, and reach = rank.
+    * Targets see j iff index[j] < index[i]: the same rank, and reach = rank - 1.
+
+    A target's reach does not cover itself: a query is bound by this relation alone, a content state sees its own token
+    besides. What the reference shares between blocks of one half, the permutation, is drawn for each block here.
+
+    >>> from preprocessing.rng import key
+    >>> special_S = np.array([False, False, False, False, False, True])
+    >>> row = {"ids": np.arange(11, 17), "special": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
+    >>> made = Permute(block=3)(row, None, key(0, "masking").at(0, 0))
+    >>> made["rank"].tolist(), made["reach"].tolist()
+    ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
+    >>> made["labels"].tolist()
+    [-100, 12, -100, 14, -100, -100]
+    """
+
+    kind: Literal["permute"] = "permute"
+    block: int = 256
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    specials: ClassVar[tuple[str, ...]] = ()
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        require(self.block >= 1, "rewrite.block", self.block, "a number of tokens from 1 up")
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which `length` are seen."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        is_target_S = row["hits"] > 0
+        place_S = np.arange(len(is_target_S))
+        block_S = place_S // self.block
+        drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
+        drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
+        is_ordered_S = is_target_S | row["special"]
+        rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.block)
+        return row | {
+            "labels": np.where(is_target_S, row["ids"], IGNORE).astype(np.int32),
+            "rank": rank_S.astype(np.int32),
+            "reach": (rank_S - is_target_S).astype(np.int32),
+        }

@@ -1,0 +1,39 @@
+"""A prefix language model between two stacks (T5, arXiv:1910.10683, table 3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite.seq2seq import ended, two_sides
+from preprocessing.schema import Row
+from preprocessing.spec import knob
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Prefix:
+    """The row is cut in two, anywhere with the same probability: the second part is asked for (T5 3.3.1, prefix LM).
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep = 100, 0, 3
+    >>> made = Prefix()({"ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_ids"].tolist(), made["ids"].tolist(), made["labels"].tolist()
+    ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
+    """
+
+    kind: Literal["prefix"] = "prefix"
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
+    lookahead: ClassVar[int] = 0
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which neither part, its end included, is longer than `length`."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        source_U, answer_S = np.split(row["ids"], [rng.integers(1, len(row["ids"]))])
+        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)

@@ -1,0 +1,121 @@
+"""Text to text (T5, arXiv:1910.10683, 3.1 and 3.3): spans behind sentinels, prefixes, shuffled text.
+
+Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row:
+prefix LM is Prefix; BERT-style is Sentinel(answer=all, collapse=False, swap=.1) over single tokens; deshuffling is
+Deshuffle; MASS-style is BERT-style without swap; "replace spans" is Sentinel over single tokens, "drop tokens" the same
+with collapse=False; "random spans" is Sentinel over noise_spans.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.choose import Choose, NoiseSpans
+from preprocessing.errors import BadInput
+from preprocessing.rewrite.cloze import ordinary_ids
+from preprocessing.rewrite.seq2seq import ended, two_sides
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Sentinel:
+    """Each run of chosen tokens becomes one sentinel, and is asked for behind this sentinel: the first is the last id
+    of the vocabulary, the next the one before it, and so on (T5 3.1.4).
+
+    Without `collapse` the runs are left out, and what is asked for is the tokens alone. `answer` all: the whole row is
+    asked for, and without `collapse` each chosen token becomes the first sentinel, or with probability `swap` a random
+    token. Where the chosen runs begin behind an unchosen token and end the row, as noise_spans makes them, ids are
+    those of the reference; elsewhere its targets begin without a sentinel, or end with one more.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep, sentinels = 100, 0, 3, 10
+    >>> row = {"ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
+    >>> made = Sentinel()(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_ids"].tolist(), made["labels"].tolist(), made["ids"].tolist()
+    ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
+    """
+
+    kind: Literal["sentinel"] = "sentinel"
+    answer: Literal["spans", "all"] = "spans"
+    collapse: bool = True
+    swap: float = 0.0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.swap <= 1, "rewrite.swap", self.swap, "a share from 0 to 1")
+        in_place = self.answer == "all" and not self.collapse
+        require(in_place or not self.swap, "rewrite.swap", self.swap, "0 but with answer all and collapse no")
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """Special tokens that the vocabulary must have."""
+        drops = self.answer == "spans" and not self.collapse
+        return ("pad", "sep") if drops else ("pad", "sep", "sentinel")
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which neither side is longer than `length`; with noise_spans the source is just as long.
+
+        >>> [Sentinel().raw_length(length, NoiseSpans()) for length in (512, 256, 128, 64)]
+        [568, 284, 141, 70]
+        """
+        if not isinstance(choose, NoiseSpans) or self.answer == "all":
+            return length - 1  # one for the end; how many spans there will be is not known
+        raw = length - 1
+        while max(self._lengths(raw + 1, choose)) <= length:
+            raw += 1
+        return raw
+
+    def _lengths(self, num_tokens: int, choose: NoiseSpans) -> tuple[int, int]:
+        """Lengths of source and answer of a row, their ends included."""
+        hit_S = choose({"ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
+        noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse else 0
+        return num_tokens - noise + sentinels + 1, noise + sentinels + 1
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        ids_S, is_hit_S = row["ids"], row["hits"] > 0
+        first_S = is_hit_S.copy()  # of its run
+        first_S[1:] &= ~is_hit_S[:-1]
+        if self.answer == "spans" and not self.collapse:
+            source_U, answer_S = ids_S[~is_hit_S], ids_S[is_hit_S]
+        elif self.collapse:
+            sentinel_N = self._sentinels(int(first_S.sum()), vocab)
+            source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
+            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.answer == "spans" else ids_S
+        else:
+            source_U, answer_S = ids_S.copy(), ids_S
+            source_U[is_hit_S] = vocab.size - 1
+            if self.swap:
+                swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.swap))
+                source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
+        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)
+
+    def _sentinels(self, count: int, vocab: Vocab) -> Ints:
+        if count > vocab.sentinels:
+            raise BadInput(
+                f"a row has {count} chosen spans and the vocabulary {vocab.sentinels} sentinels; "
+                "ask for more in data.vocab.sentinels, or for longer spans"
+            )
+        return vocab.size - 1 - np.arange(count, dtype=np.int32)
+
+
+def _collapsed(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
+    """The row with a sentinel in place of each chosen run."""
+    source_S = ids_S.copy()
+    source_S[first_S] = sentinel_N
+    return source_S[first_S | ~is_hit_S]
+
+
+def _spans(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
+    """The chosen runs, each behind its sentinel."""
+    first_M = first_S[is_hit_S]
+    at_M = np.arange(len(first_M)) + np.cumsum(first_M)
+    answer = np.empty(len(first_M) + len(sentinel_N), dtype=np.int32)
+    answer[at_M] = ids_S[is_hit_S]
+    answer[at_M[first_M] - 1] = sentinel_N
+    return answer

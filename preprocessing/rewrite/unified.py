@@ -1,0 +1,115 @@
+"""One net, four ways to read: each row is a cloze under one of four visibilities (UniLM, arXiv:1905.03197)."""
+
+from typing import ClassVar, Final, Literal, get_args
+
+import numpy as np
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite.cloze import Cloze
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+Mode = Literal["full", "sequence", "left", "right"]
+_SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second segment, as in the released code
+    "full": (0, 1),
+    "left": (2, 2),
+    "right": (3, 3),
+    "sequence": (4, 5),
+}
+
+
+@knob
+class Unified:
+    """A cloze over a pair, in one of four modes with the shares that the knobs say (UniLM 2.3).
+
+    full: each token sees each. left: it sees what is left of it, and itself; right: what is right of it. sequence: the
+    first segment sees itself; a token of the second sees the first, and of the second what is left of it. There the
+    end token of the second may be hidden as well, with the probability of an ordinary token, so that the net learns to
+    stop. Segments are numbered by mode, six in all; the label of a pair is asked for in mode full alone.
+
+    A pair that does not go on (label 1) is always read in full: nothing is to be learnt of a target that has another
+    source, or of a text that changes in the middle. So that half of what is read in full goes on, `share` of the pairs
+    is to be half of `full`; the other modes then have their shares of all rows.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
+    >>> special_S = np.array([True, False, True, False, True])
+    >>> row = {"ids": np.array([2, 11, 3, 12, 3]), "special": special_S, "hits": np.array([0, 0, 0, 1, 0])}
+    >>> row |= {"segments": np.array([0, 0, 0, 1, 1])}
+    >>> made = Unified(full=0, sequence=1, left=0, right=0)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["rank"].tolist(), made["reach"].tolist(), made["segments"].tolist()
+    ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
+    """
+
+    kind: Literal["unified"] = "unified"
+    full: float = 1 / 3
+    sequence: float = 1 / 3
+    left: float = 1 / 6
+    right: float = 1 / 6
+    mask: float = 0.8
+    swap: float = 0.1
+
+    needs: ClassVar[frozenset[str]] = frozenset({"ids", "segments", "special", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    specials: ClassVar[tuple[str, ...]] = ("mask",)
+    lookahead: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        Cloze(mask=self.mask, swap=self.swap)  # has the same limits
+        shares = [getattr(self, mode) for mode in get_args(Mode)]
+        require(min(shares) >= 0, "rewrite", shares, "no negative share")
+        require(abs(sum(shares) - 1) < 1e-6, "rewrite.full + sequence + left + right", sum(shares), "1")
+
+    def raw_length(self, length: int, choose: Choose) -> int:
+        """Tokens of a row of which `length` are seen."""
+        return length
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        mode = self._mode(rng.random(), row.get("pair_label"))
+        if mode == "sequence":
+            row = row | {"hits": _with_end(row, rng)}
+        rank_S = _rank(mode, row["segments"])
+        segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["segments"]]
+        seen: Row = {"rank": rank_S, "reach": rank_S, "segments": segment_S}
+        if "pair_label" in row and mode != "full":
+            seen["pair_label"] = np.array(IGNORE, dtype=np.int8)
+        return Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng) | seen
+
+    def _mode(self, dice: float, label: Ints | None) -> Mode:
+        """The mode in whose share of the line from 0 to 1 `dice` lies; half of `full` is left to label 1."""
+        if label == 1:
+            return "full"
+        taken = 0.0 if label is None else self.full / 2
+        dice = taken + dice * (1 - taken)
+        for mode in get_args(Mode):
+            dice -= getattr(self, mode)
+            if dice < 0:
+                return mode
+        return "full"  # the shares may sum up to a little less than 1
+
+
+def _rank(mode: Mode, segment_S: Ints) -> Ints:
+    """The rank of each token, which is also its reach: it sees what ranks as high or lower."""
+    place_S = np.arange(len(segment_S), dtype=np.int32)
+    match mode:
+        case "full":
+            return np.zeros_like(place_S)
+        case "left":
+            return place_S
+        case "right":
+            return place_S[::-1].copy()
+        case "sequence":
+            return np.where(segment_S, place_S, 0).astype(np.int32)
+
+
+def _with_end(row: Row, rng: np.random.Generator) -> Ints:
+    """The hits, and with the probability of an ordinary token one more: the end token of the second segment."""
+    hit_S, ends = row["hits"], bool(row["special"][-1] and row["segments"][-1])
+    rate = int(np.count_nonzero(hit_S)) / max(1, int(np.count_nonzero(~row["special"])))
+    if not ends or rng.random() >= rate:
+        return hit_S
+    hit_S = hit_S.copy()
+    hit_S[-1] = hit_S.max() + 1
+    return hit_S

@@ -1,0 +1,38 @@
+"""Segments: which ranges of a shard's tokens make one row, and the special tokens around them.
+
+`plan` does the index arithmetic of a whole shard at once and reads no token; `row` fetches one row of a plan. Read
+plan.py first, then packed.py; pair.py, stream.py, sentence.py and parallel.py are its siblings. The union is the
+registry.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from preprocessing.segment.packed import Packed
+from preprocessing.segment.pair import Pair
+from preprocessing.segment.parallel import Parallel
+from preprocessing.segment.plan import Plan
+from preprocessing.segment.sentence import Sentence
+from preprocessing.segment.stream import Stream, StreamPair
+from preprocessing.shards import Shard
+
+__all__ = ["Packed", "Pair", "Parallel", "Plan", "Segment", "Sentence", "Stream", "StreamPair", "plans_of"]
+
+Segment = Packed | Pair | Stream | StreamPair | Sentence | Parallel
+
+
+def plans_of(
+    segment: Segment, shards: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
+) -> tuple[Plan, ...]:
+    """A plan of each shard, and where the text is read both ways one more of each, which reads it from its end.
+
+    Those that read forward stand first. `draws(k)` are the dice of the k-th plan.
+    """
+    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(shards)]
+    if isinstance(segment, StreamPair) and segment.ways == "both":
+        plans += [
+            segment.plan(shard, length, lookahead, draws(k), backward=True)
+            for k, shard in enumerate(shards, start=len(shards))
+        ]
+    return tuple(plans)

@@ -1,0 +1,105 @@
+"""Rows filled to the brim from documents in order (GPT-2, RoBERTa, T5)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.schema import Ints, Row
+from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, row_of, separators, stretch, windows
+from preprocessing.shards import Shard
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Packed:
+    """Rows filled to the brim from documents in order.
+
+    `tokens` (GPT-2): documents, each with a separator behind it, cut every `length` tokens; the last row may be short.
+    Without `separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
+    `sentences` (RoBERTa 4.2, FULL-SENTENCES): `<s> whole sentences </s>`, with one more `</s>` between two documents.
+    Without `cross_documents` no row holds two documents. A sentence that is longer than a row is cut, or dropped, and
+    the row before it ends there (SpanBERT's BlockDataset, which also loses what stands before a last long sentence).
+    Positions here count the separators too: the one behind document d has a place on the line.
+    """
+
+    kind: Literal["packed"] = "packed"
+    fill: Literal["sentences", "tokens"]
+    cross_documents: bool = True
+    long: Literal["cut", "drop"] = "cut"  # of `sentences`
+    separators: bool = True
+
+    emits: ClassVar[Columns] = EMITTED
+    fresh: ClassVar[bool] = False  # every epoch has the same rows, in another order
+    ordered: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(self.separators or self.fill == "tokens", "segment.separators", self.separators, "true with sentences")
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """Special tokens that the vocabulary must have."""
+        return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
+        """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""
+        separator_at_N = separators(shard) if self.separators else shard.offset_N1[:0]
+        counts = {"documents": len(shard.offset_N1) - 1}
+        if self.fill == "tokens":
+            bound_N1 = np.append(0, separator_at_N + 1) if self.separators else shard.offset_N1
+            begin_N, end_N = bound_N1[:-1], bound_N1[1:]
+            if self.cross_documents:
+                begin_N, end_N = begin_N[:1], end_N[-1:]
+            start_R, stop_R = windows(begin_N, end_N, length, lookahead)
+        else:
+            room, start_M = length + lookahead - 2, shard.sentence_at_M
+            if self.long == "cut":
+                start_M = _cut_long(start_M, int(shard.offset_N1[-1]), room)
+                counts |= {"cuts_in_sentences": len(start_M) - len(shard.sentence_at_M)}
+            start_R, stop_R, num_dropped = self._fill(start_M, shard.offset_N1, room)
+            if self.long == "drop":
+                counts |= {"dropped_sentences": num_dropped}
+        counts |= {"rows": len(start_R)}
+        return Plan(
+            start_RP=compact(start_R[:, None]),
+            stop_RP=compact(stop_R[:, None]),
+            separator_at_N=separator_at_N,
+            counts=counts,
+        )
+
+    def _fill(self, piece_at_M: Ints, offset_N1: Ints, room: int) -> tuple[Ints, Ints, int]:
+        """Start and stop of rows that take as many whole pieces as `room` holds, separators between them included.
+
+        Also the number of pieces that are longer than that; they are in no row.
+        """
+        document_M = np.searchsorted(offset_N1, piece_at_M, side="right") - 1
+        begin_M = piece_at_M + document_M
+        end_M = np.append(piece_at_M[1:], offset_N1[-1:])[: len(piece_at_M)] + document_M
+        next_M = np.searchsorted(end_M, begin_M + room, side="right")  # first piece that a row begun here cannot hold
+        if not self.cross_documents:
+            next_M = np.minimum(next_M, np.searchsorted(document_M, document_M, side="right"))
+        next_of, first, firsts, num_dropped = next_M.tolist(), 0, [], 0
+        while first < len(next_of):
+            if next_of[first] == first:
+                first, num_dropped = first + 1, num_dropped + 1
+                continue
+            firsts.append(first)
+            first = next_of[first]
+        first_R = np.array(firsts, dtype=np.int64)
+        return begin_M[first_R], end_M[next_M[first_R] - 1], num_dropped
+
+    def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
+        special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
+        if self.fill == "sentences":
+            special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
+        row = row_of(special_S, [part], shard, vocab, wanted)
+        if self.fill == "sentences":
+            row["ids"][0] = vocab.cls
+        return row
+
+
+def _cut_long(sentence_at_M: Ints, total: int, room: int) -> Ints:
+    """Sentence starts, and a further start every `room` tokens inside a sentence that is longer than that."""
+    num_pieces_M = -(-np.diff(sentence_at_M, append=total) // room)
+    return np.repeat(sentence_at_M, num_pieces_M) + room * count_up(num_pieces_M)

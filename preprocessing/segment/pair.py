@@ -1,0 +1,210 @@
+"""Pairs of segments: `[CLS] A [SEP] B [SEP]`, as BERT and those after it build them."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Floats, Ints, Row
+from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, excess, row_of
+from preprocessing.shards import Shard
+from preprocessing.spec import knob, require
+from preprocessing.vocab import Vocab
+
+_TURNS = 3  # query, response, query or the like
+
+
+@knob
+class Pair:
+    """`[CLS] A [SEP] B [SEP]`, as BERT's create_pretraining_data.py builds it (arXiv:1810.04805, 3.1 and appendix A.2).
+
+    Per document a target length: the row's, or with probability `short` a shorter one. Sentences are taken up to the
+    target and split at random into A and B. `random`: with probability `share`, B comes from another document (label 1)
+    and the sentences behind A are put back. `swap` (ALBERT 3.1): with probability `share`, A and B change places (label
+    1). With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+
+    `none` (ELECTRA's build_pretraining_dataset.py): B goes on where A ends, at about half of the row, and there is no
+    label; a share `single` of the rows has no B, and here `short` is a share of the rows. `dialogue` (ERNIE,
+    arXiv:1904.09223, 4.2.3): the sentences of a document are turns, A is some of them, B the reply, or with probability
+    `share` a turn of another document (label 1).
+
+    Mended against the reference: a chunk has at least two sentences (a last lone one joins the chunk before), so that
+    the label is a fair coin, not 57 % ones, and the partner is never the same document. A document of one sentence is
+    only ever a partner, with `unit` sentence a last lone sentence too. ELECTRA's A and B do not interleave.
+    """
+
+    kind: Literal["pair"] = "pair"
+    negative: Literal["random", "swap", "none", "dialogue"]
+    share: float = 0.5  # of the rows, that are labelled 1
+    short: float = 0.1
+    unit: Literal["segment", "sentence"] = "segment"
+    separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
+    single: float = 0.0  # share of the rows without B; of negative `none`
+
+    fresh: ClassVar[bool] = True  # every epoch pairs anew
+    ordered: ClassVar[bool] = False
+    specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
+
+    def __post_init__(self) -> None:
+        for name in ("share", "short", "single"):
+            require(0 <= getattr(self, name) <= 1, f"segment.{name}", getattr(self, name), "a share from 0 to 1")
+        require(self.single == 0 or self.negative == "none", "segment.single", self.single, "0 unless negative is none")
+        by_sentence = self.unit == "segment" or self.negative in ("random", "swap")
+        require(by_sentence, "segment.unit", self.unit, f"segment where negative is {self.negative}")
+
+    @property
+    def emits(self) -> Columns:
+        return EMITTED if self.negative == "none" else EMITTED | {"pair_label"}
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
+        """Pairs of at most length + lookahead tokens; BadInput when a random partner is wanted of a lone document."""
+        room = length + lookahead - 2 - self.separators
+        bounds_N1 = np.searchsorted(
+            shard.sentence_at_M, shard.offset_N1
+        )  # document d: sentences [bounds[d], bounds[d + 1])
+        at_M1 = np.append(shard.sentence_at_M, shard.offset_N1[-1])
+        if self.negative == "none":
+            return self._plan_contiguous(at_M1, bounds_N1, room, rng)
+        num_sentences_N = np.diff(bounds_N1)
+        if self.negative in ("random", "dialogue") and len(num_sentences_N) == 1:
+            raise BadInput(
+                f"{shard.path}: has one document only, and segment.negative {self.negative} needs a partner for it: "
+                "give more text, a larger share to this split, or set segment.negative=swap"
+            )
+        found = (
+            self._dialogues(bounds_N1, rng)
+            if self.negative == "dialogue"
+            else self._chunks(at_M1, bounds_N1, room, rng)
+        )
+        chunk_3R, partner_2R, label_R = found
+        counts = {
+            "documents": len(num_sentences_N),
+            "unpaired_documents": int((num_sentences_N == 1).sum()),
+            "rows": len(label_R),
+            "negatives": int(label_R.sum()),
+        }
+        first_R, middle_R, last_R = at_M1[chunk_3R]
+        start_RP = np.stack([first_R, middle_R], axis=1)
+        stop_RP = np.stack([middle_R, last_R], axis=1)
+        negative_R = label_R == 1
+        if self.negative == "swap":
+            start_RP[negative_R] = start_RP[negative_R, ::-1]
+            stop_RP[negative_R] = stop_RP[negative_R, ::-1]
+        else:
+            start_RP[negative_R, 1], stop_RP[negative_R, 1] = at_M1[partner_2R[:, negative_R]]
+        _truncate(start_RP, stop_RP, room, rng)
+        return Plan(start_RP=compact(start_RP), stop_RP=compact(stop_RP), pair_label_R=label_R, counts=counts)
+
+    def _chunks(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+        """Sentence numbers (first, middle, last) of each chunk, (first, last) of its random partner, and the label.
+
+        All documents go in step: round t draws the t-th chunk of every document that still has sentences.
+        """
+        num_documents = len(bounds_N1) - 1
+        is_short_N = rng.random(num_documents) < self.short
+        target_N = np.where(is_short_N, rng.integers(2, room, size=num_documents, endpoint=True), room)
+        if self.unit == "sentence":
+            target_N[:] = 1  # the second sentence fills it, whatever the first is
+        document = np.flatnonzero(np.diff(bounds_N1) >= 2)
+        first = bounds_N1[document]
+        rounds = [np.zeros((6, 0), dtype=np.int64)]
+        while document.size:
+            end, target = bounds_N1[document + 1], target_N[document]
+            coin, split, other, where = rng.random((4, document.size))
+            last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 2, end)
+            if self.unit == "segment":
+                last = np.where(end - last == 1, end, last)  # a last lone sentence joins
+            middle = first + 1 + (split * (last - first - 1)).astype(np.int64)
+            label = (coin < self.share).astype(np.int64)
+            partner_first = partner_last = first
+            if self.negative == "random":
+                if self.unit == "segment":
+                    middle = np.where((label == 1) & (end - middle == 1), end, middle)  # here it joins A
+                last = np.where(label == 1, middle, last)  # the rest of the chunk is put back
+                partner_first, stop = _partners(document, bounds_N1, other, where)
+                wanted = target - (at_M1[middle] - at_M1[first])
+                partner_last = np.clip(np.searchsorted(at_M1, at_M1[partner_first] + wanted), partner_first + 1, stop)
+            rounds.append(np.stack([first, middle, last, partner_first, partner_last, label]))
+            unfinished = last < end if self.unit == "segment" else last < end - 1
+            document, first = document[unfinished], last[unfinished]
+        found_6R = np.concatenate(rounds, axis=1)
+        found_6R = found_6R[:, np.argsort(found_6R[0])]  # in the order of the text
+        return found_6R[:3], found_6R[3:5], found_6R[5].astype(np.int8)
+
+    def _dialogues(self, bounds_N1: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+        """The same for dialogues: three turns a row, two or four where that leaves none over; B is the last."""
+        num_turns_N = np.diff(bounds_N1)
+        num_rows_N = np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)
+        document_R = np.repeat(np.arange(len(num_turns_N)), num_rows_N)
+        first_R = bounds_N1[document_R] + _TURNS * count_up(num_rows_N)
+        end_R = bounds_N1[document_R + 1]
+        last_R = np.where(end_R - first_R <= _TURNS + 1, end_R, first_R + _TURNS)
+        coin_R, other_R, where_R = rng.random((3, len(first_R)))
+        partner_R, _ = _partners(document_R, bounds_N1, other_R, where_R)
+        return (
+            np.stack([first_R, last_R - 1, last_R]),
+            np.stack([partner_R, partner_R + 1]),
+            (coin_R < self.share).astype(np.int8),
+        )
+
+    def _plan_contiguous(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> Plan:
+        """Rows of `none`: sentences up to a target, A up to about half of it, the rest cut off at the row's end."""
+        most = room + 2 + self.separators  # the target counts what the row may hold, special tokens and all
+        document = np.arange(len(bounds_N1) - 1)
+        first = bounds_N1[document]
+        rounds = [np.zeros((3, 0), dtype=np.int64)]
+        while document.size:
+            is_single, is_short, how_short, coin = rng.random((4, document.size))
+            target = np.where(is_short < self.short, 5 + (how_short * (most - 4)).astype(np.int64), most)
+            end = bounds_N1[document + 1]
+            last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
+            half = (target - 3) // 2
+            middle = np.maximum(np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1)  # A stays below the half
+            overflows = (at_M1[middle] - at_M1[first] < half) & (coin < 0.5)  # but for a sentence that reaches over it
+            middle = np.where(is_single < self.single, last, np.minimum(middle + overflows, last))
+            rounds.append(np.stack([first, middle, last]))
+            unfinished = last < end
+            document, first = document[unfinished], last[unfinished]
+        found_3R = np.concatenate(rounds, axis=1)
+        start_R, middle_R, last_R = at_M1[found_3R[:, np.argsort(found_3R[0])]]
+        stop_a_R = np.minimum(middle_R, start_R + room + self.separators)  # a row without B has no separator between
+        stop_b_R = np.minimum(last_R, np.maximum(middle_R, middle_R + room - (stop_a_R - start_R)))
+        return Plan(
+            start_RP=compact(np.stack([start_R, middle_R], axis=1)),
+            stop_RP=compact(np.stack([stop_a_R, stop_b_R], axis=1)),
+            counts={
+                "documents": len(bounds_N1) - 1,
+                "rows": len(start_R),
+                "single_rows": int((stop_b_R == middle_R).sum()),
+                "left_out_tokens": int((last_R - stop_b_R + middle_R - stop_a_R).sum()),
+            },
+        )
+
+    def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns ids, segments, special, word_starts and, but for `none`, pair_label of the i-th row of the plan."""
+        (start_a, start_b), (stop_a, stop_b) = plan.start_RP[i].tolist(), plan.stop_RP[i].tolist()
+        middle, long_b = stop_a - start_a + 1, stop_b - start_b
+        between = self.separators if long_b else 0
+        special_S = np.zeros(middle + between + long_b + 1, dtype=bool)
+        special_S[[0, -1]] = True
+        special_S[middle : middle + between] = True
+        row = row_of(special_S, [(start_a, stop_a), (start_b, stop_b)], shard, vocab, wanted)
+        row["ids"][0] = vocab.cls
+        row["segments"][middle + max(between, 1) :] = 1  # the separators behind A belong to A
+        return row if self.negative == "none" else row | {"pair_label": plan.pair_label_R[i]}
+
+
+def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:
+    """Number of a random sentence of a random other document, and of the one behind that document's last."""
+    partner = (other * (len(bounds_N1) - 2)).astype(np.int64)
+    partner += partner >= document
+    begin, stop = bounds_N1[partner], bounds_N1[partner + 1]
+    return begin + (where * (stop - begin)).astype(np.int64), stop
+
+
+def _truncate(start_RP: Ints, stop_RP: Ints, room: int, rng: np.random.Generator) -> None:
+    """Shorten pairs in place to `room`: token by token off the longer part (B when equal), front or back by a coin."""
+    cut_RP = excess(start_RP, stop_RP, room)
+    front_RP = rng.binomial(cut_RP, 0.5)
+    start_RP += front_RP
+    stop_RP -= cut_RP - front_RP

@@ -1,0 +1,66 @@
+"""One sentence a row (MASS)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.schema import Row
+from preprocessing.segment.parallel import Parallel
+from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of
+from preprocessing.shards import Shard
+from preprocessing.spec import knob
+from preprocessing.vocab import Vocab
+
+
+@knob
+class Sentence:
+    """One sentence a row, `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1, as its code and XLM's frame sentences).
+
+    A sentence that is longer than a row is dropped, as there. With `languages` each says its own, which is that of its
+    document: the source of the text names it, as for Parallel.
+    """
+
+    kind: Literal["sentence"] = "sentence"
+    languages: tuple[str, ...] = ()  # in the order of their numbers; none named: rows do not say theirs
+
+    fresh: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
+
+    def __post_init__(self) -> None:
+        Parallel(languages=self.languages)  # has the same limits
+
+    @property
+    def emits(self) -> Columns:
+        return EMITTED | {"languages"} if self.languages else EMITTED
+
+    @property
+    def _parallel(self) -> Parallel:
+        return Parallel(pairs=0, languages=self.languages)
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
+        """Rows of at most length + lookahead tokens; draws nothing. BadInput where a language is not known."""
+        stop_M = np.append(shard.sentence_at_M[1:], shard.offset_N1[-1:])[: len(shard.sentence_at_M)]
+        fits_M = stop_M - shard.sentence_at_M <= length + lookahead - 2
+        counts = {
+            "documents": len(shard.offset_N1) - 1,
+            "dropped_sentences": int((~fits_M).sum()),
+            "rows": int(fits_M.sum()),
+        }
+        start_RP, stop_RP = (compact(at_M[fits_M, None]) for at_M in (shard.sentence_at_M, stop_M))
+        if not self.languages:
+            return Plan(start_RP=start_RP, stop_RP=stop_RP, counts=counts)
+        language_N1 = self._parallel.languages_of(shard, np.zeros(counts["documents"], dtype=np.int64))
+        document_R = np.searchsorted(shard.offset_N1, start_RP[:, 0], side="right") - 1
+        language_RP = language_N1[document_R].astype(np.int8)
+        return Plan(start_RP=start_RP, stop_RP=stop_RP, language_RP=language_RP, counts=counts)
+
+    def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns ids, segments, special, word_starts and, where they are named, languages of the i-th row."""
+        start, stop = int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0])
+        special_S = np.zeros(stop - start + 2, dtype=bool)
+        special_S[[0, -1]] = True
+        row = row_of(special_S, [(start, stop)], shard, vocab, wanted)
+        if self.languages:
+            row["languages"] = np.repeat(plan.language_RP[i], len(special_S))
+        return row

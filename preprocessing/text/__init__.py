@@ -1,0 +1,39 @@
+"""str -> str: everything that is done to text before it becomes tokens. Pure functions, no model to download.
+
+Read tidy.py and sentence_ends.py first. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher), pii.py. What
+is the same twice: ngrams.py, minhash.py, decontaminate.py. What belongs together: phrases.py, chinese_words.py.
+"""
+
+from preprocessing.text.chinese_words import chinese_word_starts
+from preprocessing.text.decontaminate import ngram_hashes, shared_ngrams
+from preprocessing.text.filters import apply_rules
+from preprocessing.text.language_id import language
+from preprocessing.text.minhash import bands_of, components, shingles, signature
+from preprocessing.text.phrases import Gazetteer, Spans, phrase_starts, relocate_spans
+from preprocessing.text.pii import mask_pii
+from preprocessing.text.repair import repaired
+from preprocessing.text.sentence_ends import lines_as_sentences, sentences
+from preprocessing.text.tidy import decode, normalise, text_key
+
+__all__ = [
+    "Gazetteer",
+    "Spans",
+    "apply_rules",
+    "bands_of",
+    "chinese_word_starts",
+    "components",
+    "decode",
+    "language",
+    "lines_as_sentences",
+    "mask_pii",
+    "ngram_hashes",
+    "normalise",
+    "phrase_starts",
+    "relocate_spans",
+    "repaired",
+    "sentences",
+    "shared_ngrams",
+    "shingles",
+    "signature",
+    "text_key",
+]

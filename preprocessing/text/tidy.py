@@ -1,0 +1,54 @@
+"""bytes -> str -> tidy str, and the name of a text. Pure functions, the same answer everywhere."""
+
+import re
+import unicodedata
+from typing import Final
+
+import xxhash
+
+# No vocabulary should spend a piece on these: controls, lone surrogates (JSON can hold them, UTF-8 cannot), soft
+# hyphen, zero-width space, byte order mark. Joiners stay: scripts and emoji need them. Python calls none of these
+# printable.
+_UNWANTED: Final = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\ufeff\ud800-\udfff]+")
+_BLANK_LINES: Final = re.compile(r"\n{3,}")
+
+
+def decode(data: bytes) -> tuple[str, int]:
+    """UTF-8 text of `data` without a byte order mark, and how many invalid sequences became U+FFFD.
+
+    >>> decode(b"plain"), decode(b"caf\\xe9 noir")[1]
+    (('plain', 0), 1)
+    """
+    try:
+        return data.decode("utf-8-sig"), 0
+    except UnicodeDecodeError:
+        text = data.decode("utf-8-sig", errors="replace")
+        return text, text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+
+
+def normalise(text: str) -> str:
+    """NFC, no control characters, single spaces, nothing at the ends of lines, paragraphs one blank line apart.
+
+    Applying it twice changes nothing.
+
+    >>> normalise("  One\\x00\\tline.\\r\\nSame  paragraph. \\n \\n\\n\\nNext. ")
+    'One line.\\nSame paragraph.\\n\\nNext.'
+    """
+    text = "\n".join(map(_tidy, text.splitlines()))
+    if "\n\n\n" in text:
+        text = _BLANK_LINES.sub("\n\n", text)
+    return text.strip()
+
+
+def _tidy(line: str) -> str:
+    """A line as `normalise` wants it; most lines are that already, and each test here is faster than the repair."""
+    if not line.isprintable():  # it has controls, or white space other than the space
+        line = " ".join(_UNWANTED.sub("", line).split())
+    elif "  " in line or line[:1] == " " or line[-1:] == " ":
+        line = " ".join(line.split())
+    return line if line.isascii() else unicodedata.normalize("NFC", line)
+
+
+def text_key(text: str) -> bytes:
+    """The name of a document: xxh3-128 of its UTF-8 bytes, 16 bytes, big-endian."""
+    return xxhash.xxh3_128_digest(text.encode())

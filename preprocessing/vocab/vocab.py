@@ -1,0 +1,234 @@
+"""Vocabularies: train or load one, turn documents into ids, say where words begin.
+
+A vocabulary is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each
+other file, checks itself and is written last. The kinds: wordpiece.py, byte_bpe.py, unigram.py (sentencepiece),
+word_level.py.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from sentencepiece import SentencePieceProcessor
+from tokenizers import Tokenizer
+
+from preprocessing.errors import BadInput
+from preprocessing.files import from_checked_json, write_atomic
+from preprocessing.schema import Bools, Ints
+from preprocessing.text import Spans, chinese_word_starts, phrase_starts
+from preprocessing.vocab import byte_bpe
+from preprocessing.vocab import sentencepiece as unigram
+
+_ROLES = ("pad", "unk", "cls", "sep", "mask")
+_ABOUT = "specials.json"
+_AGAIN = (
+    "delete specials.json there (and manifest.json, where the vocabulary is in a corpus), then repeat `sesame corpus`"
+)
+
+
+class Encoded(NamedTuple):
+    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool."""
+
+    ids: Ints
+    sentence_starts: Bools
+    word_starts: Bools
+    unit_starts: Bools | None = None
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """A vocabulary, ready to encode: equal files have an equal `hash` and give equal ids everywhere.
+
+    `pad`, `unk`, `cls`, `sep` and `mask` are ids, None where there is no such token: GPT-2 has only its end of text,
+    which is `sep`. `sentinels` is how many of T5's extra ids there are: the last of the vocabulary, counted from the
+    end. A special token that is written out in a text is ordinary text there, never that token.
+    """
+
+    kind: str
+    size: int
+    pad: int | None
+    unk: int | None
+    cls: int | None
+    sep: int | None
+    mask: int | None
+    hash: str
+    files: dict[str, bytes] = field(repr=False, compare=False)
+    sentinels: int = 0
+
+    @property
+    def sentinel(self) -> int | None:
+        """Id of the first sentinel; the second is the one below it, and so on."""
+        return self.size - 1 if self.sentinels else None
+
+    @property
+    def specials(self) -> dict[str, int]:
+        """The special tokens that there are, role -> id; of the sentinels, the first."""
+        return {role: id for role in (*_ROLES, "sentinel") if (id := getattr(self, role)) is not None}
+
+    @cached_property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids of the special tokens, in order, all sentinels among them."""
+        return tuple(sorted({*self.specials.values(), *range(self.size - self.sentinels, self.size)}))
+
+    @cached_property
+    def starts_word_V(self) -> Bools:
+        """Whether each piece begins a word: special, without ##, or with a white-space byte or space mark in front."""
+        match self.kind:
+            case "wordpiece":
+                starts_V = np.array([not piece.startswith("##") for piece in self._pieces], np.bool_)
+            case "words":
+                starts_V = np.ones(self.size, np.bool_)
+            case "byte_bpe" | "bytes":
+                starts_V = np.array([piece[0] in byte_bpe.WHITE for piece in self._pieces], np.bool_)
+            case _:
+                starts_V = np.array([piece[0] == unigram.SPACE for piece in self._pieces], np.bool_)
+        starts_V[list(self.special_ids)] = True
+        return starts_V
+
+    @cached_property
+    def _ends_word_V(self) -> Bools:
+        """Whether a word begins after each piece, whatever follows: byte BPE has no space mark after a line end."""
+        is_bytes = self.kind in ("byte_bpe", "bytes")
+        return np.array([is_bytes and piece[-1] in byte_bpe.LINE_ENDS for piece in self._pieces], np.bool_)
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        ids = self._tokenizer.get_vocab()
+        return sorted(ids, key=ids.__getitem__)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        tokenizer = Tokenizer.from_buffer(self.files["tokenizer.json"])
+        tokenizer.encode_special_tokens = True  # as the text that they are; the name of this option misleads
+        return tokenizer
+
+    @cached_property
+    def _sentencepiece(self) -> SentencePieceProcessor:
+        return SentencePieceProcessor(model_proto=self.files["spiece.model"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Vocab._from_files, (self.files,)  # another process builds its own tokenizer
+
+    def encode_documents(
+        self,
+        texts: Sequence[Sequence[str]],
+        *,
+        words: Literal["pieces", "jieba"] = "pieces",
+        spans: Sequence[Spans] | None = None,
+    ) -> list[Encoded]:
+        """Encode documents, each given as its sentences (text.sentences), all in one call to the library.
+
+        `words`: a word begins where the pieces say, or in Chinese where jieba says. `spans`: the phrases of each
+        document, ranges of characters of its joined sentences. Both need to know where tokens are, which is slower.
+        """
+        flat = [sentence for document in texts for sentence in document]
+        if words == "pieces" and spans is None:
+            return self._documents(texts, self._encode(flat))
+        placed = self._encode_with_places(flat)
+        encoded = self._documents(texts, [ids for ids, _ in placed])
+        bases = chain.from_iterable(list(accumulate(map(len, document), initial=0))[:-1] for document in texts)
+        begin_T = np.array([base + at for (_, places), base in zip(placed, bases, strict=True) for at in places], int)
+        begins = np.split(begin_T, np.cumsum([len(document.ids) for document in encoded])[:-1])
+        if words == "jieba":
+            encoded = [
+                document._replace(
+                    word_starts=document.sentence_starts
+                    | chinese_word_starts("".join(text), begin_S, document.word_starts)
+                )
+                for document, text, begin_S in zip(encoded, texts, begins, strict=True)
+            ]
+        if spans is not None:
+            encoded = [
+                document._replace(unit_starts=phrase_starts(begin_S, document.word_starts, ranges))
+                for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
+            ]
+        return encoded
+
+    def _documents(self, texts: Sequence[Sequence[str]], lists: list[list[int]]) -> list[Encoded]:
+        """The documents whose sentences have these ids."""
+        num_tokens = np.array([len(ids) for ids in lists], np.int64)  # of each sentence
+        stop = np.concatenate([[0], np.cumsum(num_tokens)])
+        ids_T = np.fromiter(chain.from_iterable(lists), np.int32, stop[-1])
+        sentence_starts_T = np.zeros(len(ids_T), np.bool_)
+        sentence_starts_T[stop[:-1][num_tokens > 0]] = True
+        word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
+        word_starts_T[1:] |= self._ends_word_V[ids_T[:-1]]
+        cuts = stop[np.cumsum([0, *(len(document) for document in texts)])].tolist()
+        return [
+            Encoded(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
+            for start, end in pairwise(cuts)
+        ]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without special tokens."""
+        return self._encode([text])[0]
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        if "spiece.model" in self.files:  # it is the truth there, and several times faster
+            return self._sentencepiece.encode(texts, out_type=int)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+        """Ids of each text, and the character with which each begins, the space before a word left aside."""
+        if "spiece.model" in self.files:
+            found = self._sentencepiece.encode(texts, return_type="offset_mapping")
+            pairs = [(one["ids"], one["offsets"]) for one in found]
+        else:
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            pairs = [(encoding.ids, encoding.offsets) for encoding in encodings]
+        return [
+            (ids, [start + (stop - start > 1 and text[start].isspace()) for start, stop in offsets])
+            for text, (ids, offsets) in zip(texts, pairs, strict=True)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; special tokens appear by name."""
+        return self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+
+    def piece(self, id: int) -> str:
+        """The piece with this id as the vocabulary writes it, with its ## or space mark."""
+        return self._pieces[id]
+
+    def save(self, folder: Path | str) -> None:
+        """Write the files, specials.json last: it makes the folder a vocabulary."""
+        for name in (*self.files.keys() - {_ABOUT}, _ABOUT):
+            write_atomic(Path(folder) / name, self.files[name])
+
+    @classmethod
+    def load(cls, folder: Path | str, wanted: str = "") -> "Vocab":
+        """Read a saved vocabulary; BadInput where files are missing or damaged, or its hash is not the `wanted` one."""
+        folder = Path(folder)
+        try:
+            about = (folder / _ABOUT).read_bytes()
+            sha256 = from_checked_json(about)["sha256"]
+            files = {name: (folder / name).read_bytes() for name in sha256}
+        except OSError as error:
+            raise BadInput(f"{error.filename}: {error.strerror}; {_AGAIN}") from None
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{folder / _ABOUT}: cannot be read; {_AGAIN}") from None
+        for name, content in files.items():
+            if _sha256(content) != sha256[name]:
+                raise BadInput(f"{folder / name}: is damaged, specials.json has another sha256 for it; {_AGAIN}")
+        vocab = cls._from_files(files | {_ABOUT: about})
+        if wanted not in ("", vocab.hash):
+            raise BadInput(
+                f"{folder}: is vocabulary {vocab.hash[:12]}, the corpus was made with {wanted[:12]}; {_AGAIN}"
+            )
+        return vocab
+
+    @classmethod
+    def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
+        about = json.loads(files[_ABOUT])
+        roles = {role: about[role] for role in _ROLES}
+        sentinels = about.get("sentinels", 0)
+        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, sentinels=sentinels)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

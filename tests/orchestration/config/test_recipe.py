@@ -1,0 +1,429 @@
+"""Recipes, clusters, corpora: read strictly, with a suggestion for every slip; composed, checked, hashed."""
+
+import copy
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from orchestration.config import Cluster, check, flat, load, load_cluster, load_corpus, names, split_overrides
+from orchestration.config.recipe import HOME
+from orchestration.config.scales import SCALES
+from pipeline import spec
+from preprocessing.choose import Choose, Spans
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Rewrite
+from preprocessing.segment import Segment
+from preprocessing.vocab import VocabSpec
+from tests.family import recipe as shipped
+from training.losses import Loss
+from training.optim import Optim
+from training.specs import Trunk
+
+UNIONS = {  # of the parts of a recipe, at their places
+    "data.vocab": VocabSpec,
+    "data.segment": Segment,
+    "objective.choose": Choose,
+    "objective.rewrite": Rewrite,
+    "objective.losses.0": Loss,
+    "trunk": Trunk,
+    "optim": Optim,
+}
+NEEDED = {"fill": "tokens", "negative": "swap", "layers": 1, "width": 8, "heads": 1, "peak": 1e-3}  # without a default
+SOURCES = (spec.Text(path="a"), spec.Jsonl(path="a"), spec.WikiExtractor(path="a"), spec.Installed())
+
+
+def plain(value):
+    return json.loads(json.dumps(dataclasses.asdict(value)))
+
+
+def at(document, dotted):
+    for step in dotted.split("."):
+        document = document[int(step) if isinstance(document, list) else step]
+    return document
+
+
+def put(document, dotted, value):
+    head, _, last = dotted.rpartition(".")
+    parent = at(document, head) if head else document
+    parent[int(last) if isinstance(parent, list) else last] = value
+
+
+def keys(value, prefix=""):
+    """Every dotted key of a document, inner ones too."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from [f"{prefix}{key}"] if isinstance(value, dict) else []
+        yield from keys(inner, f"{prefix}{key}.")
+
+
+def all_recipe_documents():
+    bert = plain(load("bert_base")) | {"expected": {}}  # whose keys are free
+    yield bert
+    for place, union in UNIONS.items():
+        for part in get_args(union):
+            needed = {name: NEEDED[name] for name in NEEDED if name in part.__dataclass_fields__}
+            document = copy.deepcopy(bert)
+            document["objective"]["losses"] = document["objective"]["losses"][1:]
+            put(document, place, plain(part(**needed)))
+            yield document
+
+
+def all_documents():
+    """(reader, document, key) once for each key that any recipe, cluster or corpus can have."""
+    seen = set()
+    corpora = [plain(spec.Corpus(name="x", sources=(source,))) for source in SOURCES]
+    groups = [(load, all_recipe_documents()), (load_corpus, corpora), (load_cluster, [plain(Cluster(name="x"))])]
+    for reader, documents in groups:
+        for document in documents:
+            for key in keys(document):
+                kind = at(document, key.rpartition(".")[0]).get("kind", "") if "." in key else ""
+                if (reader, key, kind) not in seen:
+                    seen.add((reader, key, kind))
+                    yield pytest.param(reader, document, key, id=f"{reader.__name__}-{key}-{kind}")
+
+
+def slips(word):
+    """Words at one edit (or one swap of neighbours) from `word`."""
+    middle = len(word) // 2
+    yield word[:middle] + word[middle] + word[middle:]
+    yield word + "x"
+    if len(word) > 2:
+        yield word[:middle] + word[middle + 1 :]
+        yield word[: middle - 1] + word[middle] + word[middle - 1] + word[middle + 1 :]
+
+
+@pytest.mark.parametrize(("reader", "document", "key"), all_documents())
+def test_a_slip_in_any_key_names_the_key_that_was_meant(tmp_path: Path, reader, document, key):
+    head, _, last = key.rpartition(".")
+    siblings = at(document, head) if head else document
+    for slip in slips(last):
+        if slip in siblings:
+            continue
+        wrong = copy.deepcopy(document)
+        parent = at(wrong, head) if head else wrong
+        parent[slip] = parent.pop(last)
+        file = tmp_path / "x.yaml"
+        file.write_text(json.dumps(wrong))  # JSON is YAML
+        with pytest.raises(BadInput) as refused:
+            reader(str(file))
+        place = f"{head}." if head else ""
+        wanted = f"{file}: {place}{slip} is not a key of {head or 'the file'}; did you mean {key}?"
+        assert str(refused.value) == wanted
+        assert refused.value.exit_code == 2
+
+
+def refusal(*overrides, recipe="bert_base", scale=""):
+    with pytest.raises(BadInput) as refused:
+        load(recipe, overrides, scale)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
+        ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
+        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon"),
+        ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
+        ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
+        ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_product, linear_from_peak"),
+        ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
+        ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
+        ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
+        ("optim.warmup=soon", "optim.warmup is 'soon', allowed is a whole number"),
+        ("optim.warmup=", "optim.warmup is None, allowed is a whole number"),
+        ("phases.0.steps=1.5", "phases.0.steps is 1.5, allowed is a whole number"),
+        ("phases.1.steps=0", "phases.1.steps is 0, allowed is a number of steps from 1 up"),
+        ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.length?"),
+        ("phases=[]", "phases is [], allowed is one phase or more"),
+        ("phases=3", "phases is 3, allowed is a list"),
+        ("trunk=3", "trunk is 3, allowed is a mapping of keys"),
+        ("optim=[1]", "optim is [1], allowed is a mapping of keys"),
+        ("trunk.heads=7", "trunk.heads is 7, allowed is a divisor of width 768"),
+        ("data.vocab.lowercase=yes", "data.vocab.lowercase is 'yes', allowed is true or false"),
+        ("name=7", "name is 7, allowed is a word"),
+        ("objective.rewrite.mask=0.95", "objective.rewrite.mask + swap is 1.05, allowed is at most 1"),
+        ("objective.choose.rate=0", "objective.choose.rate is 0.0, allowed is a share above 0, at most 1"),
+        ("objective.losses=[]", "objective.losses is [], allowed is one loss or more"),
+        ("evals=[glue]", "evals.0 is 'glue', allowed are source, follows"),
+        ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
+        ("trunk.segments=2.0", "trunk.segments is 2.0, allowed is a whole number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
+    message = refusal(override)
+    assert message.startswith(f"override {override}: {said}")
+    assert "\n" not in message
+
+
+def test_all_errors_are_reported_at_once_one_line_each():
+    lines = refusal("optim.peek=1", "trunk.heads=7", "phases.0.steps=0").splitlines()
+    assert [line.split(": ")[1].split()[0] for line in lines] == ["trunk.heads", "optim.peek", "phases.0.steps"]
+
+
+def test_a_missing_key_is_named(tmp_path: Path):
+    document = plain(load("bert_base"))
+    del document["optim"]["peak"], document["trunk"]["layers"]
+    (tmp_path / "x.yaml").write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=r"x\.yaml: trunk\.layers is missing\n.*x\.yaml: optim\.peak is missing"):
+        load(str(tmp_path / "x.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("optim.peak", "'optim.peak' is not an override; write key=value, as in optim.peak=2e-4"),
+        ("=3", "'=3' is not an override; write key=value, as in optim.peak=2e-4"),
+        ("phases.7.steps=1", "override phases.7.steps=1: there is no 7 to set phases.7.steps in"),
+        ("phases.7={}", "override phases.7={}: phases.7 is not in a list of 2, counted from 0"),
+        ("optim.peak.x=1", "override optim.peak.x=1: optim.peak.x cannot be set inside the value 0.0001"),
+        ("optim.peak=[1", "override optim.peak, line 1: expected ',' or ']', but got '<stream end>'"),
+    ],
+)
+def test_an_override_that_fits_nowhere_is_said(override, said):
+    assert refusal(override) == said
+
+
+def test_an_unknown_name_gets_the_nearest_one():
+    with pytest.raises(BadInput, match=r"bert_bse is not one of the recipes .*did you mean bert_base\?"):
+        load("bert_bse")
+    with pytest.raises(BadInput, match=r"did you mean local\?"):
+        load_cluster("locl")
+    with pytest.raises(BadInput, match=r"no/such\.yaml: cannot be read \(No such file or directory\)"):
+        load("no/such.yaml")
+
+
+def test_overrides_reach_into_lists_and_replace_whole_parts():
+    recipe = load("bert_base", ["phases.1.steps=7", "objective.choose={kind: spans, p: 0.3}", "optim.peak=2e-4"])
+    assert (recipe.phases[1].steps, recipe.objective.choose, recipe.optim.peak) == (7, Spans(p=0.3), 2e-4)
+
+
+def test_overrides_of_the_cluster_go_to_the_cluster():
+    of_recipe, of_cluster = split_overrides(["seed=3", "cluster.workers=5", "cluster.machine.zero=3"])
+    cluster = load_cluster("local", of_cluster)
+    assert of_recipe == ["seed=3"]
+    assert (cluster.workers, cluster.machine.zero) == (5, 3)
+
+
+@pytest.mark.parametrize("name", names("recipes"))
+def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_file(name):
+    figures = re.compile(r"^expected:\n(?:  .*\n)+\n", re.MULTILINE)
+    text = (HOME / "recipes" / f"{name}.yaml").read_text()
+    assert len(figures.findall(text)) == 1
+    assert 15 <= len(figures.sub("", text).splitlines()) <= 45
+    assert shipped(name).name == name
+
+
+@pytest.mark.parametrize("name", names("recipes"))
+def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
+    assert {"parameters", "source"} <= shipped(name).expected.keys()
+
+
+@pytest.mark.parametrize("name", names("corpora"))
+def test_a_shipped_corpus_is_named_as_its_file(name):
+    assert load_corpus(name).name == name
+
+
+def test_the_corpus_of_each_shipped_recipe_is_shipped():
+    assert {shipped(name).data.corpus for name in names("recipes")} <= set(names("corpora"))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_scale_keeps_the_initialisation_in_step_with_the_width(scale):
+    trunk = load("bert_base", scale=scale).trunk
+    assert trunk.init_std == pytest.approx(0.02 * (768 / trunk.width) ** 0.5, rel=0.02)
+
+
+SHRUNK = [
+    ("albert_xxlarge", {"trunk.embedding": 32, "trunk.heads": 2, "trunk.sharing": "all", "optim.peak": 1e-2}),
+    ("bert_base", {"trunk.embedding": 0, "trunk.max_positions": 512, "optim.bias_correction": True}),
+    ("roberta_base", {"trunk.max_positions": 514, "trunk.position_offset": 2}),
+    ("gpt3_13b", {"trunk.head_width": 0, "trunk.max_positions": 514}),
+    ("t5_11b", {"trunk.head_width": 0, "trunk.inner": 0, "data.vocab.sentinels": 100, "optim.peak": 3e-2}),
+    ("electra_base", {"trunk.generator": 1.0, "objective.losses.1.weight": 5.0, "objective.losses.0.weight": 1.0}),
+    ("longformer_base", {"trunk.window": 16, "trunk.max_positions": 514}),
+    ("transformer_xl_large", {"trunk.memory": 64, "trunk.cutoffs": (500, 1_500), "trunk.shrink": 2}),
+    ("transformer_xl_base", {"trunk.shrink": 1}),
+    ("transformer_xl_enwik8", {"trunk.cutoffs": ()}),
+    ("xlnet_large", {"trunk.memory": 64, "data.segment.reuse": 32, "objective.rewrite.block": 32}),
+    ("xlm_mlm", {"data.segment.languages": (), "data.corpus": "demo"}),
+    ("xlm_tlm", {"data.corpus": "demo_parallel"}),
+    ("ernie_1", {"data.corpus": "demo_phrases"}),
+    ("spanbert_noun_phrases", {"data.corpus": "demo_phrases"}),
+    ("spanbert_spans", {"data.corpus": "demo"}),
+]
+
+
+@pytest.mark.parametrize(("name", "knobs"), SHRUNK)
+def test_a_scale_puts_a_value_only_where_a_part_has_the_knob(name, knobs):
+    tiny = shipped(name, "tiny")
+    for key, value in knobs.items():
+        found = tiny
+        for step in key.split("."):
+            found = found[int(step)] if step.isdecimal() else getattr(found, step)
+        assert found == value, key
+
+
+def test_an_override_of_a_scaled_recipe_leaves_the_scale_as_it_is():
+    assert load("bert_base", ["phases.0.steps=7"], scale="tiny").phases[0].steps == 7
+    assert load("bert_base", scale="tiny").phases[0].steps == 4_000
+
+
+def test_what_a_paper_found_is_not_expected_of_a_changed_recipe():
+    assert shipped("bert_base").expected["glue"]["mnli_m"] == 84.6
+    assert load("bert_base", ["seed=1"]).expected == shipped("bert_base", "tiny").expected == {}
+
+
+@pytest.mark.parametrize("count", ["many", "0", "1.5", "yes"])
+def test_expected_parameters_are_a_number(tmp_path: Path, count):
+    (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
+    with pytest.raises(BadInput, match=r"expected\.parameters is .*, allowed is a whole number from 1 up"):
+        load(str(tmp_path / "x.yaml"))
+
+
+def test_the_corpora_of_the_demo_are_in_the_checkout():
+    assert Path(load_corpus("demo_phrases").units).read_text().count("\n") > 100
+    english, esperanto = (Path(path).read_text().splitlines() for path in load_corpus("demo_parallel").sources[1].paths)
+    assert len(english) == len(esperanto) == 2_000
+
+
+def test_an_override_wins_over_the_scale():
+    assert load("bert_base", ["trunk.layers=3"], scale="tiny").trunk.layers == 3
+
+
+def test_an_unknown_scale_is_refused():
+    assert refusal(scale="tny") == "--scale is 'tny', allowed are tiny, small"
+
+
+def test_bert_learns_as_its_paper_says():
+    recipe = load("bert_base")
+    assert (recipe.num_steps, recipe.optim.peak, recipe.optim.warmup, recipe.optim.eps) == (
+        1_000_000,
+        1e-4,
+        10_000,
+        1e-6,
+    )
+    assert [(phase.length, phase.batch) for phase in recipe.phases] == [(128, 256), (512, 256)]
+    assert not recipe.optim.bias_correction
+
+
+def test_roberta_learns_as_its_paper_says():
+    recipe = load("roberta_base")
+    assert (recipe.num_steps, recipe.optim.peak, recipe.optim.warmup) == (500_000, 6e-4, 24_000)
+    assert (recipe.optim.beta2, recipe.optim.clip, recipe.objective.duplicates) == (0.98, 0, 0)
+    assert recipe.trunk.longest == 512
+
+
+IMPOSSIBLE = [
+    ("bert_base", ["data.segment={kind: packed, fill: sentences}"], "loss 'pair_label' needs column 'pair_label'"),
+    ("bert_base", ["objective.choose={kind: nothing}"], "rewrite 'cloze' needs column 'hits'"),
+    ("gpt2", ["objective.losses=[{kind: masked_tokens}]"], "masked_tokens needs full or rows visibility, trunk dec"),
+    ("roberta_base", ["objective.losses=[{kind: next_token}]"], "needs causal visibility, trunk encoder has full; use"),
+    ("bert_base", ["trunk.segments=1"], "data.segment: pair marks two segments, trunk encoder tells 1 apart"),
+    ("roberta_base", ["data.vocab.specials=gpt2"], "data.segment: packed needs a cls token, data.vocab.specials gpt2"),
+    ("gpt2", ["objective.choose.kind=tokens", "objective.rewrite.kind=cloze"], "objective.rewrite: cloze needs a mask"),
+    ("bert_base", ["phases.1.length=513"], "phases.1.length is 513, trunk has 512 positions"),
+    ("roberta_base", ["trunk.max_positions=512"], "phases.0.length is 512, trunk has 510 positions"),
+    ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
+    ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
+    ("electra_small", ["objective.losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
+    ("bert_base", ["objective.losses=[{kind: replaced}]"], "replaced needs two nets, trunk encoder is one; use trunk"),
+    ("unilm_large", ["objective.losses=[{kind: span_boundary}]"], "span_boundary needs full visibility, trunk encoder"),
+    ("xlm_mlm", ["trunk.visibility=causal"], "masked_tokens needs full or rows visibility, trunk encoder has causal"),
+    ("gpt2", ["objective.rewrite.kind=prefix"], "prefix makes a source and a target, trunk decoder reads one row; use"),
+    ("bart_base", ["objective.rewrite={kind: shift}"], "shift makes no source, trunk encoder_decoder reads one; use"),
+    ("unilm_large", ["trunk.visibility=full"], "trunk.visibility is full, rewrite unified says for each row who sees"),
+    ("bert_base", ["trunk.visibility=rows"], "trunk.visibility is rows, rewrite cloze does not say who sees whom; use"),
+    ("unilm_large", ["objective.rewrite={kind: permute}"], "permute with trunk encoder: only two_stream hides a token"),
+    ("xlnet_base", ["objective.rewrite={kind: unified}"], "unified with trunk two_stream: only two_stream hides"),
+    ("transformer_xl_base", ["data.segment={kind: packed, fill: tokens}"], "trunk.memory is 150, rows of segment"),
+    ("transformer_xl_base", ["trunk.memory=0"], "stream gives rows that go on from each other, the trunk remembers no"),
+    ("unilm_large", ["trunk.segments=2"], "objective.rewrite: unified marks six segments, trunk encoder tells 2 apart"),
+    ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks three segments, trunk two_stream tells 2"),
+    ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
+    ("transformer_xl_base", ["data.vocab.size=9000"], "trunk.cutoffs ends with 200000, data.vocab.size is 9000; lower"),
+    (
+        "transformer_xl_base", ["data.vocab={kind: wordpiece, size: 267_735}"],
+        "trunk.cutoffs wants frequent tokens first, data.vocab of kind wordpiece will have another order; use",
+    ),
+    (
+        "bert_base", ["data.vocab={kind: bytes}"],
+        "data.segment: pair needs a cls token, data.vocab of kind bytes has none; use kind wordpiece",
+    ),
+    (
+        "electra_base", ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
+        "trunk.samples is frozen, and the generator has not learnt: set start to the weights",
+    ),
+    ("longformer_base", ["trunk.window=8192"], "trunk.window is 8192, rows have at most 4096 tokens; lower it"),
+    ("gpt3_125m", ["trunk.band=2048"], "trunk.band is 2048, rows have at most 2048 tokens; lower it"),
+    ("xlnet_base", ["trunk.reuse=0"], "trunk.reuse is 0, data.segment.reuse is 256: a row goes on from the first 256"),
+    ("xlnet_base", ["data.segment.reuse=600"], "data.segment.reuse is 600, rows have 512 tokens; lower it"),
+    ("xlm_mlm", ["data.segment.languages=[en, fr]"], "data.vocab.languages is ['ar', 'bg', 'de', 'el', 'en', 'es', "),
+    ("t5_small", ["data.vocab.sentinels=0"], "sentinel needs sentinels, data.vocab has none; set data"),
+    ("bart_base", ["data.vocab.specials=gpt2"], "noise needs a mask token, data.vocab.specials gpt2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "overrides", "said"), IMPOSSIBLE)
+def test_an_impossible_recipe_is_refused_with_what_to_do(name, overrides, said):
+    problems = check(load(name, overrides), load_cluster("local", ["workers=2"]))
+    assert any(said in problem for problem in problems), problems
+    assert all("\n" not in problem for problem in problems)
+
+
+def test_a_row_must_fit_into_a_micro_batch():
+    problems = check(load("gpt2"), load_cluster("local", ["workers=1", "machine.micro_tokens=1000"]))
+    assert problems == ["phases.0.length is 1024, cluster.machine.micro_tokens is 1000: less than one row; raise it"]
+
+
+def test_the_hash_is_of_the_science_alone():
+    recipe = load("bert_base")
+    assert recipe.hash == load("bert_base", ["name=other", "paper=mine", "evals=[]", "expected={glue: 80}"]).hash
+    assert recipe.hash != load("bert_base", ["seed=1"]).hash
+
+
+def test_every_other_key_changes_the_hash():
+    recipe = load("bert_base", scale="tiny")
+    changed = {
+        "data.corpus": "x", "data.vocab.size": 9000, "data.vocab.lowercase": False, "objective.duplicates": 3,
+        "objective.choose.rate": 0.2, "objective.rewrite.mask": 0.7, "objective.losses.0.weight": 2.0,
+        "trunk.layers": 3, "optim.peak": 2e-3, "optim.clip": 0.5, "phases.0.steps": 7, "data.segment.short": 0.2,
+        "seed": 1,
+    }  # fmt: skip
+    hashes = {load("bert_base", [f"{key}={json.dumps(value)}"], scale="tiny").hash for key, value in changed.items()}
+    assert len(hashes | {recipe.hash}) == len(changed) + 1
+
+
+def test_the_hash_is_the_same_wherever_the_recipe_is_read_from(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(plain(load("gpt2")), sort_keys=True))
+    assert load(str(tmp_path / "mine.yaml")).hash == load("gpt2").hash
+
+
+def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: installed}]")
+    books, installed = load_corpus(str(tmp_path / "mine.yaml")).sources
+    assert books == spec.Text(path=str(tmp_path / "books"))
+    assert installed == spec.Installed()
+
+
+def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():
+    recipe = load("bert_base", ["phases=[{length: 8, batch: 1, steps: 1}]"])
+    assert load_cluster("local").num_workers(recipe) == 1
+    assert load_cluster("local", ["workers=3"]).num_workers(recipe) == 3
+
+
+def test_a_device_and_its_gpus_must_agree():
+    with pytest.raises(BadInput, match="gpus_per_worker is 1, allowed is 0 with device cpu"):
+        load_cluster("local", ["gpus_per_worker=1"])
+    with pytest.raises(BadInput, match=r"machine\.zero is 0, allowed is 1, 2 or 3 with bf16"):
+        load_cluster("one_gpu", ["machine.zero=0"])
+
+
+def test_flat_names_every_leaf():
+    assert dict(flat({"a": {"b": [1, {"c": 2}]}, "d": []})) == {"a.b.0": 1, "a.b.1.c": 2, "d": []}

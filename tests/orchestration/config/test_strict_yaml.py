@@ -1,0 +1,93 @@
+"""The strict loader: YAML 1.2 scalars, and an error with its line for everything that YAML does behind one's back."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from orchestration.config.strict_yaml import parse, read
+from preprocessing.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("1E4", 1e4),
+        ("-.5", -0.5),
+        ("1.", 1.0),
+        (".inf", math.inf),
+        ("-.inf", -math.inf),
+        ("10_000", 10_000),
+        ("010", 10),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("+3", 3),
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("12:30:45", "12:30:45"),
+        ("2024-01-01", "2024-01-01"),
+        ("1e", "1e"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("'1'", "1"),
+        ("[1, a]", [1, "a"]),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    found = parse(f"key: {text}", "here")["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan_is_a_number():
+    assert math.isnan(parse(".nan", "here"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "f.yaml, line 3: the key a is given twice, first on line 1"),
+        ("x: {a: 1, a: 2}", "f.yaml, line 1: the key a is given twice, first on line 1"),
+        (
+            "a: !!python/object/apply:os.system [ls]",
+            "f.yaml, line 1: the tag tag:yaml.org,2002:python/object/apply:os.system",
+        ),
+        ("a: &x 1\nb: *x", "f.yaml, line 2: the alias *x is not read here"),
+        ("a:\n\tb: 1", "f.yaml, line 2: found character '\\t'"),
+        ("1: a", "f.yaml, line 1: the key 1 is not a word"),
+        ("a: [1", "f.yaml, line 1: expected ',' or ']'"),
+        ("a: 1\n---\nb: 2", "f.yaml, line 2: but found another document"),
+        ("a: \x00", "f.yaml: unacceptable character #x0000"),
+        ("[" * 600, "f.yaml: nested too deeply"),
+    ],
+)
+def test_what_misleads_is_an_error_of_one_line(text, message):
+    with pytest.raises(BadInput) as refused:
+        parse(text, "f.yaml")
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"- 1\n", "f.yaml: holds list, wanted is `key: value` lines"),
+        (b"", "f.yaml: holds NoneType"),
+        (b"a: \xff\xfe", "f.yaml: byte 3 is not UTF-8"),
+        (None, "f.yaml: cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_file_must_be_readable_and_hold_one_mapping(tmp_path: Path, content, message):
+    if content is not None:
+        (tmp_path / "f.yaml").write_bytes(content)
+    with pytest.raises(BadInput) as refused:
+        read(tmp_path / "f.yaml", "f.yaml")
+    assert str(refused.value).startswith(message)
+
+
+def test_a_merge_key_is_a_key_like_any_other():
+    assert parse("<<: {a: 1}", "here") == {"<<": {"a": 1}}

@@ -1,0 +1,68 @@
+"""`sesame export`: what of a finished run goes to transformers, and what that does not have."""
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestration.jobs import pretrain as learn
+from orchestration.launch import group as launch
+from preprocessing import vocab
+from preprocessing.choose import Tokens
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze
+from preprocessing.segment import Packed
+from training.formats import save_weights, to_transformers
+from training.losses import MaskedTokens, SpanBoundary
+from training.model import Model, ModelSpec
+from training.optim import AdamW
+from training.run import Run
+from training.specs import Encoder, Machine, Phase
+
+SPANBERT = ModelSpec(
+    trunk=Encoder(layers=1, width=32, heads=4, segments=1), losses=(MaskedTokens(), SpanBoundary()), vocab_size=320
+)
+
+
+def finished(spec: ModelSpec, folder: Path) -> Path:
+    """A run folder as the first worker leaves it."""
+    vocab.train(vocab.WordPiece(size=100), ["The quick brown fox"]).save(folder / "corpus" / "vocab")
+    run = Run(
+        trunk=spec.trunk,
+        losses=spec.losses,
+        optim=AdamW(peak=1e-3),
+        phases=(Phase(length=16, batch=2, steps=1),),
+        segment=Packed(fill="sentences"),
+        choose=Tokens(),
+        rewrite=Cloze(),
+        corpus=str(folder / "corpus"),
+        vocab_size=spec.vocab_size,
+        folder=str(folder),
+        machine=Machine(),
+    )
+    (folder / launch.RUN).write_text(run.to_json())
+    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    save_weights(weights, spec, folder / "weights")
+    with suppress(BadInput):
+        to_transformers(weights, spec, folder / "corpus" / "vocab", folder / "export")
+    return folder
+
+
+def test_class_and_the_head_that_is_left_out_are_named(tmp_path: Path) -> None:
+    files, becomes = learn.export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    assert becomes.startswith("BertForMaskedLM, without its span_boundary head")
+
+
+def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Path) -> None:
+    spec = replace(SPANBERT, trunk=Encoder(layers=1, width=32, heads=4, segments=0), losses=(MaskedTokens(),))
+    with pytest.raises(BadInput, match=r"transformers has no encoder like this \(.*segments 0\)") as refused:
+        learn.export(finished(spec, tmp_path / "run"), tmp_path / "hf")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "hf").exists()
+
+
+def test_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not finished"):
+        learn.export(tmp_path, tmp_path / "hf")

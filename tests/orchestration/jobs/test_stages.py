@@ -1,0 +1,145 @@
+"""Stages: folders named after the causes of their content; done, begun, due, stale."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestration.config import load, load_corpus
+from orchestration.jobs import Stage
+from orchestration.jobs.stages import COMMITS, MARK, plan, scores
+from pipeline.spec import Clean
+from preprocessing.errors import BadInput
+
+
+def tiny(*overrides):
+    return load("bert_base", overrides, scale="tiny")
+
+
+def planned(out: Path, *overrides, inputs="the text"):
+    return plan(tiny(*overrides), load_corpus("demo"), inputs, out)
+
+
+def folders(stages):
+    return [stage.folder for stage in stages]
+
+
+def finish(stage):
+    stage.folder.mkdir(parents=True)
+    for name in COMMITS.values():
+        (stage.folder / name).write_text("{}")
+    stage.finish()
+
+
+def differs(before, after):
+    return [stage.name for stage, other in zip(before, after, strict=True) if stage.folder != other.folder]
+
+
+def test_the_same_job_has_the_same_folders_in_every_process(tmp_path: Path):
+    assert folders(planned(tmp_path)) == folders(planned(tmp_path))
+    assert planned(tmp_path).text.folder.parent == tmp_path / "text"
+    assert planned(tmp_path).run.folder.name.startswith("bert_base_tiny-")
+
+
+@pytest.mark.parametrize(
+    ("changes", "redone"),
+    [
+        ({"overrides": ["optim.peak=2e-3"]}, ["run"]),
+        ({"overrides": ["seed=5"]}, ["run"]),
+        ({"overrides": ["data.vocab.size=500"]}, ["vocab", "corpus", "run"]),
+        ({"inputs": "another text"}, ["text", "vocab", "corpus", "run"]),
+        ({"overrides": ["evals=[]"]}, []),
+    ],
+)
+def test_a_change_touches_what_depends_on_it_and_nothing_else(tmp_path: Path, changes, redone):
+    changed = planned(tmp_path, *changes.get("overrides", ()), inputs=changes.get("inputs", "the text"))
+    assert differs(planned(tmp_path), changed) == redone
+
+
+@pytest.mark.parametrize(
+    ("change", "redone"),
+    [
+        ({"words": "jieba"}, ["corpus", "run"]),
+        ({"sentences": "lines"}, ["corpus", "run"]),
+        ({"clean": Clean(max_rejects=0.5)}, []),
+        ({"clean": Clean(min_chars=5)}, ["text", "vocab", "corpus", "run"]),
+    ],
+)
+def test_a_knob_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, redone):
+    corpus = load_corpus("demo")
+    changed = plan(tiny(), replace(corpus, **change), "the text", tmp_path)
+    assert differs(plan(tiny(), corpus, "the text", tmp_path), changed) == redone
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [("text", "text.json"), ("vocab", "specials.json"), ("corpus", "manifest.json")]
+)
+def test_a_stage_whose_commit_is_deleted_goes_on(tmp_path: Path, stage: str, name: str):
+    found = getattr(planned(tmp_path), stage)
+    finish(found)
+    assert found.state == "done"
+    (found.folder / name).unlink()
+    assert found.state == "begun"
+
+
+def test_one_corpus_serves_recipes_of_one_vocabulary(tmp_path: Path):
+    bert = planned(tmp_path)
+    spans = planned(tmp_path, "objective.choose={kind: spans}", "data.segment={kind: pair, negative: swap}")
+    assert differs(bert, spans) == ["run"]
+
+
+def test_a_stage_is_due_then_begun_then_done(tmp_path: Path):
+    stage = planned(tmp_path).corpus
+    assert stage.state == "due"
+    stage.folder.mkdir(parents=True)
+    assert stage.state == "begun"
+    (stage.folder / "manifest.json").write_text("{}")
+    stage.finish()
+    assert stage.state == "done"
+    assert list(stage.said()) == [f"corpus: done, skipped ({stage.folder})"]
+
+
+def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
+    stage = planned(tmp_path).corpus
+    finish(stage)
+    (stage.folder / "manifest.json").unlink()
+    assert stage.state == "begun"
+
+
+def test_a_stale_stage_is_named_with_the_causes_that_changed(tmp_path: Path):
+    before = planned(tmp_path).run
+    finish(before)
+    after = planned(tmp_path, "optim.peak=2e-3", "trunk.layers=3").run
+    assert after.stale() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
+    assert list(after.said())[1] == (
+        f"run: {before.folder.name} is stale, changed: recipe.optim.peak, recipe.trunk.layers"
+    )
+    assert before.state == "done"
+
+
+def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):
+    stage = planned(tmp_path).text
+    finish(stage)
+    mark = json.loads((stage.folder / MARK).read_text())
+    assert mark == {"stage": "text", "hash": stage.hash, "causes": stage.causes}
+
+
+def test_scores_belong_to_one_run_and_one_question(tmp_path: Path):
+    run = planned(tmp_path).run
+    finish(run)
+    ours = scores(run.folder, ["source"], 3, 200)
+    assert ours.folder.parent == run.folder / "scores"
+    assert ours.folder == scores(run.folder, ["source"], 3, 200).folder
+    assert ours.folder != scores(run.folder, ["source"], 3, 100).folder
+
+
+def test_a_run_that_is_not_finished_has_no_scores(tmp_path: Path):
+    with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
+        scores(tmp_path, ["source"], 3, 200)
+
+
+def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
+    stage = Stage("text", tmp_path, "x", {"a": [1, 2]})
+    finish(stage)
+    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).stale() == []

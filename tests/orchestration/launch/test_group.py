@@ -1,0 +1,212 @@
+"""Groups of two Ray workers on the mini-world: killed, stopped, given the wrong thing; and the grid of fine-tunings."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestration.launch import group as launch
+from orchestration.launch import ray_session
+from orchestration.progress import Report
+from orchestration.tracking import metrics
+from orchestration.tracking import runs as track
+from preprocessing.errors import BadInput, DataError, Preempted, ResourceError
+from tests.training.corpora import mini_run
+from tests.training.held_out import with_test_split
+from training.evaluation import Budget
+from training.run import Run
+from training.specs import Phase
+
+pytestmark = pytest.mark.slow
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    with ray_session(cpus=2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run that nothing disturbed: its folder and result."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return folder, start(run_of(corpus, folder), place)
+
+
+def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
+    phases = (Phase(length=48, batch=8, steps=STEPS),)
+    return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
+
+
+def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
+    return launch.pretrain(run, workers=workers, place=place, story=track.Story("mini", {"seed": run.seed}), **more)
+
+
+def look(place: track.Place, folder: Path) -> Any:
+    """The MLflow run of a folder."""
+    tracked = track.known(folder)
+    assert tracked
+    return track.client_of(place.uri).get_run(tracked.run_id)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return metrics.history(folder)["train/loss"]
+
+
+def kill_a_worker() -> None:
+    """SIGKILL for one; only processes below this one are looked at, so no other Ray on the machine can be hit."""
+    below = psutil.Process().children(recursive=True)
+    trainers = [each for each in below if "Worker.train" in " ".join(each.cmdline())]
+    max(trainers, key=lambda each: each.pid).kill()
+
+
+def once_at(step: int, act: Callable[[], object]) -> Report:
+    """A progress report that acts once, when the run has reached `step`."""
+    due = [True]
+
+    def report(event: Mapping[str, Any]) -> None:
+        if due and event["stage"] == "pretrain" and event["done"] >= step:
+            due.clear()
+            act()
+
+    return report
+
+
+def test_a_killed_worker_costs_a_restart_and_leaves_no_gap(
+    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    whole_folder, undisturbed = whole
+    assert (
+        start(run_of(corpus, tmp_path), place, on_progress=once_at(20, kill_a_worker)) == undisturbed
+    )  # to the last bit
+    told = look(place, tmp_path)
+    assert (told.data.tags["restarts"], told.info.status) == ("1", "FINISHED")
+    assert losses(tmp_path) == losses(whole_folder)
+    assert [step for step, _ in losses(tmp_path)] == list(range(1, STEPS + 1))
+    mirrored = track.client_of(place.uri).get_metric_history(told.info.run_id, "train/loss")
+    assert sorted((point.step, point.value) for point in mirrored) == losses(tmp_path)
+    for name in ("weights/weights.safetensors", "export/model.safetensors"):
+        assert (tmp_path / name).read_bytes() == (whole_folder / name).read_bytes()
+
+
+def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, place: track.Place) -> None:
+    folder, _ = whole
+    run_id, client = look(place, folder).info.run_id, track.client_of(place.uri)
+    pictures = {each.path for each in client.list_artifacts(run_id, "figures")}
+    assert pictures == {f"figures/{name}.png" for name in ("loss_curve", "learning_rate", "throughput")}
+    assert {"model/config.json", "model/model.safetensors"} <= {
+        each.path for each in client.list_artifacts(run_id, "model")
+    }
+
+
+def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"worker \d died \(SYSTEM_ERROR\) after step \d+, 1 times"):
+        start(run_of(corpus, tmp_path), place, max_restarts=0, on_progress=once_at(1, kill_a_worker))
+    assert look(place, tmp_path).info.status == "FAILED"
+
+
+def test_sigterm_ends_in_a_checkpoint_and_the_same_command_goes_on(
+    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    stop = once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Preempted, match=rf"stopped after step \d+ of {STEPS}; the same command"):
+        start(run_of(corpus, tmp_path), place, on_progress=stop)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert look(place, tmp_path).info.status == "KILLED"
+    assert not (tmp_path / "weights").exists()
+    assert 5 <= losses(tmp_path)[-1][0] < STEPS
+
+    whole_folder, undisturbed = whole
+    assert start(run_of(corpus, tmp_path), place) == undisturbed
+    assert losses(tmp_path) == losses(whole_folder)
+    assert look(place, tmp_path).info.status == "FINISHED"
+
+
+def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
+    corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="no checkpoint to resume from"):
+        start(run_of(corpus, tmp_path, resume="must"), place)
+    told = look(place, tmp_path)
+    assert told.info.status == "FAILED"
+    assert "restarts" not in told.data.tags
+
+
+def test_workers_for_whom_there_is_no_room_are_one_line(
+    corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "PLACEMENT_S", 0.5)
+    with pytest.raises(ResourceError, match=r"64 workers with 1 CPUs .* have no place"):
+        start(run_of(corpus, tmp_path), place, workers=64)
+
+
+def test_resume_never_begins_a_new_record(whole: Any, place: track.Place, tmp_path: Path) -> None:
+    (tmp_path / track.RUN_FILE).write_text('{"uri": "", "run_id": "of old"}')
+    (tmp_path / metrics.METRICS_FILE).write_text('{"step": 7}\n')
+    launch._set_aside(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old-metrics.jsonl", "old-mlflow.json"]
+
+
+def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole: Any, place: track.Place) -> None:
+    folder, _ = whole
+    events: list[Mapping[str, Any]] = []
+    budget = Budget(labels=16, steps=4, batch=8)
+    found = launch.evaluate(folder, tasks=["source", "follows"], seeds=(0, 1), budget=budget, on_progress=events.append)
+    assert [(each.task, len(each.pretrained), len(each.random)) for each in found] == [
+        ("source", 2, 2),
+        ("follows", 2, 2),
+    ]
+    assert events[-1] == {"stage": "finetune", "done": 8, "total": 8}
+    told, client = look(place, folder), track.client_of(place.uri)
+    children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")
+    assert {(each.info.run_name, each.info.status) for each in children} == {
+        ("eval/source", "FINISHED"),
+        ("eval/follows", "FINISHED"),
+    }
+    mean = sum(found[0].pretrained) / 2
+    assert told.data.metrics["eval/source/pretrained_accuracy"] == pytest.approx(mean)
+
+
+def test_a_task_for_which_the_text_is_too_small_is_left_out(
+    whole: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    folder, _ = whole
+    shutil.copytree(folder / "weights", tmp_path / "weights")
+    corpus = with_test_split(tmp_path / "corpus", topics=1)
+    (tmp_path / launch.RUN).write_text(run_of(corpus, tmp_path).to_json())
+    budget = Budget(labels=16, steps=2, batch=8)
+    found = launch.evaluate(tmp_path, tasks=["source", "follows"], seeds=(0,), budget=budget)
+    assert [each.task for each in found] == ["follows"]
+    assert "left out: task source: the held-out documents" in caplog.text
+    with pytest.raises(DataError, match="leave this task out"):
+        launch.evaluate(tmp_path, tasks=["source"], seeds=(0,), budget=budget)
+
+
+def test_a_run_without_weights_or_a_task_of_no_such_name_is_one_line(whole: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="finish its training first"):
+        launch.evaluate(tmp_path, tasks=["source"])
+    with pytest.raises(BadInput, match="'sauce' is not known, allowed are source, follows"):
+        launch.evaluate(whole[0], tasks=["sauce"])
+
+
+def test_no_run_is_left_running(place: track.Place) -> None:
+    client = track.client_of(place.uri)
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    assert not client.search_runs(experiments, "attributes.status = 'RUNNING'")

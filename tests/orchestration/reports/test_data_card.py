@@ -1,0 +1,341 @@
+"""The data card: its facts are counted again by hand, and nothing of a document is taken for markup."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestration.config import Recipe, load
+from orchestration.reports.data_card import card
+from orchestration.reports.data_card import facts as card_facts
+from orchestration.reports.data_card import page as card_page
+from orchestration.reports.data_card.examples import Token
+from orchestration.reports.data_card.facts import Facts
+from pipeline.spec import Books, Clean, Corpus, Decontaminate, Dedup, Jsonl
+from preprocessing import vocab
+from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
+from preprocessing.shards import Shard, Store, shard_name, write_shard
+from preprocessing.text import sentences
+from tests.training.corpora import mini_corpus
+
+HOSTILE = "<script>alert('x')</script> & ```` fences ``` | pipes **stars** $math$ {{braces}} end."
+
+
+@pytest.fixture(scope="module")
+def bert() -> Recipe:
+    return load("bert_base", ["phases=[{length: 64, batch: 8, steps: 4}]"], scale="tiny")
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mini_corpus(tmp_path_factory.mktemp("mini") / "corpus", num_train=40, num_validation=8)
+
+
+@pytest.fixture(scope="module")
+def known(mini: Path, bert: Recipe) -> Facts:
+    return card.facts_of(mini, bert)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose documents and sources are full of markup, in a vocabulary that gives any text back as it was."""
+    folder = tmp_path_factory.mktemp("hostile")
+    texts = [f"{HOSTILE} This is document {number}. It ends." for number in range(12)]
+    words = vocab.train(vocab.ByteBPE(size=400, specials="roberta"), texts)
+    words.save(folder / "vocab")
+    encoded = words.encode_documents([sentences(text) for text in texts])
+    ids, sentence_starts, word_starts = ([document[column] for document in encoded] for column in range(3))
+    shard = write_shard(
+        folder / shard_name("train", 0, 1),
+        ids,
+        word_starts,
+        sentence_starts,
+        ["<b>|source_*1*|</b>\nsecond line"] * len(texts),
+        [bytes(15) + bytes([number]) for number in range(len(texts))],
+        vocab_size=words.size,
+    )
+    save_manifest(folder, words, shard)
+    return folder
+
+
+def save_manifest(folder: Path, words: vocab.Vocab, shard: ShardInfo) -> None:
+    about = {"kind": words.kind, "size": words.size, "hash": words.hash, "specials": words.specials}
+    ledger = Ledger()
+    ledger.see(20, bytes=2_000)
+    ledger.keep(shard.rows, bytes=1_000, tokens=shard.tokens)
+    for reason, documents, size in [("trimmed", 0, 100), ("near_duplicate", 2, 200), ("gopher_ratio", 1, 100)]:
+        ledger.drop(reason, documents, bytes=size)
+    ledger.drop("duplicate", 2, bytes=300)
+    ledger.drop("not_text", 3, bytes=300)
+    statistics = {"sentences": 1, "repaired": {"documents": 3}, "rejected": {"bad_<i>json</i>": 4}}
+    Manifest("<hostile>", "", "", about, {}, (shard,), ledger, statistics).save(folder)
+
+
+@pytest.fixture(scope="module")
+def escaped(hostile: Path) -> Facts:
+    return card.facts_of(hostile, load("roberta_base", scale="tiny"))
+
+
+@pytest.fixture(scope="module")
+def page(escaped: Facts) -> str:
+    return card.html(escaped, card.pictures(escaped))
+
+
+# Facts
+
+
+def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: Facts) -> None:
+    counted: Counter[int] = Counter()
+    for split in ("train", "validation"):
+        for shard in Store.open(mini, split).shards:
+            for number in range(len(shard)):
+                starts = shard.document(number)["word_starts"].tolist()
+                pieces = 0
+                for is_start in [*starts[1:], True]:
+                    pieces += 1
+                    if is_start:
+                        counted[pieces] += 1
+                        pieces = 0
+    assert known.pieces.words_of == tuple(counted[pieces] for pieces in range(1, 7))
+    assert counted[2] > 0
+    assert known.pieces.words == counted.total()
+
+
+def test_pieces_are_counted_and_ranked(mini: Path, known: Facts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in Store.open(mini, split).shards]
+    counted = Counter(np.concatenate([shard.ids_T for shard in shards]).tolist())
+    words = vocab.Vocab.load(mini / "vocab")
+    (piece, count), *_ = known.pieces.top
+    assert count == max(counted.values())
+    assert words.piece(max(counted, key=lambda id: (counted[id], -id))) == piece
+    assert known.pieces.unused == words.size - len(words.special_ids) - len(counted)
+    assert known.pieces.zipf[-1] == (len(counted), min(counted.values()))
+    assert dict(known.pieces.covered)[10] == sum(count for _, count in counted.most_common(10))
+
+
+def test_documents_and_sentences_are_measured(mini: Path, known: Facts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in Store.open(mini, split).shards]
+    lengths = sorted(length for shard in shards for length in shard.num_tokens_N.tolist())
+    assert known.documents.count == len(lengths) == 48
+    assert known.documents.quantiles["shortest"] == lengths[0]
+    assert known.documents.quantiles["median"] == lengths[23]
+    assert known.documents.quantiles["longest"] == lengths[-1]
+    assert known.sentences.count == sum(len(shard.sentence_at_M) for shard in shards)
+    assert known.sentences.mean == pytest.approx(sum(lengths) / known.sentences.count)
+    assert 7 <= known.sentences.quantiles["shortest"] <= known.sentences.quantiles["longest"] <= 12
+
+
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 2, 3], [7, 8, 9, 4096], [5, 1_000_003]])
+def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
+    found = card_facts._lengths(Counter(lengths))
+    assert sum(found.bins) == len(lengths)
+    assert found.edges[0] <= lengths[0]
+    assert lengths[-1] < found.edges[-1]
+    assert len(found.edges) == len(found.bins) + 1
+
+
+def test_facts_do_not_depend_on_how_much_is_counted_at_once(
+    mini: Path, bert: Recipe, known: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_facts, "_AT_ONCE", 150)
+    shard = Store.open(mini, "train").shards[0]
+    stretches = list(card_facts._stretches(shard.offset_N1))
+    assert len(stretches) > 10
+    assert [start for start, _ in stretches[1:]] == [stop for _, stop in stretches[:-1]]
+    assert (stretches[0][0], stretches[-1][1]) == (0, shard.num_tokens)
+    assert card.facts_of(mini, bert) == known
+
+
+def test_a_sample_is_spread_over_all_shards(mini: Path) -> None:
+    shards = [Shard(mini / name) for name in ("train-00000-of-00001.arrow", "validation-00000-of-00001.arrow")]
+    picked = [(shard.path.name.split("-")[0], i) for shard, i in card_facts._spread(shards, 6)]
+    assert picked == [("train", 4), ("train", 12), ("train", 20), ("train", 28), ("train", 36), ("validation", 4)]
+    assert len(list(card_facts._spread(shards, 1_000))) == 48
+
+
+def test_drops_are_told_in_the_order_in_which_a_document_meets_them(escaped: Facts) -> None:
+    assert list(escaped.dropped) == ["not_text", "gopher_ratio", "trimmed", "duplicate", "near_duplicate"]
+
+
+def test_what_is_left_ends_with_what_is_kept(escaped: Facts) -> None:
+    rows = card._funnel(escaped).parts[0].rows
+    left = [(row[3], row[6]) for row in rows]
+    assert left[0] == ("20", "2,000")
+    assert left[-2] == left[-1] == ("12", "1,000")
+
+
+def test_the_funnel_shows_what_each_reason_takes(escaped: Facts) -> None:
+    documents, sizes = card.pictures(escaped)["funnel"].axes
+    names = [label.get_text() for label in documents.get_yticklabels()]
+    assert names == ["seen", "not text", "gopher ratio", "trimmed", "duplicate", "near duplicate", "kept"]
+    assert [text.get_text().strip() for text in documents.texts] == ["20", "-3", "-1", "0", "-2", "-2", "12"]
+    assert [text.get_text().strip() for text in sizes.texts][-2:] == ["-200", "1,000"]
+
+
+def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, tmp_path: Path) -> None:
+    spec = Corpus(
+        name="mine",
+        sources=(Books(path="/home/me/a"), Books(path="/home/me/b"), Jsonl(path="/home/me/c", field="body")),
+        clean=Clean(languages=("en", "de")),
+        dedup=Dedup(against=("/home/me/old",)),
+        decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
+        units="/home/me/phrases.txt",
+    )
+    made = card.facts_of(mini, bert, spec).made
+    assert made["sources"] == "2 x books, jsonl (field body)"
+    assert made["dedup.against.0"] == "old"
+    assert made["units"] == "phrases.txt"
+    assert made["clean.languages.1"] == "de"
+    assert "/home" not in str(made)
+
+
+# Training samples
+
+
+def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: Facts, escaped: Facts) -> None:
+    assert known.examples[0].recipe == "bert_base_tiny"
+    assert "bert_base" not in [each.recipe for each in known.examples]
+    names = [each.recipe for each in escaped.examples]
+    assert names[0] == "roberta_base_tiny"
+    assert {"gpt2"} <= set(names)
+    assert not {"bert_base", "roberta_base"} & set(names)
+
+
+def test_a_sample_has_its_answers_behind_what_is_hidden(known: Facts, escaped: Facts) -> None:
+    asked = [token for token in known.examples[0].tokens if token.answer]
+    assert 3 <= len(asked) <= 0.3 * len(known.examples[0].tokens)
+    assert any(token.text.strip() == "[MASK]" for token in asked)
+    assert all(re.fullmatch(r"w\d+", token.answer) for token in asked)
+    (causal,) = (each for each in escaped.examples if each.recipe == "gpt2")
+    assert not any(token.answer for token in causal.tokens)
+
+
+def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> None:
+    folder = mini_corpus(tmp_path / "corpus", num_train=1, num_validation=1)
+    first = card.facts_of(folder, bert).examples[0]
+    assert first.tokens == ()
+    assert "does not give a single such row" in first.note
+
+
+# The page
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes; closing tags fit the opening ones."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.said = ""
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_a_script_in_a_document_stays_text(page: str) -> None:
+    tags = Tags(page)
+    assert {tag for tag, _ in tags.found}.isdisjoint({"script", "link", "iframe", "object"})
+    assert "<script>alert('x')</script>" in tags.said
+    assert "<b>|source_*1*|</b>" in tags.said
+    assert "bad <i>json</i>" in tags.said
+
+
+def test_the_page_needs_no_other_file(page: str) -> None:
+    for tag, attributes in Tags(page).found:
+        for name in ("src", "href"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/png;base64,", "#")), (tag, value)
+    assert "@import" not in page
+    assert "url(" not in page
+    assert page.count("data:image/png;base64,") == 4
+
+
+def test_every_link_of_the_page_has_its_section(page: str) -> None:
+    tags = Tags(page).found
+    targets = [attributes["href"] for tag, attributes in tags if tag == "a"]
+    assert targets == [f"#{attributes['id']}" for tag, attributes in tags if tag == "section"]
+    assert len(set(targets)) == len(targets) == 12
+
+
+def test_a_page_without_pictures_tells_the_histograms_in_lines(known: Facts) -> None:
+    page = card.html(known, {})
+    assert "<img" not in page
+    assert "####" in page
+
+
+def test_markdown_keeps_a_document_inside_its_fence(escaped: Facts) -> None:
+    text = card.markdown(escaped)
+    assert f"`````text\n{HOSTILE}" in text  # one more than the longest run of the document
+    assert r"\<b\>\|source\_\*1\*\|\</b\> second line" in text
+
+
+def test_markdown_tables_have_as_many_cells_in_each_row(escaped: Facts) -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", card.markdown(escaped), re.MULTILINE)
+    assert len(tables) >= 8
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
+def test_what_is_asked_is_marked_in_both() -> None:
+    tokens = (Token(" [CLS]", "", True), Token(" <a", "b&c", False), Token("##d", "", False))
+    sections = [card_page.Section("S", "", (card_page.Sample("head", "said", tokens),))]
+    assert "[CLS] {<a = b&c}##d" in card_page.markdown("t", sections)
+    assert "<i>[CLS]</i> <mark>&lt;a</mark><b>(b&amp;c)</b>##d" in card_page.html("t", sections, {})
+
+
+# Files
+
+
+def test_the_same_corpus_elsewhere_gives_the_same_bytes(mini: Path, bert: Recipe, tmp_path: Path) -> None:
+    shutil.copytree(mini, tmp_path / "moved")
+    first, second = (
+        card.write(corpus, bert, tmp_path / name) for name, corpus in {"a": mini, "b": tmp_path / "moved"}.items()
+    )
+    assert [file.name for file in first] == ["data_card.md", "data_card.html"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        assert str(tmp_path) not in one.read_text()
+
+
+@pytest.mark.slow
+def test_another_process_gives_the_same_bytes(mini: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from orchestration.config import load\n"
+        "from orchestration.reports.data_card import card as data_card\n"
+        "data_card.write(Path(sys.argv[1]), load('bert_base', scale='tiny'), Path(sys.argv[2]))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    for seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-c", program, str(mini), str(tmp_path / seed)],
+            check=True,
+            cwd=Path(card.__file__).parents[3],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+    for name in card.NAMES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_a_ledger_without_drops_is_drawn(known: Facts) -> None:
+    empty = replace(known, seen=Count(), kept=Count(), dropped={})
+    assert set(card.pictures(empty)) == {"funnel", "document_lengths", "sentence_lengths", "zipf"}
+    assert "0 documents with 0 tokens" in card.markdown(empty)

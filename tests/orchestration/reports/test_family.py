@@ -1,0 +1,268 @@
+"""The family in words: trees of parts, a table of all, and differences that read like an abstract."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.config import load
+from orchestration.reports import abstract, family, net, training_flops
+from orchestration.reports import describe as say
+from preprocessing.choose import Spans, Words
+from preprocessing.rewrite import Cloze, Noise, Sentinel
+from preprocessing.segment import Packed, Pair
+from preprocessing.vocab import Unigram, WordPiece
+from tests.family import RECIPES, recipe
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+def parts(node):
+    """Every part of a tree, the outer ones first."""
+    yield node
+    for part in node.parts:
+        yield from parts(part)
+
+
+def test_a_net_is_a_tree_of_readable_parts():
+    named = {part.name: part for part in net(recipe("bert_base")).parts}
+    assert list(named) == ["tokens", "positions", "segments", "embedding norm", "12 blocks", "heads"]
+    blocks = named["12 blocks"]
+    assert [part.name for part in blocks.parts] == ["attention", "attention norm", "feed forward", "feed forward norm"]
+    assert blocks.parameters == 12 * 7_087_872
+
+
+def test_what_all_layers_share_is_counted_once():
+    albert = net(recipe("albert_base"))
+    assert {part.name: part.parameters for part in parts(albert)}["attention"] == 4 * (768 * 768 + 768)
+
+
+@pytest.mark.parametrize("name", ["bert_base", "albert_base", "electra_small", "t5_small", "transformer_xl_base"])
+def test_the_parts_of_a_net_add_up(name):
+    whole = net(recipe(name))
+    for part in parts(whole):
+        assert part.parameters == part.own + sum(inner.parameters for inner in part.parts)
+    assert whole.parameters == recipe(name).expected["parameters"]
+
+
+def test_parameters_are_counted_where_the_paper_does_not_speak_of_them():
+    assert load("bert_base", ["trunk.layers=13"]).expected == {}
+    assert family.parameters(load("bert_base", ["trunk.layers=13"])) == 110_106_428 + 7_087_872
+    assert family.parameters(load("bert_base", scale="tiny")) < 1_000_000
+
+
+def test_bert_costs_what_six_flops_per_weight_and_token_say():
+    one = recipe("bert_base")
+    weights = 85_000_000 + 0.15 * 23_440_896
+    assert training_flops(one) == pytest.approx(6 * weights * one.num_tokens, rel=0.1)
+
+
+def test_t5_costs_a_full_source_and_a_fifth_of_it_as_answers():
+    """The decoder reads 114 tokens for the 512 of the encoder, and keys and values of all of these."""
+    one = recipe("t5_base")
+    encoder, crossed, looked_at = 85e6, 14e6, 2 * 12 * 512 * 768
+    decoder, answer = 99e6, 24.7e6
+    work = 6 * (encoder + crossed + looked_at + 114 / 512 * (decoder + answer)) * one.num_tokens
+    assert training_flops(one) == pytest.approx(work, rel=0.05)
+
+
+def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
+    lines = abstract(recipe("bert_base"), recipe("roberta_base"))
+    assert lines[:10] == [
+        "trains on the text of books_wiki_news, instead of wikipedia_books",
+        "reads 50,265 byte-level BPE pieces, instead of 30,522 lower-cased word pieces",
+        "sees full sentences packed across documents, instead of pairs of segments, half of them strangers",
+        "removes next sentence prediction",
+        "changes the masks in every epoch, instead of repeating 10 fixed ones",
+        "trains with bigger batches: 8,192 rows instead of 256",
+        "trains on longer rows: 512 tokens throughout, instead of 128 tokens for 90% of the steps, then 512",
+        "trains longer: 2.1e12 tokens in 500,000 steps, instead of 4.3e10 in 1,000,000",
+        "learns at a peak rate of 0.0006 after 24,000 steps of warm-up, instead of 0.0001 after 10,000",
+        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+    ]
+
+
+def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
+    lines = abstract(recipe("bert_base"), recipe("albert_base"))
+    assert lines[1:5] == [
+        "sees pairs of segments, half of them in the wrong order, instead of pairs of segments, half of them strangers",
+        "removes next sentence prediction",
+        "adds sentence order",
+        "hides 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
+    ]
+    assert lines[9:14] == [
+        "learns with LAMB, instead of Adam",
+        "learns at a peak rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
+        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+        "factorises the embeddings: tables 128 wide, instead of 768",
+        "has the same weights in all layers, instead of weights of its own in each layer",
+    ]
+
+
+def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
+    lines = abstract(recipe("bert_base_cased"), recipe("spanbert_base"))
+    assert lines[:5] == [
+        "sees full sentences packed inside documents, none longer than a row, "
+        "instead of pairs of segments, half of them strangers",
+        "removes next sentence prediction",
+        "adds span boundaries",
+        "hides 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
+        "rewrites: 80% masked, 10% swapped, 10% kept, drawn per span, "
+        "instead of 80% masked, 10% swapped, 10% kept, drawn per token",
+    ]
+
+
+def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
+    lines = abstract(recipe("gpt2"), recipe("transformer_xl_base"))
+    assert lines[2] == (
+        "sees streams of running text, each row going on where the last one stopped, "
+        "instead of running text packed end to end"
+    )
+    assert lines[8:11] == [
+        "knows a token's position by its distance from another, instead of a table of places",
+        "remembers the states of 150 tokens before a row, instead of 0",
+        "predicts frequent tokens first, in clusters that end at 20,000, 40,000, 200,000",
+    ]
+
+
+def test_bart_against_t5_reads_like_the_difference_of_their_papers():
+    lines = abstract(recipe("t5_base"), recipe("bart_base"))
+    assert lines[2:5] == [
+        "sees full sentences packed inside documents, instead of running text packed end to end",
+        "asks for the whole text, instead of hidden spans",
+        "rewrites: text with sentences shuffled, 30% of the words infilled, 3 at a time is read, the text is asked for"
+        ", instead of each hidden span is one sentinel, asked for behind it",
+    ]
+    assert {
+        "learns with Adam, instead of Adafactor",
+        "knows a token's position by a table of places, instead of its distance from another, in 32 buckets",
+        "normalises by mean and variance, instead of by the root mean square",
+    } <= set(lines)
+
+
+def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
+    lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "trunk.dropout=0.0"]))
+    assert lines == [
+        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+        "trunk.dropout: 0, was 0.1",
+        "optim.beta2: 0.98, was 0.999",
+    ]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_differs_from_itself_in_nothing(name):
+    assert len(abstract(recipe(name), recipe(name))) == 1
+
+
+SAID = {
+    "bert_base": [
+        "data.corpus=x", "data.vocab.size=99", "data.vocab.lowercase=false", "data.segment.short=0.5",
+        "objective.choose.rate=0.3", "objective.choose={kind: spans}", "objective.rewrite.swap=0.2", "phases.0.batch=9",
+        "phases.0.steps=9", "phases.1.length=9", "optim.warmup=9",
+        "objective.duplicates=1", "optim.peak=9", "trunk.width=1536", "seed=9",
+        "data.segment.negative=swap", "data.segment.unit=sentence", "objective.losses=[{kind: masked_tokens}]",
+        "objective.losses.0.weight=2", "data.vocab.file=a.txt", "objective.rewrite.swap_from=vocabulary", "evals=[]",
+        "trunk.embedding=9", "trunk.sharing=all", "trunk.positions=sinusoidal", "trunk.window=8",
+        "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.segment.separators=2",
+    ],
+    "albert_base": [
+        "trunk.groups=3", "trunk.embedding=0", "trunk.sharing=attention", "objective.choose.most=9",
+        "data.vocab.lowercase=false",
+    ],
+    "transformer_xl_base": ["trunk.memory=9", "trunk.cutoffs=[9]", "trunk.shrink=2", "trunk.clamp=9"],
+    "t5_base": [
+        "objective.rewrite.answer=all", "objective.rewrite.collapse=false", "objective.choose.mean=9",
+        "trunk.norm_kind=layer", "trunk.buckets=9", "data.vocab.sentinels=9", "data.segment.separators=true",
+        "data.vocab.rows=40_000",
+    ],
+    "bart_base": ["objective.rewrite.edits=[mask]", "objective.rewrite.rate=0.2", "objective.rewrite.mean=9"],
+    "xlnet_base": ["objective.rewrite.block=9", "data.segment.reuse=9", "objective.choose.of=3"],
+    "xlm_tlm": [
+        "data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0", "data.vocab.alpha=1",
+    ],
+    "ernie_1": ["objective.choose.tokens=0", "data.segment.negative=dialogue"],
+    "spanbert_entities": ["objective.choose.units=0.3", "data.segment.long=cut"],
+    "electra_small": ["trunk.generator=0.5", "trunk.allow_correct=false", "objective.losses.1.weight=1"],
+    "mass_base": ["objective.choose.block=0", "objective.rewrite.hide=true"],
+    "unilm_large": [
+        "objective.choose.of=words", "objective.rewrite={kind: unified, full: 1, sequence: 0, left: 0, right: 0}",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "override"), [(name, override) for name in SAID for override in SAID[name]])
+def test_no_change_goes_unsaid(name, override):
+    lines = abstract(recipe(name), load(name, [override]))
+    assert [line for line in lines if not line.startswith("keeps the net")]
+
+
+def test_parts_are_said_in_words():
+    assert say.segment(Pair(negative="swap")) == "pairs of segments, half of them in the wrong order"
+    assert say.segment(Packed(fill="sentences", cross_documents=False)) == "full sentences packed inside documents"
+    assert say.choose(Words()) == "15% of the tokens, in whole words"
+    assert say.choose(Spans(longest=5)) == "15% of the tokens, in spans of up to 5 words"
+    assert say.rewrite(Cloze(unit="span")) == "80% masked, 10% swapped, 10% kept, drawn per span"
+    assert say.rewrite(Sentinel()) == "each hidden span is one sentinel, asked for behind it"
+    assert say.rewrite(Noise(edits=("delete",))) == "text with 30% of the tokens deleted is read, the text is asked for"
+    assert say.vocab(Unigram()) == "32,000 unigram pieces"
+    assert say.vocab(Unigram(size=32_100, rows=32_128)) == "32,100 unigram pieces, in a table of 32,128 rows"
+    assert say.vocab(Unigram(size=30_000, lowercase=True)) == "30,000 lower-cased unigram pieces"
+    assert say.vocab(WordPiece(lowercase=False)) == "30,522 cased word pieces"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_recipe_has_an_oracle_and_a_year(name):
+    assert family.oracle(recipe(name))
+    assert 2018 <= family.row(recipe(name))["year"] <= 2022
+
+
+ORACLES = {
+    "bert_large": "BertForPreTraining",
+    "roberta_large": "RobertaForMaskedLM",
+    "albert_xxlarge": "AlbertForPreTraining",
+    "ernie_1": "BertForPreTraining",
+    "electra_base": "ElectraForPreTraining",
+    "xlm_tlm": "XLMWithLMHeadModel",
+    "longformer_base": "LongformerForMaskedLM",
+    "megatron_bert_345m": "MegatronBertForPreTraining",
+    "unilm_large": "BertForPreTraining",
+    "spanbert_base": "BertForMaskedLM; the rest in closed form",
+    "gpt1": "OpenAIGPTLMHeadModel",
+    "gpt3_175b": "GPT2LMHeadModel",
+    "transformer_xl_base": "XLNetModel, one way; memory is a longer row",
+    "xlnet_large": "XLNetLMHeadModel",
+    "bart_large": "BartForConditionalGeneration",
+    "t5_11b": "T5ForConditionalGeneration",
+    "mass_mt": "closed form; one token is MLM, all are CLM",
+}
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_net_is_compared_with_the_class_that_computes_it(name):
+    assert family.oracle(recipe(name)) == ORACLES[name]
+
+
+def test_the_table_of_the_family_has_a_row_for_each_recipe():
+    table = family.markdown(family.ordered(map(recipe, RECIPES))).splitlines()
+    assert [cell.strip() for cell in table[0].strip("|").split("|")] == list(family.COLUMNS)
+    assert {line.count("|") for line in table} == {len(family.COLUMNS) + 1}
+    assert sorted(line.split("`")[1] for line in table[2:]) == RECIPES
+    assert "[RoBERTa](https://arxiv.org/abs/1907.11692)" in "\n".join(table)
+
+
+def test_the_table_of_the_readme_is_what_the_command_prints():
+    found = re.findall(r"^\| recipe \| paper .*\n(?:\|.*\n)+", README.read_text(), re.MULTILINE)
+    assert found == [family.markdown(family.ordered(map(recipe, RECIPES))) + "\n"]
+
+
+@pytest.mark.slow
+def test_the_table_answers_a_program_and_a_person():
+    command = [sys.executable, "-m", "orchestration.cli", "recipes", "--table"]
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert told["gpt2_xl"]["parameters"] == 1_557_611_200
+    assert told["gpt2_xl"]["oracle"] == "GPT2LMHeadModel"
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == family.markdown(family.ordered(map(recipe, RECIPES))) + "\n"

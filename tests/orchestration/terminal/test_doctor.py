@@ -1,0 +1,89 @@
+"""The doctor: each finding says what is there, and what to do where something is missing."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from orchestration.terminal import doctor
+
+
+@pytest.fixture
+def busy_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_every_finding_has_a_name_and_something_found(tmp_path: Path):
+    found = doctor.examine(tmp_path)
+    assert all(finding.what and finding.found for finding in found)
+    assert {"python", "torch", "compiler", "/dev/shm", "disk", "ui port", "ray", "mlflow"} <= {
+        each.what for each in found
+    }
+
+
+def test_what_is_fatal_has_a_remedy(tmp_path: Path):
+    assert all(finding.remedy for finding in doctor.examine(tmp_path) if finding.fatal)
+
+
+def test_a_missing_library_is_fatal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
+    assert list(doctor.versions())[1:] == [
+        doctor.Finding("no-such-library", "not installed", "run `make setup`", fatal=True)
+    ]
+
+
+def test_a_missing_compiler_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
+    finding = doctor.compiler()
+    assert finding.found == "no g++ and no ninja"
+    assert not finding.fatal
+
+
+def test_a_port_in_use_gets_another_one_proposed(busy_port, free_port):
+    assert doctor.ui_port(busy_port).remedy.startswith(f"`sesame ui --port {busy_port + 1}`")
+    assert doctor.ui_port(free_port).remedy == ""
+
+
+def test_ray_is_asked_at_its_address(busy_port, free_port):
+    assert doctor.ray_address("").remedy == ""
+    assert doctor.ray_address(f"127.0.0.1:{busy_port}").found.endswith("answers")
+    assert doctor.ray_address(f"127.0.0.1:{free_port}").fatal
+    assert doctor.ray_address("nonsense").fatal
+
+
+def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
+    assert str(tmp_path / "mlflow.db") in doctor.tracking("", tmp_path).found
+    assert doctor.tracking(f"http://127.0.0.1:{busy_port}/path", tmp_path).found.endswith("answers")
+    assert "unset MLFLOW_TRACKING_URI" in doctor.tracking(f"http://127.0.0.1:{free_port}", tmp_path).remedy
+
+
+def test_the_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path: Path):
+    assert doctor.disk(tmp_path / "not" / "yet").found.endswith(f"GB free at {tmp_path}")
+
+
+def test_a_folder_that_cannot_be_written_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    finding = doctor.disk(tmp_path)
+    assert finding.fatal
+    assert finding.remedy == "give another folder: --out DIR"
+
+
+def test_a_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e8}))
+    assert doctor.disk(tmp_path).fatal
+    assert doctor.shared_memory(tmp_path).remedy
+
+
+def test_absent_shared_memory_has_a_remedy(tmp_path: Path):
+    assert doctor.shared_memory(tmp_path / "shm").found == "absent"

@@ -1,0 +1,241 @@
+"""A corpus in MLflow, on sqlite: one run per corpus, how it ended, its progress, its data card."""
+
+import json
+import logging
+import os
+import platform
+import shutil
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestration import figures
+from orchestration.progress import ignore
+from orchestration.tracking import corpus_progress, corpus_run, corpus_story, log_card
+from orchestration.tracking import corpus_runs as track_corpus
+from orchestration.tracking import runs as track
+from orchestration.tracking.corpus_runs import CorpusRun
+from pipeline.spec import Clean, Corpus, Text
+from preprocessing.errors import Preempted, ResourceError
+from preprocessing.manifest import Count, Ledger, Manifest
+from preprocessing.vocab import WordPiece
+from tests.training.corpora import mini_corpus
+
+SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
+STORY = corpus_story(SPEC, WordPiece(size=4_096))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus; tests copy it, each under a name, and so a digest, of its own."""
+    return mini_corpus(tmp_path_factory.mktemp("text") / "corpus", num_train=3, num_validation=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "it's a corpus"  # what a filter of MLflow would stumble over
+
+
+def make(folder: Path, finished: Path) -> Manifest:
+    """The corpus is made: shards and, with drops in it, a manifest."""
+    shutil.copytree(finished, folder, dirs_exist_ok=True)
+    found = Manifest.load(folder)
+    tokens = sum(shard.tokens for shard in found.shards)
+    ledger = Ledger(Count(6, 600, tokens), Count(4, 500, tokens), {"too_short": Count(2, 100)})
+    named = Manifest(folder.parent.name, "", "", found.vocab, {}, found.shards, ledger)
+    named.save(folder)
+    return named
+
+
+def look(run: CorpusRun) -> Any:
+    return track.client_of(run.tracked.uri).get_run(run.tracked.run_id)
+
+
+def points(run: CorpusRun, key: str) -> list[float]:
+    history = track.client_of(run.tracked.uri).get_metric_history(run.tracked.run_id, key)
+    return [point.value for point in sorted(history, key=lambda point: point.timestamp)]
+
+
+def runs(place: track.Place) -> set[str]:
+    client = track.client_of(place.uri)
+    among = client.get_experiment_by_name(track_corpus.EXPERIMENT)
+    return {found.info.run_id for found in client.search_runs([among.experiment_id])} if among else set()
+
+
+def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
+    place: track.Place, finished: Path, folder: Path
+) -> None:
+    with corpus_run(place, folder, STORY) as run:
+        assert look(run).info.status == "RUNNING"
+        manifest = make(folder, finished)
+    told = look(run)
+    assert told.info.status == "FINISHED"
+    assert told.data.params["corpus.sources.0.kind"] == "text"
+    assert told.data.params["corpus.clean.languages.0"] == "en"
+    assert told.data.params["vocab.size"] == "4096"
+    assert told.data.tags["sesame.corpus"] == manifest.digest
+    values = told.data.metrics
+    assert (values["documents"], values["bytes"]) == (4, 500)
+    assert values["tokens"] == values["train/tokens"] + values["validation/tokens"] > 100
+    assert (values["dropped/too_short/documents"], values["dropped/too_short/bytes"]) == (2, 100)
+    assert values["seconds"] > 0
+    (lineage,) = told.inputs.dataset_inputs
+    assert (lineage.dataset.name, lineage.dataset.digest) == (manifest.name, manifest.digest[:36])
+    assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "corpus")]
+    told_file = track.client_of(place.uri).download_artifacts(run.tracked.run_id, "corpus.json")
+    assert json.loads(Path(told_file).read_text())["corpus"]["name"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("a bug"), "FAILED"), (Preempted("stop"), "KILLED"), (None, "FINISHED")]
+)
+def test_what_leaves_the_block_decides_how_it_ends(
+    error: BaseException | None, status: str, place: track.Place, finished: Path, folder: Path
+) -> None:
+    with pytest.raises(type(error)) if error else nullcontext(), corpus_run(place, folder, STORY) as run:
+        make(folder, finished)
+        if error:
+            raise error
+    assert look(run).info.status == status
+
+
+def test_a_run_that_left_no_corpus_has_failed(place: track.Place, folder: Path) -> None:
+    with pytest.raises(Exception, match="no finished corpus"), corpus_run(place, folder, STORY) as run:
+        pass
+    assert look(run).info.status == "FAILED"
+
+
+def test_repeating_the_command_adds_nothing(place: track.Place, finished: Path, folder: Path) -> None:
+    with corpus_run(place, folder, STORY) as first:
+        make(folder, finished)
+    before, known = look(first), runs(place)
+    with corpus_run(place, folder, STORY) as second:
+        assert second.is_known
+        assert second.tracked == first.tracked
+        assert corpus_progress(second) is ignore
+    assert runs(place) == known
+    after = look(second)
+    assert (after.data.metrics, after.data.tags) == (before.data.metrics, before.data.tags)
+    assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
+
+
+def test_a_corpus_that_was_moved_is_known_by_its_digest(place: track.Place, finished: Path, folder: Path) -> None:
+    with corpus_run(place, folder, STORY) as first:
+        make(folder, finished)
+    shutil.move(folder, folder.with_name("moved"))
+    with corpus_run(place, folder.with_name("moved"), STORY) as second:
+        assert second.is_known
+        assert second.tracked == first.tracked
+
+
+def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finished: Path, folder: Path) -> None:
+    with pytest.raises(Preempted), corpus_run(place, folder, STORY) as first:
+        raise Preempted("stop")
+    with corpus_run(place, folder, STORY) as second:
+        assert second == first
+        make(folder, finished)
+    assert look(second).info.status == "FINISHED"
+
+
+def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finished: Path, folder: Path) -> None:
+    with corpus_run(place, folder, STORY) as first:
+        make(folder, finished)
+    (folder / "manifest.json").unlink()
+    with corpus_run(place, folder, STORY) as second:
+        make(folder, finished)
+    assert second.tracked != first.tracked
+
+
+def test_a_folder_in_which_a_living_process_works_is_refused(place: track.Place, finished: Path, folder: Path) -> None:
+    parent = psutil.Process(os.getppid())
+    other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
+    with corpus_run(place, folder, STORY) as run:
+        track.tag(run.tracked, **{track.OWNER: json.dumps(asdict(other))})
+        with pytest.raises(ResourceError, match="is at work in it"), corpus_run(place, folder, STORY):
+            pass
+        make(folder, finished)
+
+
+# Progress
+
+
+def event(done: int, stage: str = "text") -> dict[str, object]:
+    return {"stage": stage, "done": done, "total": 4, "documents": 10 * done, "bytes": 100 * done, "tokens": 5 * done}
+
+
+def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
+    place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_000.0
+    with corpus_run(place, folder, STORY) as run:
+        report = corpus_progress(run)
+        with monkeypatch.context() as patched:
+            patched.setattr(track_corpus.time, "monotonic", lambda: now_s)
+            for done in (0, 1, 2):
+                report(event(done))
+                now_s += 2.0
+            for done in (3, 4):
+                report(event(done))
+            report({"stage": "vocabulary"})
+        make(folder, finished)
+    assert points(run, "text/documents") == [0, 30, 40]  # at 0, 6 and 6 seconds
+    assert points(run, "text/bytes_per_s") == [0, 50, pytest.approx(400 / 6)]
+    assert points(run, "text/tokens_per_s")[1] == 2.5
+
+
+def test_progress_is_over_the_seconds_since_the_run_began(
+    place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with corpus_run(place, folder, STORY) as run:
+        later = time.time() + 90
+        with monkeypatch.context() as patched:
+            patched.setattr(track_corpus.time, "time", lambda: later)
+            corpus_progress(run)(event(4))
+        make(folder, finished)
+    (point,) = track.client_of(place.uri).get_metric_history(run.tracked.run_id, "text/tokens")
+    assert 89 <= point.step < 150
+
+
+def test_a_store_that_fails_costs_one_warning(
+    place: track.Place, finished: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), corpus_run(place, folder, STORY) as run:
+        report = corpus_progress(run)
+        track.client_of(place.uri).set_terminated(run.tracked.run_id)
+        track.client_of(place.uri).delete_run(run.tracked.run_id)
+        report(event(4))
+        report(event(4, "corpus"))
+        track.client_of(place.uri).restore_run(run.tracked.run_id)
+        make(folder, finished)
+    assert caplog.text.count("MLflow does not take the progress of the corpus") == 1
+    assert look(run).info.status == "FINISHED"
+
+
+# The card
+
+
+def test_a_card_is_kept_once(place: track.Place, finished: Path, folder: Path) -> None:
+    with corpus_run(place, folder, STORY) as run:
+        make(folder, finished)
+    page = folder.parent / "data_card.html"
+    page.write_text("first")
+    drawn = {"zipf": figures.zipf([(1, 10), (2, 5)])}
+    for said in ("first", "second"):
+        page.write_text(said)
+        with corpus_run(place, folder, STORY) as again:
+            log_card(again, [page], drawn)
+    client = track.client_of(place.uri)
+    assert [file.path for file in client.list_artifacts(run.tracked.run_id, "card")] == ["card/data_card.html"]
+    kept = client.download_artifacts(run.tracked.run_id, "card/data_card.html")
+    assert Path(kept).read_text() == "first"
+    assert [file.path for file in client.list_artifacts(run.tracked.run_id, "figures")] == ["figures/zipf.png"]

@@ -1,0 +1,367 @@
+"""MLflow as it is, on sqlite: the life of a run, its metrics, and what it says about itself."""
+
+import json
+import logging
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestration import figures
+from orchestration.tracking import MetricLog, metrics
+from orchestration.tracking import runs as track
+from preprocessing.errors import Preempted, ResourceError
+from preprocessing.manifest import Manifest
+from tests.training.corpora import mini_corpus
+
+STORY = track.Story("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mini_corpus(tmp_path_factory.mktemp("text") / "corpus", num_train=3, num_validation=1)
+
+
+def look(tracked: track.Tracked) -> Any:
+    return track.client_of(tracked.uri).get_run(tracked.run_id)
+
+
+def points(tracked: track.Tracked, key: str) -> list[tuple[int, float]]:
+    found = track.client_of(tracked.uri).get_metric_history(tracked.run_id, key)
+    return sorted((point.step, point.value) for point in found)
+
+
+# The life of a run
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, "FINISHED"),
+        (ValueError("a bug"), "FAILED"),
+        (Preempted("asked to stop"), "KILLED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (SystemExit(1), "KILLED"),
+    ],
+)
+def test_what_leaves_the_block_decides_how_a_run_ends(
+    error: BaseException | None, status: str, place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(type(error)) if error else nullcontext(),
+        track.run(place, tmp_path, corpus, STORY) as tracked,
+    ):
+        assert look(tracked).info.status == "RUNNING"
+        if error:
+            raise error
+    assert look(tracked).info.status == status
+    assert look(tracked).data.tags["sesame.ended"].startswith(type(error).__name__ if error else "")
+
+
+def test_a_folder_keeps_its_run(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(Preempted), track.run(place, tmp_path, corpus, STORY) as first:
+        raise Preempted("stopped")
+    with track.run(place, tmp_path, corpus, STORY) as second:
+        assert second == first
+    assert look(second).info.status == "FINISHED"
+
+
+def test_a_run_that_the_store_has_lost_is_made_anew(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": place.uri, "run_id": "0" * 32}))
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        assert look(tracked).info.status == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("owner", "dead"),
+    [
+        (track.Owner(platform.node(), 2**22 + 1, 0.0, time.time()), True),  # no such process
+        (replace(track.Owner.me(), started=0.0), True),  # its number belongs to another one now
+        (track.Owner.me(), False),
+        (track.Owner("elsewhere", 1, 0.0, time.time()), False),
+        (track.Owner("elsewhere", 1, 0.0, time.time() - 2 * track.STALE_S), True),
+    ],
+)
+def test_the_runs_of_owners_that_are_gone_are_closed(owner: track.Owner, dead: bool, place: track.Place) -> None:
+    client = track.client_of(place.uri)
+    experiment = client.get_experiment_by_name("sesame").experiment_id
+    run_id = client.create_run(experiment, tags={track.OWNER: json.dumps(asdict(owner))}).info.run_id
+    assert (run_id in track.reap(place)) == dead
+    assert client.get_run(run_id).info.status == ("FAILED" if dead else "RUNNING")
+    client.set_terminated(run_id)
+
+
+def test_runs_of_other_programs_are_left_alone(place: track.Place) -> None:
+    client = track.client_of(place.uri)
+    run_id = client.create_run(client.get_experiment_by_name("sesame").experiment_id).info.run_id
+    assert run_id not in track.reap(place)
+    client.set_terminated(run_id)
+
+
+def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        parent = psutil.Process(os.getppid())
+        other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
+        track.tag(tracked, **{track.OWNER: json.dumps(asdict(other))})
+        with (
+            pytest.raises(ResourceError, match=rf"process {parent.pid} on .* is at work in it"),
+            track.run(place, tmp_path, corpus, STORY),
+        ):
+            pass
+        assert look(tracked).info.status == "RUNNING"
+
+
+def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
+        track.run(track.Place("sqlite:////proc/no/such/folder.db"), tmp_path, corpus, STORY),
+    ):
+        pass
+
+
+def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
+    place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose_the_run() -> None:
+        with track.run(place, tmp_path, corpus, STORY) as tracked:
+            track.client_of(place.uri).delete_run(tracked.run_id)
+            raise Preempted("it was gone by then")
+
+    with pytest.raises(Preempted, match="by then"):
+        lose_the_run()
+    assert "MLflow does not take that the run is KILLED" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path, tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from orchestration import track\n"
+        "out, corpus = map(Path, sys.argv[1:])\n"
+        "with track.run(track.place(out), out / 'run', corpus, track.Story('killed')):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    died = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(corpus)], cwd=Path(track.__file__).parents[2]
+    )
+    assert died.returncode == -9
+    tracked = track.known(tmp_path / "run")
+    assert tracked
+    assert look(tracked).info.status == "RUNNING"
+    assert track.reap(track.place(tmp_path)) == [tracked.run_id]
+    assert look(tracked).info.status == "FAILED"
+
+
+# What it says about itself
+
+
+def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
+    place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        pass
+    told = look(tracked)
+    assert told.data.params == {"optim.peak": "0.001", "phases.0.steps": "7"}
+    assert told.data.tags["recipe_hash"] == "abc"
+    assert told.data.tags["host"] == platform.node()
+    (lineage,) = told.inputs.dataset_inputs
+    digest = Manifest.load(corpus).digest
+    assert (lineage.dataset.name, lineage.dataset.digest) == ("mini_world", digest[:36])
+    assert json.loads(lineage.dataset.profile)["digest"] == digest
+    assert json.loads(lineage.dataset.source)["uri"] == corpus.as_uri()
+    assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "pretraining")]
+    recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.json"))
+    assert json.loads(recipe.read_text()) == STORY.params
+
+
+def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with track.run(track.place(tmp_path / "out"), tmp_path / "run", corpus, STORY) as tracked:
+        track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
+    (picture,) = (tmp_path / "out").rglob("loss_curve.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
+    assert track.place(tmp_path) == track.Place("http://127.0.0.1:5001")
+
+
+def test_an_evaluation_is_a_child_of_the_run_and_its_means_are_in_the_run(
+    place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        pass
+    scores = {"pretrained_accuracy": [0.5, 0.75], "random_accuracy": [0.25, 0.25]}
+    track.log_eval(tracked, "eval/source", {"labels": 200}, scores, figures.comparison("source", scores, chance=0.125))
+    client = track.client_of(place.uri)
+    (child,) = client.search_runs([look(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
+    assert (child.info.run_name, child.info.status) == ("eval/source", "FINISHED")
+    assert child.data.params == {"labels": "200"}
+    assert points(track.Tracked(place.uri, child.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
+    means = look(tracked).data.metrics
+    assert (means["eval/source/pretrained_accuracy"], means["eval/source/random_accuracy"]) == (0.625, 0.25)
+
+
+# Metrics
+
+
+@pytest.fixture
+def tracked(place: track.Place, corpus: Path, tmp_path: Path) -> track.Tracked:
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        return tracked
+
+
+def test_every_point_arrives_in_order(tracked: track.Tracked, tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, tracked, system=False)
+    for step in range(2500):
+        log(step, {"train/loss": step / 4})
+    log.close()
+    wanted = [(step, step / 4) for step in range(2500)]
+    assert points(tracked, "train/loss") == wanted
+    assert metrics.history(tmp_path)["train/loss"] == wanted
+
+
+def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(tracked: track.Tracked, tmp_path: Path) -> None:
+    killed = MetricLog(tmp_path, None)  # killed before its first flush: nothing of it is in MLflow
+    for step in range(1, 8):
+        killed(step, {"train/loss": float(step)})
+    restarted = MetricLog(tmp_path, tracked, system=False)  # from the checkpoint of step 4
+    for step in range(5, 11):
+        restarted(step, {"train/loss": float(step), "train/lr": 0.5})
+    restarted.close()
+    assert points(tracked, "train/loss") == [(step, float(step)) for step in range(1, 11)]
+    assert [step for step, _ in points(tracked, "train/lr")] == [5, 6, 7, 8, 9, 10]
+    third = MetricLog(tmp_path, tracked, system=False)
+    third.close()
+    assert points(tracked, "train/loss") == metrics.history(tmp_path)["train/loss"]
+
+
+def test_a_line_that_a_kill_cut_short_is_dropped_and_its_step_recorded_again(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, None)
+    log(1, {"train/loss": 3.0})
+    log.close()
+    with (tmp_path / metrics.METRICS_FILE).open("a") as file:
+        file.write('{"step": 2, "metr')
+    again = MetricLog(tmp_path, None)
+    again(2, {"train/loss": 2.0})
+    again.close()
+    assert metrics.history(tmp_path) == {"train/loss": [(1, 3.0), (2, 2.0)]}
+
+
+def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.Tracked, tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, tracked, system=False)
+    log(1, {"train/grad_norm": float("inf")})
+    log.close()
+    ((_, value),) = points(tracked, "train/grad_norm")
+    assert value != value
+
+
+def test_a_store_that_refuses_costs_a_warning_and_no_point(
+    tracked: track.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        away = MetricLog(tmp_path, track.Tracked("sqlite:////proc/no/such/folder.db", tracked.run_id), system=False)
+        away(1, {"train/loss": 4.0})
+        away.close()
+    assert "MLflow does not take metrics" in caplog.text
+    back = MetricLog(tmp_path, tracked, system=False)
+    back.close()
+    assert points(tracked, "train/loss") == [(1, 4.0)]
+
+
+def test_system_metrics_are_kept(
+    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
+    monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
+    with track.run(place, tmp_path, corpus, STORY) as tracked:
+        log = MetricLog(tmp_path, tracked)
+        until = time.monotonic() + 30
+        while time.monotonic() < until and "system/cpu_utilization_percentage" not in look(tracked).data.metrics:
+            time.sleep(0.1)
+        log.close()
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= set(
+        look(tracked).data.metrics
+    )
+
+
+# Figures
+
+
+def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
+    history = {"train/loss": [(1, 5.0), (2, 4.0)], "eval/loss": [(2, 4.5)], "train/lr": [(1, 0.1), (2, 0.2)]}
+    drawn = figures.training(history)
+    assert sorted(drawn) == ["learning_rate", "loss_curve"]
+    assert [line.get_label() for line in drawn["loss_curve"].axes[0].lines] == ["train", "eval"]
+
+
+# The UI
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ResourceError, match=r"port \d+ of 127.0.0.1 .*--port"):
+            track.ui(tmp_path, taken.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Path, tmp_path: Path) -> None:
+    with track.run(track.place(tmp_path), tmp_path / "run", corpus, STORY) as tracked:
+        track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = f"from pathlib import Path; from orchestration import track; track.ui(Path({str(tmp_path)!r}), {port})"
+    server = subprocess.Popen([sys.executable, "-c", program], cwd=Path(track.__file__).parents[2])
+    try:
+        address = f"http://127.0.0.1:{port}"
+        assert b"<html" in fetched(f"{address}/").lower()
+        picture = f"{address}/get-artifact?path=figures/loss_curve.png&run_uuid={tracked.run_id}"
+        assert fetched(picture).startswith(b"\x89PNG")
+        here = psutil.Process(server.pid)
+        listening = {
+            each.laddr.ip
+            for process in [here, *here.children(recursive=True)]
+            for each in process.net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN
+        }
+        assert listening == {"127.0.0.1"}
+    finally:
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in reversed(processes):
+            process.kill()
+        server.wait()
+
+
+def fetched(url: str) -> bytes:
+    """The answer, once the server gives one."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return bytes(answer.read())
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,159 @@
+import bz2
+import gzip
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import zstandard
+
+from pipeline.readers.files import File, fault, find, head, is_text, open_bytes
+from preprocessing.errors import BadInput
+
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.fixture
+def store() -> Iterator[fsspec.AbstractFileSystem]:
+    """An empty store in memory."""
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    yield memory
+    memory.store.clear()
+
+
+@pytest.mark.parametrize("start", [b"\x89PNG\r\n", b"\x1f\x8b\x08", "text".encode("utf-16"), b"\x00\x01\x02\x03"])
+def test_other_formats_are_not_text(start: bytes) -> None:
+    assert not is_text(start)
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"caf\xe9 in Latin 1", "漢字".encode(), b"\xef\xbb\xbfmark", b"a\x00NUL or two"]
+)
+def test_what_can_be_repaired_is_text(start: bytes) -> None:
+    assert is_text(start)
+
+
+def test_a_folder_gives_its_files_in_depth_in_order_without_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b/two.txt", "a.txt", "b/one.txt", ".hidden", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [file.label for file in find(str(tmp_path))] == ["a.txt", "b/one.txt", "b/two.txt"]
+
+
+def test_a_glob_gives_names_below_its_fixed_part(tmp_path: Path) -> None:
+    for name in ("x/1.txt", "y/2.txt", "y/3.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [file.label for file in find(f"{tmp_path}/*/*.txt")] == ["x/1.txt", "y/2.txt"]
+
+
+@pytest.mark.parametrize("path", ["missing.txt", "missing/*.txt", "empty"])
+def test_a_path_that_names_nothing_is_told_in_one_line(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match=r"^\S*(missing|empty)[^\n]*; [^\n]+$"):
+        find(f"{tmp_path}/{path}")
+
+
+def test_a_file_url_is_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    assert find(f"file://{tmp_path}/a.txt") == find(f"{tmp_path}/a.txt")
+
+
+@pytest.mark.parametrize(
+    ("path", "labels"),
+    [
+        ("memory://in", ["a.txt", "b/one.txt", "b/two.txt"]),
+        ("memory://in/b/two.txt", ["two.txt"]),
+        ("memory://in/*/t*.txt", ["b/two.txt"]),
+    ],
+)
+def test_urls_name_files_folders_and_globs(store: fsspec.AbstractFileSystem, path: str, labels: list[str]) -> None:
+    for name in ("b/two.txt", "a.txt", "b/one.txt", ".hidden"):
+        store.pipe(f"/in/{name}", name.encode())
+    files = find(path)
+    assert [file.label for file in files] == labels
+    assert [head(file.path) for file in files] == [
+        f"{Path(file.path).relative_to('memory:/in')}".encode() for file in files
+    ]
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("memory://missing", "no such file or folder"),
+        ("memory://missing/*.txt", "no file matches"),
+        ("nothing://a", "protocols are"),
+        ("s3://bucket/a", "s3fs"),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_told_in_one_line(url: str, why: str) -> None:
+    with pytest.raises(BadInput, match=rf"^{url.replace('*', '.')}[^\n]*{why}[^\n]*$"):
+        find(url)
+
+
+def test_a_url_whose_size_nobody_knows_is_told_in_one_line(
+    store: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.pipe("/a.txt", b"one")
+    monkeypatch.setattr(type(store), "info", lambda self, path: {"name": path, "size": None, "type": "file"})
+    with pytest.raises(BadInput, match=r"^memory:///a.txt: [^\n]+; copy it to a disk first$"):
+        find("memory://a.txt")
+
+
+def test_a_remote_file_that_was_written_again_has_changed(store: fsspec.AbstractFileSystem) -> None:
+    store.pipe("/a.txt", b"one")
+    before = [find("memory://a.txt") for _ in range(2)]
+    store.pipe("/a.txt", b"two")
+    assert before[0] == before[1] != find("memory://a.txt")
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_compressed_url_is_decompressed(store: fsspec.AbstractFileSystem, ending: str) -> None:
+    store.pipe(f"/a{ending}", COMPRESS[ending](b"one\n") + COMPRESS[ending](b"two\n"))
+    assert head(f"memory://a{ending}") == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("ending", ["", *COMPRESS])
+def test_utf16_with_a_byte_order_mark_becomes_utf8(tmp_path: Path, encoding: str, ending: str) -> None:
+    path = tmp_path / f"file{ending}"
+    content = "\ufeff\u0415\u0434\u043d\u043e\n\u6f22\u5b57\U0001f600\n" * 5000
+    path.write_bytes(COMPRESS.get(ending, bytes)(content.encode(encoding)))
+    with open_bytes(str(path)) as file:
+        assert file.read().decode() == content
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_bomb_stops_and_says_so_in_little_memory(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.readers.files._HARMLESS", 1 << 20)
+    path = tmp_path / f"file{ending}"
+    path.write_bytes(COMPRESS[ending](b"x" * (1 << 25)))
+    tracemalloc.start()
+    try:
+        with open_bytes(str(path)) as file:
+            size = sum(map(len, iter(lambda: file.read(1 << 16), b"")))
+            why = fault(file)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    finally:
+        tracemalloc.stop()
+    assert why == "bomb"
+    assert size < 1 << 24
+
+
+def test_a_zstd_window_of_more_than_128_mb_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\x00\x00")  # a frame with a window of 2 GB
+    with open_bytes(str(path)) as file:
+        assert (file.read(), fault(file)) == (b"", "truncated")
+
+
+def test_the_ending_of_a_compressed_name_is_the_one_before(tmp_path: Path) -> None:
+    for name in ("a.jsonl.bz2", "b.txt.gz", "c.jsonl"):
+        (tmp_path / name).touch()
+    assert [file.label for file in find(str(tmp_path), (".jsonl",))] == ["a.jsonl.bz2", "c.jsonl"]
+    assert File("", "a.jsonl.bz2", 0, 0).compression == "bz2"

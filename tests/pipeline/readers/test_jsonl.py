@@ -1,0 +1,58 @@
+import json
+
+import pytest
+
+from pipeline.readers import Record
+from pipeline.readers.jsonl import parsed
+from pipeline.readers.lines import Line
+
+
+def _read(line: bytes, field: str = "text", spans: str = "") -> Record:
+    return parsed("a", Line(5, len(line), line), field, spans)
+
+
+def test_a_field_with_dots_is_a_field_of_a_field() -> None:
+    assert _read(b'{"a": {"b": {"c": "x"}}}', "a.b.c").text == "x"
+    assert _read(b'{"a.b": "x"}', "a.b").text == "x"
+    assert _read(b'{"a": "x"}', "a.b").fault == "no_field"
+
+
+def test_half_characters_become_replacement_characters_and_whole_ones_stay() -> None:
+    found = _read(b'{"text": "a\\ud800b \\ud83d\\ude00 \\uDC00"}')
+    assert (found.text, found.repaired) == ("a\ufffdb \U0001f600 \ufffd", 2)
+    found.text.encode()
+
+
+@pytest.mark.parametrize("line", [b'{"text": "a", "text": "b"}', b'{"text": "a", "more": {"text": "b", "text": "c"}}'])
+def test_a_field_that_is_there_twice_is_no_document(line: bytes) -> None:
+    assert _read(line).fault == "duplicate_key"
+
+
+def test_the_name_of_the_field_may_occur_elsewhere() -> None:
+    assert _read(b'{"text": "a", "more": {"text": "b"}, "kind": "text"}').text == "a"
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([[4, 7], [0, 3]], ((0, 3), (4, 7))),
+        ([], ()),
+        (None, ()),
+        ([[0, 8]], "bad_spans"),
+        ([[3, 3]], "bad_spans"),
+        ([[-1, 3]], "bad_spans"),
+        ([[0, 1.5]], "bad_spans"),
+        ([[0, True]], "bad_spans"),
+        ([[0, 1, 2]], "bad_spans"),
+        ("0-3", "bad_spans"),
+        (7, "bad_spans"),
+    ],
+)
+def test_spans_are_ranges_of_characters_or_a_fault(spans: object, expected: object) -> None:
+    found = _read(json.dumps({"text": "one two", "names": spans}).encode(), spans="names")
+    assert (found.fault or found.spans) == expected
+
+
+def test_a_line_with_a_fault_shows_where_it_is_and_how_it_begins() -> None:
+    line = b'{"text": "' + b"x" * 500
+    assert _read(line) == Record("a", 510, fault="bad_json", start=5, snippet=line[:200])

@@ -1,0 +1,284 @@
+import bz2
+import gzip
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from pipeline.readers import Record, plan_splits, records, sniff
+from pipeline.readers import splits as sources
+from pipeline.readers.record import BETWEEN
+from pipeline.spec import Books, Jsonl, Parallel, Source, Table, Text, Warc, WikiDump, WikiExtractor
+from preprocessing.errors import BadInput
+from tests.pipeline.formats import dump, json_lines, multistream, page, web_archive, write_arrow, write_parquet
+
+
+def _read(source: Source, max_chars: int = 10_000) -> list[Record]:
+    return [record for split in plan_splits([source]) for record in records(split, max_chars)]
+
+
+def _texts(source: Source) -> list[str]:
+    return [record.text for record in _read(source) if not record.fault]
+
+
+def _file(folder: Path, content: bytes, name: str = "file.txt") -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def test_text_by_document_is_one_for_each_file(tmp_path: Path) -> None:
+    _file(tmp_path, b"One.\n\nStill one.\n", "a")
+    _file(tmp_path, b"Two.", "b")
+    assert _texts(Text(path=str(tmp_path))) == ["One.\n\nStill one.\n", "Two."]
+
+
+def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> None:
+    assert _texts(Text(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), unit="line")) == ["One.\r\n", "Two.\n", "Three."]
+
+
+def test_text_by_paragraphs_is_what_blank_lines_separate(tmp_path: Path) -> None:
+    path = _file(tmp_path, b"\n\nOne.\nStill one.\n \r\n\n\nTwo.\n\n")
+    texts = [text.strip() for text in _texts(Text(path=path, unit="paragraphs"))]
+    assert texts == ["One.\nStill one.", "Two."]
+
+
+def test_wikiextractor_is_what_stands_inside_of_the_tags(tmp_path: Path) -> None:
+    content = b'<doc id="1" title="One">\nOne\n\nFirst.\n\n</doc>\n\n<doc id="2">\nTwo\n</doc>\n'
+    texts = [text.strip() for text in _texts(WikiExtractor(path=_file(tmp_path, content)))]
+    assert texts == ["One\n\nFirst.", "Two"]
+
+
+def test_wikiextractor_drops_what_no_tag_opens_with_a_reason(tmp_path: Path) -> None:
+    found = _read(WikiExtractor(path=_file(tmp_path, b'stray\n<doc id="1">\nOne\n</doc>\n')))
+    assert [record.fault for record in found] == ["no_doc_tag", ""]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"{not json", "bad_json"),
+        (b"[" * 100_000, "bad_json"),
+        (b'{"text": ' + b"9" * 5000 + b"}", "bad_json"),
+        (b'["text"]', "no_field"),
+        (b'{"body": "x"}', "no_field"),
+        (b'{"text": 1}', "not_a_string"),
+        (b'{"text": null}', "not_a_string"),
+        (b"   ", BETWEEN),
+    ],
+)
+def test_a_json_line_without_a_text_is_dropped_with_a_reason(tmp_path: Path, line: bytes, fault: str) -> None:
+    path = _file(tmp_path, b'{"text": "before"}\n' + line + b'\n{"text": "after"}', "file.jsonl")
+    found = _read(Jsonl(path=path), max_chars=1_000_000)
+    assert [(record.text, record.fault) for record in found] == [("before", ""), ("", fault), ("after", "")]
+
+
+def test_invalid_utf8_inside_of_json_is_repaired_and_counted(tmp_path: Path) -> None:
+    (found,) = _read(Jsonl(path=_file(tmp_path, b'{"text": "caf\xe9, na\xefve"}\n', "file.jsonl")))
+    assert (found.text, found.repaired) == ("caf\ufffd, na\ufffdve", 2)
+
+
+def test_a_byte_order_mark_does_not_break_the_first_json_line(tmp_path: Path) -> None:
+    assert _texts(Jsonl(path=_file(tmp_path, b'\xef\xbb\xbf{"text": "one"}\n', "file.jsonl"))) == ["one"]
+
+
+def test_a_binary_file_is_one_dropped_document(tmp_path: Path) -> None:
+    path = _file(tmp_path, bytes(range(256)) * 100)
+    assert _read(Text(path=path, unit="line")) == [
+        Record("file.txt", 25_600, fault="not_text", snippet=bytes(range(200)))
+    ]
+
+
+def test_an_empty_file_is_an_empty_document(tmp_path: Path) -> None:
+    assert _read(Text(path=_file(tmp_path, b""))) == [Record("file.txt", 0)]
+
+
+def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
+    path = _file(tmp_path, b"before\n" + b"x" * 50_000_000 + b"\nafter\n")
+    found = _read(Text(path=path, unit="line"))
+    assert [(record.size, record.text, record.fault) for record in found] == [
+        (7, "before\n", ""),
+        (50_000_001, "", "too_long"),
+        (6, "after\n", ""),
+    ]
+
+
+def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
+    """A source of this kind with 300 texts, and how many bytes are in it."""
+    bodies = [f"Text {number}.\n" * (number % 5 + 1) for number in range(300)]
+    pages = dump(*(page(f"Page {number}", body) for number, body in enumerate(bodies)))
+    others = [f"Autre {number}.\n" for number in range(sum(map(len, bodies)))]
+    match kind:
+        case "line":
+            return Text(path=_file(folder, content := "".join(bodies).encode()), unit="line"), len(content)
+        case "paragraphs":
+            return Text(path=_file(folder, content := "\n\n".join(bodies).encode()), unit="paragraphs"), len(content)
+        case "wikiextractor":
+            tagged = (f'<doc id="{number}">\n{body}\n</doc>\n' for number, body in enumerate(bodies))
+            return WikiExtractor(path=_file(folder, content := "".join(tagged).encode())), len(content)
+        case "wikiextractor json":
+            lines = json_lines([{"id": "1", "url": "", "title": "", "text": body} for body in bodies])
+            return WikiExtractor(path=_file(folder, lines)), len(lines)
+        case "jsonl":
+            return Jsonl(path=_file(folder, content := json_lines([{"text": body} for body in bodies]))), len(content)
+        case "wiki_dump":
+            return WikiDump(path=_file(folder, pages)), len(pages)
+        case "wiki_dump.bz2":
+            return WikiDump(path=_file(folder, multistream(pages, pages=7), "dump.bz2")), len(pages)
+        case "warc" | "warc.gz":
+            zipped = kind == "warc.gz"
+            archive = web_archive(bodies, zipped)
+            return Warc(path=_file(folder, archive, f"a.{kind}")), len(gzip.decompress(archive) if zipped else archive)
+        case "parquet":
+            write_parquet(folder / "a.parquet", bodies, 7)
+            return Table(path=str(folder / "a.parquet")), len("".join(bodies))
+        case "arrow" | "arrows":
+            write_arrow(folder / f"a.{kind}", bodies, 7, stream=kind == "arrows")
+            return Table(path=str(folder / f"a.{kind}")), len("".join(bodies))
+        case _:
+            ours = "".join(bodies).splitlines(keepends=True)
+            theirs = others[: len(ours)]
+            paths = (_file(folder, "".join(ours).encode(), "a.en"), _file(folder, "".join(theirs).encode(), "a.fr"))
+            return Parallel(paths=paths), len("".join(ours + theirs))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("line", "paragraphs", "wikiextractor", "wikiextractor json", "jsonl", "wiki_dump", "wiki_dump.bz2"),
+        *("warc", "warc.gz", "parquet", "arrow", "arrows", "parallel"),
+    ],
+)
+def test_splits_change_nothing_and_account_for_each_byte(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.readers.parallel._BLOCK", 64)
+    source, size = _texts_of(tmp_path, kind)
+    whole = [record for record in _read(source) if not record.fault]
+    assert len(whole) >= 300
+    for step in (97, 1000, 3000):
+        monkeypatch.setattr(sources, "SPLIT_BYTES", step)
+        assert len(plan_splits([source])) >= 3
+        found = _read(source)
+        assert [record.text.strip() for record in found if not record.fault] == [
+            record.text.strip() for record in whole
+        ]
+        assert sum(record.size for record in found) == size
+        if not kind.endswith((".gz", ".bz2")):
+            assert [record.start for record in found if not record.fault] == [record.start for record in whole]
+
+
+def test_splits_of_a_large_input_are_larger_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SPLIT_BYTES", 10)
+    monkeypatch.setattr(sources, "MOST_SPLITS", 20)
+    source, _ = _texts_of(tmp_path, "line")
+    assert 10 < len(plan_splits([source])) <= 20
+
+
+def test_the_order_of_sources_does_not_change_the_splits(tmp_path: Path) -> None:
+    paths = [Text(path=_file(tmp_path, b"text", name)) for name in ("b", "a", "c")]
+    assert plan_splits(paths) == plan_splits(paths[::-1])
+
+
+def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
+    source = Text(path=_file(tmp_path, b"text"))
+    names = {plan_splits([source])[0].name, plan_splits([source])[0].name}
+    _file(tmp_path, b"other text")
+    assert len(names | {plan_splits([source])[0].name}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("file.txt", b'<doc id="1" url="" title="">\nOne\n</doc>\n', "wikiextractor"),
+        ("file.txt", b'{"text": "one"}\n', "jsonl"),
+        ("file.jsonl.gz", gzip.compress(b'{"text": "one"}\n', mtime=0), "jsonl"),
+        ("file.txt", b'{"id": "1", "url": "u", "title": "t", "text": "x"}\n', "wikiextractor"),
+        ("file.xml.bz2", bz2.compress(dump(page("One", "Text."))), "wiki_dump"),
+        ("file.xml", dump(page("One", "Text.")).decode().encode("utf-16"), "wiki_dump"),
+        ("file.warc.gz", web_archive(["One"], compressed=True), "warc"),
+        ("file.warc", web_archive(["One"], compressed=False), "warc"),
+        ("file.txt", b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\nText.\n", "books"),
+        ("file.txt", "One line.\n".encode("utf-16"), "line"),
+        ("file.txt", b"A sentence.\nAnother.\n\nNext document.\n", "paragraphs"),
+        ("file.txt", b"A document.\nAnother.\n", "line"),
+    ],
+)
+def test_sniff_recognises_a_format_by_looking(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+    source = sniff(_file(tmp_path, content, name))
+    assert (source.unit if isinstance(source, Text) else source.kind) == expected
+
+
+def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_path: Path) -> None:
+    _file(tmp_path, b"# About this data\n", "README.md")
+    write_parquet(tmp_path / "a.parquet", ["One."], 1)
+    assert _texts(sniff(str(tmp_path))) == ["One."]
+
+
+def test_sniff_takes_each_of_several_text_files_as_a_document(tmp_path: Path) -> None:
+    _file(tmp_path, b"One.\n\nMore.", "a.txt")
+    _file(tmp_path, b"Two.", "b.txt")
+    assert sniff(str(tmp_path)) == Text(path=str(tmp_path), unit="document")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
+    source, _ = _texts_of(tmp_path, kind)
+    assert sniff(str(tmp_path)) == Table(path=str(tmp_path))
+    assert isinstance(source, Table)
+    assert sniff(source.path) == source
+
+
+@pytest.mark.parametrize(
+    ("said", "source"),
+    [
+        ("jsonl:no such file", Jsonl(path="no such file")),
+        ("jsonl:s3://bucket/a", Jsonl(path="s3://bucket/a")),
+        ("books:a", Books(path="a")),
+        ("table:a", Table(path="a")),
+        ("wiki_dump:a", WikiDump(path="a")),
+        ("warc:a", Warc(path="a")),
+        ("parallel:a.en,a.fr", Parallel(paths=("a.en", "a.fr"))),
+    ],
+)
+def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> None:
+    assert sniff(said) == source
+
+
+def test_sniff_takes_no_protocol_for_a_format() -> None:
+    fsspec.filesystem("memory").pipe("/sniffed/a.txt", b"One.\n\nTwo.\n")
+    assert sniff("memory://sniffed/a.txt") == Text(path="memory://sniffed/a.txt", unit="paragraphs")
+    assert _texts(sniff("memory://sniffed/a.txt")) == ["One.\n", "\nTwo.\n"]
+
+
+def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:
+    path = _file(tmp_path, b'{"title": "One", "body": "..."}\n', "file.jsonl")
+    with pytest.raises(BadInput, match=r"^[^\n]+ have no 'text', but 'body', 'title'; name one as `field`[^\n]+$"):
+        sniff(path)
+
+
+def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None:
+    _file(tmp_path, b"\x89PNG\r\n\x1a\n", "picture.txt")
+    _file(tmp_path, b"", "empty.txt")
+    with pytest.raises(BadInput, match=r"^[^\n]+: holds no text[^\n]+$"):
+        sniff(str(tmp_path))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("path", "expected", "documents"),
+    [
+        ("text/tinyshakespeare/input.txt", "paragraphs", 7222),
+        ("text/parallel/train.en.gz", "line", 29_000),
+        ("text/novels100.tar.bz2", "binary", 0),
+    ],
+)
+def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expected: str, documents: int) -> None:
+    if expected == "binary":
+        with pytest.raises(BadInput, match="holds no text"):
+            sniff(str(shared / path))
+        return
+    source = sniff(str(shared / path))
+    assert isinstance(source, Text)
+    assert source.unit == expected
+    assert len([record for record in _read(source) if not record.fault]) == documents

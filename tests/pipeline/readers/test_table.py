@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import datasets
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.readers import Record
+from pipeline.readers.files import File, find
+from pipeline.readers.table import documents, files, parts
+from preprocessing.errors import BadInput
+from tests.pipeline.formats import write_arrow, write_parquet
+
+TEXTS = [f"Text number {number}." for number in range(10)]
+
+
+def _read(path: Path | str, spans: str = "", limit: int = 1000) -> list[Record]:
+    return [record for file in files(str(path)) for record in documents(file, 0, None, "text", spans, limit)]
+
+
+def _write(path: Path, kind: str) -> None:
+    if kind == "parquet":
+        write_parquet(path, TEXTS, 3)
+    else:
+        write_arrow(path, TEXTS, 3, stream=kind == "arrows")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+class TestKinds:
+    def test_each_row_is_a_document_with_its_number_and_its_bytes(self, tmp_path: Path, kind: str) -> None:
+        _write(tmp_path / f"a.{kind}", kind)
+        expected = [Record(f"a.{kind}", len(text), text, start=row) for row, text in enumerate(TEXTS)]
+        assert _read(tmp_path) == expected
+
+    def test_parts_hold_each_row_once(self, tmp_path: Path, kind: str) -> None:
+        _write(tmp_path / f"a.{kind}", kind)
+        (file,) = find(str(tmp_path))
+        number = len(parts(file, "text", ""))
+        assert number == 4
+        found = [(r.start, r.text) for part in range(number) for r in documents(file, part, part + 1, "text", "", 99)]
+        assert found == list(enumerate(TEXTS))
+
+    def test_a_column_that_is_not_there_is_told_with_those_that_are(self, tmp_path: Path, kind: str) -> None:
+        _write(tmp_path / f"a.{kind}", kind)
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+ no column 'body', but [^\n]*'text'[^\n]*; name one as `field`[^\n]+$"
+        ):
+            parts(find(str(tmp_path))[0], "body", "")
+
+    def test_a_torn_file_is_truncated_after_its_whole_batches(self, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / f"a.{kind}"
+        _write(path, kind)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2 if kind == "parquet" else whole.index(b"number 7")])
+        *found, last = _read(tmp_path)
+        assert [record.text for record in found] == ([] if kind == "parquet" else TEXTS[:6])
+        assert (last.fault, last.size) == ("truncated", 0)
+
+    def test_a_url_is_read_as_a_file_is(self, tmp_path: Path, kind: str) -> None:
+        _write(tmp_path / f"a.{kind}", kind)
+        fsspec.filesystem("memory").pipe(f"/tables/a.{kind}", (tmp_path / f"a.{kind}").read_bytes())
+        assert _read(f"memory://tables/a.{kind}") == _read(tmp_path / f"a.{kind}")
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: Path, split: bool) -> None:
+    saved = datasets.Dataset.from_dict({"text": TEXTS})
+    whole = datasets.DatasetDict({"train": saved, "test": saved.select(range(2))}) if split else saved
+    whole.save_to_disk(str(tmp_path))
+    write_arrow(next(tmp_path.rglob("state.json")).with_name("cache-1.arrow"), ["cached"], 1)
+    assert sorted(record.text for record in _read(tmp_path)) == sorted(TEXTS + TEXTS[:2] if split else TEXTS)
+    prefix = "train/" if split else ""
+    assert f"{prefix}data-00000-of-00001.arrow" in {record.source for record in _read(tmp_path)}
+
+
+def test_what_is_no_string_is_dropped_and_a_long_one_by_its_size(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["one", None, "x" * 2000]}), tmp_path / "a.parquet")
+    assert _read(tmp_path) == [
+        Record("a.parquet", 3, "one"),
+        Record("a.parquet", 0, fault="not_a_string", start=1),
+        Record("a.parquet", 2000, fault="too_long", start=2, snippet=b"x" * 200),
+    ]
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+    assert {record.fault for record in _read(tmp_path)} == {"not_a_string"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.binary()]
+)
+def test_all_kinds_of_strings_are_text(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.table({"text": pa.array(TEXTS).cast(kind)})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert [record.text for record in _read(tmp_path)] == TEXTS
+
+
+def test_invalid_utf8_in_a_string_is_repaired_and_counted(tmp_path: Path) -> None:
+    texts = pa.array([b"caf\xe9"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    assert _read(tmp_path) == [Record("a.parquet", 4, "caf\ufffd", 1)]
+
+
+def test_spans_are_ranges_of_characters(tmp_path: Path) -> None:
+    spans = [[[0, 3], [4, 7]], None, [[5, 99]]]
+    pq.write_table(pa.table({"text": ["one two"] * 3, "spans": spans}), tmp_path / "a.parquet")
+    found = _read(tmp_path, spans="spans")
+    assert [(record.spans, record.fault) for record in found] == [(((0, 3), (4, 7)), ""), ((), ""), ((), "bad_spans")]
+
+
+def test_offsets_beyond_the_end_of_a_damaged_file_are_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    write_arrow(path, TEXTS, 100)
+    content = bytearray(path.read_bytes())
+    at = content.index(TEXTS[0].encode())
+    ends = content.rindex(len(TEXTS[0]).to_bytes(4, "little"), 0, at)  # the second of the offsets before the texts
+    content[ends : ends + 4] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(content)
+    assert [record.fault for record in documents(File("", str(path), len(content), 0), 0, None, "text", "", 99)] == [
+        "truncated"
+    ]

@@ -1,0 +1,104 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import Record
+from pipeline.readers.record import BETWEEN
+from pipeline.readers.warc import documents
+from tests.pipeline.formats import html, web_archive, web_record
+
+PAGE = "<html><head><title>A title</title></head><body><nav>Menu</nav><main><p>%s</p></main></body></html>"
+
+
+def _read(folder: Path, content: bytes, name: str = "a.warc", limit: int = 100_000) -> list[Record]:
+    (folder / name).write_bytes(content)
+    return list(documents(name, str(folder / name), 0, None, limit))
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_pages_are_documents_and_what_is_between_is_none(tmp_path: Path, compressed: bool) -> None:
+    content = web_archive(["The first page.", "The second page."], compressed)
+    found = _read(tmp_path, content, "a.warc.gz" if compressed else "a.warc")
+    assert [record.text for record in found if not record.fault] == ["The first page.", "The second page."]
+    assert {record.fault for record in found} == {"", BETWEEN}
+    assert sum(record.size for record in found) == len(gzip.decompress(content) if compressed else content)
+    assert [record.start for record in found] == [sum(r.size for r in found[:number]) for number in range(len(found))]
+
+
+def test_the_main_text_is_read_without_the_menu(tmp_path: Path) -> None:
+    (found,) = _read(tmp_path, web_record("response", html((PAGE % "Some prose.").encode())))
+    assert found.text == "Some prose."
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding"),
+    [
+        (b"Content-Type: text/html; charset=iso-8859-2", "iso-8859-2"),
+        (b"Content-Type: text/html", "utf-8"),
+        (b"Content-Type: text/html; charset=no-such-thing", "utf-8"),
+    ],
+)
+def test_the_encoding_is_what_the_server_says_or_what_it_looks_like(tmp_path: Path, head: bytes, encoding: str) -> None:
+    text = "P\u0159\u00edli\u0161 \u017elu\u0165ou\u010dk\u00fd k\u016f\u0148 \u00fap\u011bl \u010f\u00e1belsk\u00e9."
+    (found,) = _read(tmp_path, web_record("response", html((PAGE % text).encode(encoding), head)))
+    assert found.text == text
+
+
+def test_a_page_that_was_sent_compressed_is_read(tmp_path: Path) -> None:
+    body = gzip.compress((PAGE % "Some prose.").encode())
+    head = b"Content-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip"
+    (found,) = _read(tmp_path, web_record("response", html(body, head)))
+    assert found.text == "Some prose."
+
+
+def test_the_texts_of_wet_files_are_documents(tmp_path: Path) -> None:
+    (found,) = _read(tmp_path, web_record("conversion", "Caf\u00e9.\n".encode(), "text/plain"), "a.wet")
+    assert found.text == "Caf\u00e9.\n"
+
+
+def test_a_picture_is_no_document(tmp_path: Path) -> None:
+    (found,) = _read(tmp_path, web_record("response", html(b"\x89PNG", b"Content-Type: image/png")))
+    assert found.fault == BETWEEN
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_torn_archive_gives_its_whole_records_and_then_says_truncated(tmp_path: Path, compressed: bool) -> None:
+    content = web_archive(["The first page.", "The second page."], compressed)
+    found = _read(tmp_path, content[:-40], "a.warc.gz" if compressed else "a.warc")
+    assert [(record.text, record.fault) for record in found if record.fault != BETWEEN] == [
+        ("The first page.", ""),
+        ("", "truncated"),
+    ]
+
+
+def test_a_page_that_compresses_too_well_is_too_long(tmp_path: Path) -> None:
+    body = gzip.compress(b"<p>" + b"x" * 50_000_000)
+    head = b"Content-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip"
+    (found,) = _read(tmp_path, web_record("response", html(body, head)))
+    assert (found.fault, len(found.snippet)) == ("too_long", 200)
+
+
+def test_elements_that_nest_without_end_are_not_parsed(tmp_path: Path) -> None:
+    (found,) = _read(tmp_path, web_record("response", html(b"<div>" * 10_000)))
+    assert found.fault == "timeout"
+
+
+def test_what_is_no_archive_is_dropped_with_a_reason(tmp_path: Path) -> None:
+    (found,) = _read(tmp_path, b"Just text.\n" * 10)
+    assert (found.fault, found.size) == ("bad_warc", 110)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(b"WARC/1.0\r\n", b"CRAW/1.0\r\n"), (b"Content-Length", b"Content-Strength"), (b"Length: ", b"Length: 9")],
+)
+def test_what_follows_a_broken_record_is_counted_as_such(tmp_path: Path, good: bytes, bad: bytes) -> None:
+    content = web_archive([f"Page {number}." for number in range(9)], compressed=False)
+    at = content.index(good, len(content) // 2)
+    found = _read(tmp_path, broken := content[:at] + bad + content[at + len(good) :])
+    assert sum(record.size for record in found) == len(broken)
+    assert [record.text for record in found if not record.fault] == ["Page 0.", "Page 1.", "Page 2.", "Page 3."]
+    assert {record.fault for record in found} - {"", BETWEEN} <= {"bad_warc", "truncated"}
+    assert found[-1].size > len(content) // 4
+    assert found[-1].fault in ("bad_warc", "truncated")

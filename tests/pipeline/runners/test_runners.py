@@ -1,0 +1,181 @@
+"""The same graphs on other runners: what is submitted to Flink, Spark and Dataflow, and a real portable job server."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.config import strict_yaml
+from pipeline.jobs import encode, train_vocab
+from pipeline.runners import beam, pipeline
+from pipeline.spec import Corpus, Jsonl
+from pipeline.steps import read_text
+from preprocessing.errors import BadInput, ResourceError
+from preprocessing.manifest import Manifest
+from preprocessing.vocab import WordPiece
+from tests.pipeline.conftest import story
+
+HERE = ("--direct_running_mode=in_memory",)
+SMALL = WordPiece(size=200)
+CLUSTERS = Path(__file__).parents[3] / "orchestration" / "clusters" / "beam"
+
+
+def corpus_of(path: Path) -> Corpus:
+    return Corpus(name="stories", sources=(Jsonl(path=str(path)),), validation=0.1, test=0.1)
+
+
+def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:
+    """All three jobs."""
+    read_text(corpus, out / "text", beam_args)
+    train_vocab(out / "text", SMALL, out / "vocab", beam_args)
+    return encode(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
+
+
+class Submitted(Exception):
+    """Carries a graph that was about to be submitted."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+
+
+@pytest.fixture
+def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Any]:
+    """Runs a job up to its submission and returns the graph."""
+
+    class Service:
+        def submit(self, graph: Any) -> None:
+            raise Submitted(graph)
+
+    from apache_beam.runners.portability.portable_runner import PortableRunner  # quiet only after pipeline.engine
+
+    monkeypatch.setattr(PortableRunner, "create_job_service", lambda self, options: Service())
+
+    def submitted(job: Callable[[], object]) -> Any:
+        with pytest.raises(Submitted) as caught:
+            job()
+        return caught.value.graph
+
+    return submitted
+
+
+def steps(graph: Any) -> set[str]:
+    """Names of the outermost steps."""
+    (root,) = graph.root_transform_ids
+    transforms = graph.components.transforms
+    return {transforms[step].unique_name for step in transforms[root].subtransforms}
+
+
+@pytest.mark.parametrize("name", ["portable", "flink", "spark"])
+def test_what_is_submitted_has_the_expected_layout(
+    name: str, submission: Any, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    cluster = strict_yaml.read(CLUSTERS / f"{name}.yaml", name)
+    layout, arguments = cluster["expected_layout"], tuple(cluster["arguments"])
+    corpus = corpus_of(write_jsonl([story(number) for number in range(20)]))
+    text, vocab = tmp_path / "text", tmp_path / "vocab"
+    graph = submission(lambda: read_text(corpus, text, arguments))
+    assert steps(graph) == set(layout["text"])
+    (environment,) = graph.components.environments.values()
+    assert environment.urn == layout["environment"]["urn"]
+    assert layout["environment"]["endpoint"].encode() in environment.payload
+    read_text(corpus, text, HERE)
+    assert steps(submission(lambda: train_vocab(text, SMALL, vocab, arguments))) == set(layout["vocabulary"])
+    train_vocab(text, SMALL, vocab, HERE)
+    graph = submission(lambda: encode(text, vocab, corpus, tmp_path / "corpus", arguments))
+    assert steps(graph) == set(layout["corpus"])
+
+
+def test_the_options_of_dataflow_are_sound_and_what_is_missing_here_is_said(tmp_path: Path) -> None:
+    """Beam checks all options first, then looks for its own extra, which is not among our packages."""
+    arguments = strict_yaml.read(CLUSTERS / "dataflow.yaml", "dataflow")["arguments"]
+    with pytest.raises(BadInput, match=r"apache_beam\[gcp\]"), pipeline(tmp_path, 0, arguments) as graph:
+        graph | beam.Create([1])
+
+
+def test_a_job_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
+    arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", "--job_server_timeout=1"]
+    arguments += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
+    with pytest.raises(ResourceError, match="no job server"), pipeline(tmp_path, 0, arguments) as graph:
+        graph | beam.Create([1])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def portable() -> Iterator[tuple[str, ...]]:
+    """The options for a job server and a worker pool that run as processes of their own."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    server, pool = free_port(), free_port()
+    modules = [
+        ["runners.portability.local_job_service_main", "--job_port", str(server)],
+        ["runners.worker.worker_pool_main", "--service_port", str(pool)],
+    ]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"apache_beam.{module}", *arguments],
+            env=environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for module, *arguments in modules
+    ]
+    for port in (server, pool):
+        until(lambda port=port: socket.create_connection(("localhost", port), 1).close())
+    yield (
+        "--runner=PortableRunner",
+        f"--job_endpoint=localhost:{server}",
+        "--environment_type=EXTERNAL",
+        f"--environment_config=localhost:{pool}",
+    )
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until(ready: Callable[[], object]) -> None:
+    """Wait until `ready` raises no OSError any more."""
+    for _ in range(300):
+        try:
+            ready()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError
+
+
+@pytest.mark.slow
+class TestThePortableJobServer:
+    def test_it_makes_the_same_corpus(
+        self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        corpus = corpus_of(write_jsonl([story(number) for number in range(60)]))
+        here, there = build(corpus, tmp_path / "here", HERE), build(corpus, tmp_path / "there", portable)
+        assert here.digest == there.digest
+        assert here.splits["train"]["rows"] > 40
+
+    def test_bad_input_that_a_worker_finds_arrives_as_one_line(
+        self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        corpus = corpus_of(write_jsonl(["too short"] * 20))
+        with pytest.raises(BadInput, match=r"no usable text in 20 documents \(20 too_short\)"):
+            read_text(corpus, tmp_path / "text", portable)
+
+    def test_a_worker_pool_that_is_not_there_is_said_in_one_line(
+        self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        corpus = corpus_of(write_jsonl([story(number) for number in range(20)]))
+        elsewhere = (*portable[:3], f"--environment_config=localhost:{free_port()}")
+        with pytest.raises(ResourceError, match="worker pool"):
+            read_text(corpus, tmp_path / "text", elsewhere)

@@ -1,0 +1,128 @@
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.runners import beam, pipeline, watched
+from pipeline.runners.running import _processes
+from pipeline.steps.output_folder import seal
+from preprocessing.errors import BadInput, DataError, ResourceError
+from preprocessing.manifest import Count, Ledger
+
+TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+def fail(kind: str) -> None:
+    """What a worker may do wrong."""
+    if kind == "ours":
+        raise DataError("text/part: holds nothing; give more")
+    if kind == "system":
+        raise OSError(28, os.strerror(28))
+    if kind == "interrupt":
+        raise KeyboardInterrupt
+    if kind == "bug":
+        raise ZeroDivisionError("a bug")
+    os._exit(9)
+
+
+def _run(folder: Path, kind: str, *args: str) -> None:
+    with pipeline(folder, 0, args) as graph:
+        graph | beam.Create([kind]) | beam.Map(fail)
+
+
+@pytest.mark.parametrize("args", [(), pytest.param(TWO, marks=pytest.mark.slow)], ids=["one process", "two processes"])
+def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple[str, ...]) -> None:
+    with pytest.raises(DataError, match=r"^text/part: holds nothing; give more$"):
+        _run(tmp_path, "ours", *args)
+    with pytest.raises(OSError, match="No space left") as raised:
+        _run(tmp_path, "system", *args)
+    assert raised.value.errno == 28
+    with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
+        _run(tmp_path, "bug", *args)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"^a Beam worker died[^\n]+$"):
+        _run(tmp_path, "death", *TWO)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--direct_num_wokers=2",), ("--direct_running_mode=fast",), ("stray",), ("--direct_num_workers=many",)],
+)
+def test_a_beam_option_that_beam_does_not_have_is_told_in_one_line(
+    tmp_path: Path, args: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BadInput, match=r"^Beam options: [^\n]+$"):
+        _run(tmp_path, "ours", *args)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "work", "expected"),
+    [
+        ((), 49e6, 0),
+        ((), 51e6, 4),
+        (("--direct_num_workers=1",), 51e6, 0),
+        (("--direct_num_workers=3",), 1e6, 3),
+        (("--direct_num_workers=0",), 1e6, 4),
+        (("--direct_running_mode=in_memory",), 51e6, 0),
+        (("--direct_running_mode=multi_processing",), 1e6, 4),
+        (("--direct_running_mode=multi_processing", "--direct_num_workers=1"), 1e6, 1),
+        (("--runner=FlinkRunner",), 51e6, 0),
+    ],
+)
+def test_more_processes_start_where_the_work_is_worth_it_or_options_say_so(
+    args: tuple[str, ...], work: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert _processes(args, work) == expected
+
+
+def test_an_option_and_its_value_may_be_two_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        _run(tmp_path, "ours", "--direct_num_workers", "1")
+
+
+def test_an_interrupt_stays_an_interrupt(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, "interrupt")
+
+
+def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("apache_beam")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    with pytest.raises(ZeroDivisionError):
+        _run(tmp_path, "bug")
+    assert capfd.readouterr() == ("", "")
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+def test_importing_beam_says_nothing_and_adds_no_log_handler() -> None:
+    code = "import logging, pipeline.runners; print(len(logging.root.handlers))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"0\n", b"")
+
+
+def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    for number in range(2):
+        part = tmp_path / f"part{number}.arrow"
+        part.touch()
+        seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
+    with watched("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
+        pass
+    assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
+
+
+def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:
+    with watched("corpus", tmp_path / "missing", ["part"], None):
+        pass

@@ -1,0 +1,159 @@
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.readers import Record, plan_splits
+from pipeline.readers.record import BETWEEN
+from pipeline.spec import Clean, Jsonl, Text
+from pipeline.steps import clean as clean_step
+from pipeline.steps import sealed
+from pipeline.steps.clean import Cleaner, Tally, clean_split, cleaned
+from pipeline.steps.documents import batches
+from preprocessing.manifest import Count
+from preprocessing.text import apply_rules, text_key
+
+GOOD = "A document that is long enough to be kept."
+
+
+def _clean(records: Iterable[Record], **clean: Any) -> tuple[list[str], Tally]:
+    tally = Tally()
+    return [document.text for document in cleaned(records, Cleaner(Clean(**clean)), tally)], tally
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "empty"), (" \n\x00\t", "empty"), ("Short.", "too_short"), ("x" * 101, "too_long")]
+)
+def test_a_document_of_unfit_length_is_dropped_with_a_reason(text: str, reason: str) -> None:
+    kept, tally = _clean([Record("a", len(text), text), Record("a", len(GOOD), GOOD)], max_chars=100)
+    assert kept == [GOOD]
+    assert tally.ledger.dropped[reason] == Count(1, len(text))
+
+
+def test_a_faulty_record_is_dropped_and_rejected_with_its_fault() -> None:
+    _, tally = _clean([Record("a", 7, fault="bad_json", start=40, snippet=b'{"te\xff\n')])
+    assert tally.ledger.dropped == {"bad_json": Count(1, 7)}
+    assert tally.rejected == {"bad_json": 1}
+    assert tally.shown == [
+        {"source": "a", "start": 40, "bytes": 7, "reason": "bad_json", "snippet": '{"te\\xff\n'},
+    ]
+
+
+def test_bytes_between_documents_are_seen_but_are_no_document_and_no_reject() -> None:
+    _, tally = _clean([Record("a", 9, fault=BETWEEN)])
+    assert (tally.ledger.seen, tally.ledger.dropped) == (Count(0, 9), {BETWEEN: Count(0, 9)})
+    assert not tally.rejected
+
+
+def test_a_document_that_breaks_a_step_is_a_reject_and_the_next_one_is_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = apply_rules
+
+    def breaks(text: str, rules: Any) -> tuple[str, str]:
+        if "bad" in text:
+            raise ValueError("cannot")
+        return sound(text, rules)
+
+    monkeypatch.setattr(clean_step, "apply_rules", breaks)
+    kept, tally = _clean([Record("a", 60, f"bad {GOOD}"), Record("a", 50, GOOD)])
+    assert kept == [GOOD]
+    assert tally.rejected == {"broke_ValueError": 1}
+    assert tally.shown[0]["snippet"].startswith("bad A document")
+    assert tally.ledger.balanced()
+
+
+def test_of_many_rejects_of_one_reason_the_first_thousand_are_shown_and_all_are_counted() -> None:
+    _, tally = _clean(Record("a", 1, fault="bad_json") for _ in range(1500))
+    assert (len(tally.shown), tally.rejected["bad_json"]) == (1000, 1500)
+
+
+def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
+    raw = f"\x00{GOOD}\r\n\r\n{GOOD}\x00\r\n"
+    kept, tally = _clean([Record("a", len(raw), raw)])
+    assert kept == [f"{GOOD}\n\n{GOOD}"]
+    assert tally.ledger.dropped == {"trimmed": Count(0, len(raw) - len(kept[0]))}
+    assert tally.ledger.balanced()
+
+
+def test_a_repair_that_lengthens_the_text_leaves_the_ledger_balanced() -> None:
+    text = GOOD + "\ufffd" * 10
+    _, tally = _clean([Record("a", len(GOOD) + 10, text, repaired=10)])  # ten bad bytes became thirty
+    assert tally.ledger.kept.bytes == len(GOOD) + 30
+    assert tally.ledger.balanced()
+
+
+def test_repaired_documents_and_sequences_are_counted() -> None:
+    _, tally = _clean([Record("a", 50, GOOD, repaired=3), Record("a", 50, GOOD), Record("a", 50, GOOD, repaired=1)])
+    assert tally.repaired == [2, 4]
+
+
+def test_mojibake_is_mended_unless_it_is_not_wanted() -> None:
+    broken = GOOD.replace("kept", "k\u00c3\u00a9pt")
+    assert _clean([Record("a", 50, broken)])[0] == [GOOD.replace("kept", "k\u00e9pt")]
+    assert _clean([Record("a", 50, broken)], repair=False)[0] == [broken]
+
+
+def test_private_data_is_masked_and_counted() -> None:
+    kept, tally = _clean([Record("a", 80, f"{GOOD} Write to ann@sesame.org today.")], mask=("email",))
+    assert "ann@" not in kept[0]
+    assert tally.masked == 1
+
+
+def test_a_document_of_another_language_is_dropped() -> None:
+    german = "Dies ist ein ganz gew\u00f6hnlicher Satz in deutscher Sprache, und es folgt noch ein zweiter."
+    english = "This is a perfectly ordinary sentence in the English language, and another one follows it."
+    kept, tally = _clean([Record("a", 100, german), Record("a", 100, english)], languages=("en",))
+    assert kept == [english]
+    assert tally.ledger.dropped["language"].documents == 1
+
+
+def test_phrases_of_a_source_are_found_again_in_the_cleaned_text() -> None:
+    raw = f"  \x00{GOOD} New  York is large."
+    record = Record("a", len(raw), raw, spans=((raw.index("New"), raw.index(" is large")),))
+    (document,) = cleaned([record], Cleaner(Clean(), with_spans=True), Tally())
+    start, stop = document.spans
+    assert document.text[start:stop] == "New York"
+
+
+def test_a_split_is_written_with_text_source_and_key(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(GOOD)
+    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
+    (batch,) = batches(tmp_path / "part.arrow")
+    (found,) = batch.select(["text", "source", "key", "spans"]).to_pylist()
+    assert found == {"text": GOOD, "source": "in.txt", "key": text_key(GOOD), "spans": []}
+
+
+def test_the_rejects_of_a_split_go_to_a_file_with_place_reason_and_an_escaped_snippet(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": GOOD}), '{"text": broken \x01', json.dumps({"title": "no text"})]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    (split,) = plan_splits([Jsonl(path=str(tmp_path / "in.jsonl"))])
+    clean_split(split, tmp_path / "text-0.arrow", Cleaner(Clean()))
+    shown = [json.loads(line) for line in (tmp_path / "rejects" / "text-0.jsonl").read_text().splitlines()]
+    assert [(reject["reason"], reject["start"]) for reject in shown] == [
+        ("bad_json", len(lines[0]) + 1),
+        ("no_field", len(lines[0]) + len(lines[1]) + 2),
+    ]
+    assert shown[0]["snippet"].startswith('{"text": broken')
+    assert shown[0]["source"] == "in.jsonl"
+
+
+def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(GOOD)
+    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
+    (tmp_path / "in.txt").unlink()
+    clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
+    assert sealed(tmp_path / "part.arrow") is not None
+
+
+def test_a_split_that_was_damaged_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(GOOD)
+    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    part = tmp_path / "part.arrow"
+    clean_split(split, part, Cleaner(Clean()))
+    content = part.read_bytes()
+    part.write_bytes(content.replace(b"document", b"dokument"))
+    clean_split(split, part, Cleaner(Clean()))
+    assert part.read_bytes() == content

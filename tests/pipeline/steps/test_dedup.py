@@ -1,0 +1,258 @@
+"""Which documents are the same, and which of them stays."""
+
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.jobs import encode, train_vocab
+from pipeline.spec import Clean, Corpus, Decontaminate, Dedup, Text
+from pipeline.steps import Texts, read_text
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Count
+from preprocessing.text import text_key
+from preprocessing.text.minhash import jaccard
+from preprocessing.vocab import WordPiece
+from tests.pipeline.conftest import WORDS, story
+
+HERE = ("--direct_running_mode=in_memory",)
+
+
+def corpus_of(folder: Path, texts: list[str], **changes: Any) -> Corpus:
+    """A corpus of one file, a document a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "in.txt").exists():  # a file that changes is another input
+        (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    return Corpus(name="test", sources=(Text(path=str(folder / "in.txt"), unit="line"),), **changes)
+
+
+def read(folder: Path, texts: list[str], **changes: Any) -> Texts:
+    return read_text(corpus_of(folder, texts, **changes), folder / "text", HERE)
+
+
+def kept(texts: Texts) -> set[str]:
+    return {document.text for document in texts.documents(0, texts.ledger.kept.documents)}
+
+
+def repeats(texts: Texts) -> list[dict[str, str]]:
+    with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
+        return pa.ipc.open_file(file).read_all().to_pylist()
+
+
+def long_story(number: int, length: int = 300) -> list[str]:
+    """Words that no other number has in this order."""
+    return np.random.default_rng([11, number]).choice([*WORDS, *map(str, range(2000))], length).tolist()
+
+
+def edited(words: list[str], number: int, share: float) -> str:
+    """The words with a run of about that share replaced: runs keep most n-grams, as real edits do."""
+    rng, length = np.random.default_rng([12, number]), int(share * len(words))
+    at = int(rng.integers(len(words) - length))
+    return " ".join([*words[:at], *(f"new{i}" for i in range(length)), *words[at + length :]])
+
+
+class TestExact:
+    def test_a_dropped_document_is_reported_with_the_one_that_is_kept(self, tmp_path: Path) -> None:
+        texts = read(tmp_path, [story(1), story(2), story(1)])
+        key = text_key(story(1)).hex()
+        assert repeats(texts) == [
+            {"key": key, "source": "in.txt", "reason": "duplicate", "kept_key": key, "kept_source": "in.txt"}
+        ]
+        assert texts.ledger.dropped["duplicate"] == Count(1, len(story(1)))
+
+    def test_without_it_all_stay_and_nothing_is_reported(self, tmp_path: Path) -> None:
+        texts = read(tmp_path, [story(1), story(2), story(1)], dedup=Dedup(exact=False))
+        assert (texts.ledger.kept.documents, repeats(texts)) == (3, [])
+
+
+class TestNear:
+    NEAR = Dedup(near=True)
+
+    def test_of_near_duplicates_the_one_with_the_smallest_key_stays(self, tmp_path: Path) -> None:
+        words = [long_story(number) for number in range(20)]
+        originals = [" ".join(each) for each in words]
+        copies = [edited(each, number, 0.02) for number, each in enumerate(words[:5])]
+        assert min(jaccard(a, b, 5) for a, b in zip(copies, originals, strict=False)) > 0.9
+        texts = read(tmp_path, [*originals, *copies], dedup=self.NEAR)
+        wanted = {min(pair, key=text_key) for pair in zip(originals[:5], copies, strict=True)} | set(originals[5:])
+        assert kept(texts) == wanted
+        assert texts.ledger.dropped["near_duplicate"].documents == 5
+        assert texts.ledger.balanced()
+
+    def test_the_report_names_both_of_a_pair(self, tmp_path: Path) -> None:
+        words = long_story(1)
+        pair = sorted([" ".join(words), edited(words, 1, 0.02)], key=text_key)
+        (told,) = repeats(read(tmp_path, [*pair, story(3)], dedup=self.NEAR))
+        assert (told["reason"], told["kept_key"], told["key"]) == (
+            "near_duplicate",
+            text_key(pair[0]).hex(),
+            text_key(pair[1]).hex(),
+        )
+
+    def test_a_chain_of_near_duplicates_is_one_cluster(self, tmp_path: Path) -> None:
+        chain = [long_story(1)]
+        for number in range(4):
+            chain.append(edited(chain[-1], number, 0.03).split())
+        assert len(kept(read(tmp_path, [" ".join(words) for words in chain], dedup=self.NEAR))) == 1
+
+    def test_the_order_of_the_input_does_not_matter(self, tmp_path: Path) -> None:
+        words = [long_story(number) for number in range(12)]
+        texts = [" ".join(each) for each in words] + [edited(each, n, 0.02) for n, each in enumerate(words[:6])]
+        hashes = {
+            read(tmp_path / name, order, dedup=self.NEAR).hash for name, order in (("a", texts), ("b", texts[::-1]))
+        }
+        assert len(hashes) == 1
+
+    def test_a_killed_job_keeps_its_signatures(self, tmp_path: Path) -> None:
+        texts = [" ".join(long_story(number)) for number in range(5)]
+        first = read(tmp_path, texts, dedup=self.NEAR)
+        (signed,) = first.folder.glob("near-*.npy")
+        before = signed.stat().st_mtime_ns
+        (first.folder / "text.json").unlink()
+        assert read(tmp_path, texts, dedup=self.NEAR).hash == first.hash
+        assert signed.stat().st_mtime_ns == before
+
+    @pytest.mark.slow
+    def test_planted_near_duplicates_are_found_and_hardly_anything_else(self, tmp_path: Path) -> None:
+        words = [long_story(number) for number in range(4000)]
+        originals = [" ".join(each) for each in words]
+        planted = range(200)
+        copies = [edited(words[number], number, 0.10 * (number + 1) / 200) for number in planted]
+        similar = {number for number in planted if jaccard(originals[number], copies[number], 5) >= 0.8}
+        texts = read(tmp_path, [*originals, *copies], dedup=self.NEAR)
+        left = kept(texts)
+        found = {number for number in planted if not {originals[number], copies[number]} <= left}
+        assert len(similar & found) >= 0.95 * len(similar)
+        assert texts.ledger.dropped["near_duplicate"].documents == len(found)  # nothing that was not planted
+
+
+class TestAgainst:
+    def test_documents_of_a_finished_corpus_are_not_wanted_again(self, tmp_path: Path) -> None:
+        old = corpus_of(tmp_path / "old", [story(number) for number in range(20)])
+        read_text(old, tmp_path / "old" / "text", HERE)
+        train_vocab(tmp_path / "old" / "text", WordPiece(size=200), tmp_path / "vocab", HERE)
+        encode(tmp_path / "old" / "text", tmp_path / "vocab", old, tmp_path / "corpus", HERE)
+        fresh = [story(number) for number in range(10, 30)]
+        texts = read(tmp_path / "new", fresh, dedup=Dedup(against=(str(tmp_path / "corpus"),)))
+        assert kept(texts) == set(fresh[10:])
+        assert texts.ledger.dropped["known"].documents == 10
+        assert {told["kept_source"] for told in repeats(texts)} == {""}
+
+    def test_documents_near_to_those_of_a_text_are_not_wanted_again(self, tmp_path: Path) -> None:
+        words = [long_story(number) for number in range(10)]
+        old = tmp_path / "old.txt"
+        old.write_text("".join(" ".join(each) + "\n" for each in words))
+        fresh = [edited(each, number, 0.02) for number, each in enumerate(words[:5])]
+        fresh += [" ".join(words[5]), *(" ".join(long_story(number)) for number in range(20, 25))]
+        texts = read(tmp_path / "new", fresh, dedup=Dedup(near=True, against=(f"line:{old}",)))
+        assert kept(texts) == set(fresh[6:])
+        assert texts.ledger.dropped["near_known"].documents == 5
+        assert texts.ledger.dropped["known"].documents == 1
+
+
+class TestLines:
+    @pytest.fixture
+    def pages(self, tmp_path: Path) -> Path:
+        """Five pages that share a line."""
+        (tmp_path / "pages").mkdir()
+        for number in range(5):
+            text = f"{story(number)}\nSubscribe to our newsletter, it is free of charge.\n{story(number + 50)}\n"
+            (tmp_path / "pages" / f"{number}.txt").write_text(text)
+        return tmp_path / "pages"
+
+    def test_a_line_occurs_once_in_the_whole_corpus(self, pages: Path, tmp_path: Path) -> None:
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=20))
+        texts = read_text(corpus, tmp_path / "text", HERE)
+        found = "\n".join(kept(texts))
+        assert found.count("Subscribe") == 1
+        assert all(story(number) in found for number in range(5))
+        assert texts.ledger.dropped["repeated_line"] == Count(
+            0, 4 * len("Subscribe to our newsletter, it is free of charge.\n")
+        )
+        assert texts.ledger.balanced()
+
+    def test_shorter_lines_stay(self, pages: Path, tmp_path: Path) -> None:
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=60))
+        assert "\n".join(kept(read_text(corpus, tmp_path / "text", HERE))).count("Subscribe") == 5
+
+    def test_a_document_of_which_too_little_is_left_goes(self, tmp_path: Path) -> None:
+        texts = read(tmp_path, [f"{story(1)}", f"{story(1)} "], dedup=Dedup(lines=20, exact=False))
+        assert texts.ledger.kept.documents == 1
+        assert texts.ledger.dropped["repeated_line"].documents == 1
+        assert texts.ledger.balanced()
+
+    def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(lines=20))
+        texts = read_text(corpus, tmp_path / "text", HERE)
+        once = read_text(replace(corpus, sources=corpus.sources[:1]), tmp_path / "once", HERE)
+        assert kept(texts) == kept(once)
+        assert texts.ledger.dropped["duplicate"].documents == 5
+
+    def test_near_duplicates_go_before_lines_do(self, tmp_path: Path) -> None:
+        paragraphs = [" ".join(long_story(number, 60)) for number in range(10)]
+        (tmp_path / "pages").mkdir()
+        (tmp_path / "pages" / "a.txt").write_text("\n".join(paragraphs))
+        (tmp_path / "pages" / "b.txt").write_text("\n".join([*paragraphs, "A line that the other one has not got."]))
+        corpus = Corpus(name="test", sources=(Text(path=str(tmp_path / "pages")),), dedup=Dedup(near=True, lines=20))
+        texts = read_text(corpus, tmp_path / "text", HERE)
+        assert texts.ledger.dropped["near_duplicate"].documents == 1
+        assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
+        assert {told["reason"] for told in repeats(texts)} == {"near_duplicate"}
+        assert texts.ledger.balanced()
+
+    def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
+        sources = (Text(path=str(pages)),)
+        against = Dedup(lines=20, against=(f"text:{pages}/0.txt",))
+        texts = read_text(Corpus(name="test", sources=sources, dedup=against), tmp_path / "text", HERE)
+        assert texts.ledger.dropped["known"].documents == 1
+        assert story(0) not in "".join(kept(texts))
+        assert "\n".join(kept(texts)).count("Subscribe") == 1
+
+    def test_which_page_keeps_the_line_does_not_depend_on_how_the_input_is_cut(
+        self, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=20))
+        whole = read_text(corpus, tmp_path / "whole", HERE)
+        monkeypatch.setattr("pipeline.readers.splits.SPLIT_BYTES", 300)
+        pieces = read_text(corpus, tmp_path / "pieces", HERE)
+        assert len(pieces.parts) > len(whole.parts)
+        assert pieces.hash == whole.hash
+
+
+class TestDecontaminate:
+    def test_a_document_that_shares_an_ngram_with_an_evaluation_set_is_dropped(self, tmp_path: Path) -> None:
+        question = "Which of the thirteen lamps in the hall of the old king was never lit again?"
+        (tmp_path / "eval.txt").write_text(question + "\n")
+        leaky = f"{story(1)} {question.upper()} {story(2)}"
+        wanted = Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",))
+        texts = read(tmp_path / "new", [leaky, story(3), story(4)], decontaminate=wanted)
+        assert kept(texts) == {story(3), story(4)}
+        assert texts.ledger.dropped["contaminated"].documents == 1
+
+    def test_evaluation_sets_are_cleaned_as_documents_are(self, tmp_path: Path) -> None:
+        question = (
+            "Le caf\u00e9 o\u00f9 les treize lampes du vieux roi ne furent jamais rallum\u00e9es apr\u00e8s minuit."
+        )
+        (tmp_path / "eval.txt").write_text(unicodedata.normalize("NFD", question) + "\n")
+        wanted = Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",))
+        texts = read(tmp_path / "new", [f"{story(1)} {question}", story(3)], decontaminate=wanted)
+        assert kept(texts) == {story(3)}
+
+    def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "eval.txt").write_text("Too short.\n")
+        with pytest.raises(BadInput, match=r"no text of 13 words in line:.*eval\.txt"):
+            read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
+
+
+def test_a_wrong_share_of_cleaning_does_not_lose_the_parts(tmp_path: Path) -> None:
+    """`max_rejects` decides whether the job fails, not what a part holds."""
+    strict, lenient = (Clean(max_rejects=share) for share in (0.0, 0.5))
+    first = read(tmp_path, [story(1), story(2)], clean=strict)
+    part = first.folder / first.parts[0]
+    before = part.stat().st_mtime_ns
+    assert read(tmp_path, [story(1), story(2)], clean=lenient).parts == first.parts
+    assert part.stat().st_mtime_ns == before

@@ -1,0 +1,124 @@
+"""Sentences, words and phrases of a corpus: from its knobs to the rows that are masked."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.jobs import encode, train_vocab
+from pipeline.spec import Clean, Corpus, Jsonl, Parallel, Source, Text
+from pipeline.steps import read_text
+from preprocessing.choose import Entities
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze
+from preprocessing.rows import Rows
+from preprocessing.segment import Packed
+from preprocessing.shards import Shard, Store
+from preprocessing.vocab import Vocab, WordPiece
+
+HERE = ("--direct_running_mode=in_memory",)
+CITY = "They say that New York City never sleeps."
+
+
+def build(folder: Path, source: Source, **knobs: Any) -> Path:
+    corpus = Corpus(name="marks", sources=(source,), clean=Clean(min_chars=1), validation=0, test=0, **knobs)
+    read_text(corpus, folder / "text", HERE)
+    train_vocab(folder / "text", WordPiece(size=300), folder / "vocab", HERE)
+    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    return folder / "corpus"
+
+
+def shard_of(corpus: Path) -> tuple[Shard, Vocab]:
+    store = Store.open(corpus, "train")
+    return store.shards[0], Vocab.load(store.vocab_dir)
+
+
+def pieces_of(corpus: Path, starts: str) -> list[str]:
+    """What stands between two starts in the first document, without blanks."""
+    shard, vocab = shard_of(corpus)
+    document = shard.document(0)
+    at = [*np.flatnonzero(document[starts]).tolist(), len(document["ids"])]
+    found = (vocab.decode(document["ids"][start:stop]) for start, stop in pairwise(at))
+    return [text.replace(" ", "").replace("##", "") for text in found]
+
+
+@pytest.fixture
+def jsonl(tmp_path: Path) -> str:
+    """One document, whose phrases the source knows."""
+    start = CITY.index("New")
+    spans = [[start, start + len("New York City")]]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": CITY, "phrases": spans}) + "\n")
+    return str(tmp_path / "in.jsonl")
+
+
+def test_phrases_that_the_source_gives_are_units(jsonl: str, tmp_path: Path) -> None:
+    corpus = build(tmp_path, Jsonl(path=jsonl, spans="phrases"), units="given")
+    assert pieces_of(corpus, "unit_starts") == ["they", "say", "that", "newyorkcity", "never", "sleeps", "."]
+
+
+def test_phrases_of_a_gazetteer_are_units(jsonl: str, tmp_path: Path) -> None:
+    (tmp_path / "phrases.txt").write_text("New York\nnever sleeps\nYork City\n")
+    corpus = build(tmp_path, Jsonl(path=jsonl), units=str(tmp_path / "phrases.txt"))
+    assert pieces_of(corpus, "unit_starts") == ["they", "say", "that", "newyork", "city", "neversleeps", "."]
+
+
+def test_other_phrases_make_the_shards_again(jsonl: str, tmp_path: Path) -> None:
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("New York\n")
+    build(tmp_path, Jsonl(path=jsonl), units=str(phrases))
+    phrases.write_text("York City\n")
+    assert "yorkcity" in pieces_of(build(tmp_path, Jsonl(path=jsonl), units=str(phrases)), "unit_starts")
+
+
+def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"units is .*gone\.txt") as error:
+        build(tmp_path, Jsonl(path=jsonl), units=str(tmp_path / "gone.txt"))
+    assert "\n" not in str(error.value)
+
+
+def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
+    store = Store.open(build(tmp_path, Jsonl(path=jsonl, spans="phrases"), units="given"), "train")
+    parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(rate=0.5), "rewrite": Cloze()}
+    rows = Rows(store, Vocab.load(store.vocab_dir), length=64, seed=0, **parts)
+    shard = store.shards[0]
+    unit_T = np.cumsum(shard.unit_starts(0, shard.num_tokens)) - 1
+    for epoch in range(20):
+        is_asked_T = rows.row(epoch, 0)["labels"][1:-1] >= 0
+        for unit in range(unit_T[-1] + 1):
+            assert len(set(is_asked_T[unit_T == unit])) == 1
+
+
+def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Path) -> None:
+    store = Store.open(build(tmp_path, Jsonl(path=jsonl)), "train")
+    parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(), "rewrite": Cloze()}
+    with pytest.raises(BadInput, match="units"):
+        Rows(store, Vocab.load(store.vocab_dir), length=64, seed=0, **parts).row(0, 0)
+
+
+def test_the_sides_of_a_translation_are_units(tmp_path: Path) -> None:
+    (tmp_path / "train.en").write_text("A small lamp.\nThe open door.\n")
+    (tmp_path / "train.de").write_text("Eine kleine Lampe.\nDie offene Tuer.\n")
+    paths = (str(tmp_path / "train.en"), str(tmp_path / "train.de"))
+    corpus = build(tmp_path, Parallel(paths=paths), units="given", order="input")
+    assert pieces_of(corpus, "unit_starts") == ["asmalllamp.", "einekleinelampe."]
+
+
+def test_chinese_words_are_found_where_they_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "zh.txt").write_text(
+        "\u6211\u4eec\u5728\u5317\u4eac\u5927\u5b66\u5b66\u4e60\u8bed\u8a00\u6a21\u578b\u3002\n"
+    )
+    source = Text(path=str(tmp_path / "zh.txt"), unit="line")
+    single = pieces_of(build(tmp_path / "pieces", source), "word_starts")
+    words = pieces_of(build(tmp_path / "words", source, words="jieba"), "word_starts")
+    assert {len(piece) for piece in single} == {1}
+    assert "\u5b66\u4e60" in words
+    assert "".join(words) == "".join(single)
+
+
+def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("One. Two stay together\nand the third stands alone.\n")
+    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt")), sentences="lines")
+    assert pieces_of(corpus, "sentence_starts") == ["one.twostaytogether", "andthethirdstandsalone."]

@@ -1,0 +1,103 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.steps import owned, sealed, sweep
+from pipeline.steps.output_folder import seal
+from preprocessing.errors import BadInput, ResourceError
+
+
+def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from pipeline.steps import owned\n"
+        "with owned(Path(sys.argv[1]), 0): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        (tmp_path / ".tmp-of-the-first").touch()
+        with (
+            pytest.raises(ResourceError, match=rf"process {holder.pid} on \S+ \(since [^\n]+ is writing here"),
+            owned(tmp_path, 0),
+        ):
+            pass
+        assert (tmp_path / ".tmp-of-the-first").exists()
+        holder.kill()
+    with owned(tmp_path, 0):  # the lock ends with its process, however that ended
+        pass
+
+
+def _write_until_full(folder: Path, need: int) -> None:
+    with owned(folder, need):
+        (folder / ".tmp-half").write_text("written")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("need", [1 << 60, 1_000_000], ids=["too small from the start", "full on the way"])
+def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, need: int) -> None:
+    with pytest.raises(BadInput, match=r"^\S+: no disk space: need over [\d,]+ MB, have [\d,]+ MB; [^\n]+$"):
+        _write_until_full(tmp_path / "out", need)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_other_failures_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Input/output"), owned(tmp_path, 0):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(BadInput, match=r"^[^\n]+give a folder[^\n]+$"), owned(path, 0):
+            pass
+
+
+def test_what_a_killed_writer_left_is_removed_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-part-1234").touch()
+    with owned(tmp_path, 0):
+        assert list(tmp_path.iterdir()) == [tmp_path / ".owner.json"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Path:
+    path = tmp_path / "train-00000-of-00001.arrow"
+    path.write_bytes(b"content")
+    seal(path, text="hash", rows=3)
+    return path
+
+
+def test_a_seal_says_what_it_was_given(part: Path) -> None:
+    facts = sealed(part, text="hash")
+    assert facts is not None
+    assert facts["rows"] == 3
+
+
+@pytest.mark.parametrize("content", [b"contenx", b"conten", b""])
+def test_a_damaged_part_is_not_sealed(part: Path, content: bytes) -> None:
+    part.write_bytes(content)
+    assert sealed(part) is None
+
+
+def test_a_part_of_something_else_is_not_sealed(part: Path) -> None:
+    assert sealed(part, text="other hash") is None
+
+
+def test_a_part_without_a_whole_seal_is_not_sealed(part: Path) -> None:
+    part.with_suffix(".json").write_bytes(b'{"bytes": 7')
+    assert sealed(part) is None
+
+
+def test_sweeping_removes_old_parts_and_never_a_file_that_is_not_ours(part: Path) -> None:
+    mine = [part.with_name(name) for name in ("thesis.json", "data.arrow", "train.arrow", "train-00000-of-00001.txt")]
+    for path in mine:
+        path.touch()
+    part.with_name("train-00000-of-00002.arrow").touch()
+    sweep(part.parent, [part.name])
+    assert sorted(part.parent.iterdir()) == sorted([*mine, part, part.with_suffix(".json")])
+    sweep(part.parent, [])
+    assert sorted(part.parent.iterdir()) == sorted(mine)

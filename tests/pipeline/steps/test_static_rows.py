@@ -1,0 +1,142 @@
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.spec import Corpus, Text
+from pipeline.spec import Parallel as SidesOf
+from pipeline.steps import Static, materialise, static_rows
+from preprocessing import rewrite
+from preprocessing.choose import Fragment, Ngrams, Nothing, Partial, Tokens
+from preprocessing.errors import BadInput
+from preprocessing.rewrite import Cloze, Noise, Permute, Prefix, Shift, Unified
+from preprocessing.rows import Rows
+from preprocessing.schema import PER_TOKEN
+from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab, WordPiece
+from tests.pipeline.conftest import story
+from tests.pipeline.test_jobs import HELD_OUT, build, content, corpus_of
+
+CASED = WordPiece(size=300, lowercase=False)
+BERT: dict[str, Any] = {"segment": Pair(negative="random"), "choose": Tokens(), "rewrite": Cloze(), "duplicates": 3}
+GPT: dict[str, Any] = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift(), "duplicates": 1}
+ONCE = BERT | {"duplicates": 1}
+ELECTRA = ONCE | {"segment": Pair(negative="none", short=0.05, single=0.1), "rewrite": Cloze(mask=0.85, swap=0.0)}
+TRANSFORMER_XL = GPT | {"segment": Stream()}
+XLNET = ONCE | {"segment": StreamPair(reuse=24), "choose": Partial(), "rewrite": Permute(block=24)}
+XLM = ONCE | {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5)}
+MASS = ONCE | {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()}
+BART = GPT | {"segment": Packed(fill="sentences"), "rewrite": Noise()}
+PREFIX = GPT | {"rewrite": Prefix()}
+UNILM = ONCE | {"choose": Ngrams(weights=(0.8, 0.1, 0.1)), "rewrite": Unified()}
+OBJECTIVES = {
+    "bert": BERT,
+    "gpt": GPT,
+    "electra": ELECTRA,
+    "transformer_xl": TRANSFORMER_XL,
+    "xlnet": XLNET,
+    "xlm": XLM,
+    "mass": MASS,
+    "bart": BART,
+    "prefix": PREFIX,
+    "unilm": UNILM,
+}
+READ = {*PER_TOKEN, *(f"source_{name}" for name in PER_TOKEN), "source_seen", "labels", "pair_label"}  # by a model
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stories")
+    lines = (json.dumps({"text": story(number)}) for number in range(60))
+    (folder / "stories.jsonl").write_text("\n".join(lines))
+    build(corpus_of(folder / "stories.jsonl"), folder)
+    return folder / "corpus"
+
+
+def _static(corpus: Path, parts: dict[str, Any]) -> Static:
+    return Static(corpus=str(corpus), split="train", length=48, seed=3, **parts)
+
+
+@pytest.fixture(scope="module")
+def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each story beside itself in capitals, and some more in English alone."""
+    folder = tmp_path_factory.mktemp("translations")
+    stories = [story(number, 2) for number in range(40)]
+    (folder / "a.en-fr.en").write_text("\n".join(stories))
+    (folder / "a.en-fr.fr").write_text("\n".join(text.upper() for text in stories))
+    (folder / "news.en").write_text("\n".join(story(number) for number in range(100, 120)))
+    sides = (str(folder / "a.en-fr.en"), str(folder / "a.en-fr.fr"))
+    sources = (SidesOf(paths=sides), Text(path=str(folder / "news.en"), unit="line"))
+    build(Corpus(name="translations", sources=sources, units="given", **HELD_OUT), folder, vocab=CASED)
+    return folder / "corpus"
+
+
+@pytest.mark.parametrize("pairs", [0.0, 0.5, 1.0])
+def test_translations_come_from_parallel_files_side_by_side(translations: Path, pairs: float) -> None:
+    store = Store.open(translations, "train")
+    vocab = Vocab.load(store.vocab_dir)
+    segment = Parallel(pairs=pairs, alpha=1.0, languages=("fr", "en"))
+    rows = Rows(store, vocab, segment=segment, choose=Nothing(), rewrite=Shift(), length=128, seed=3)
+    kinds = Counter[tuple[int, ...]]()
+    for sample in range(rows.count(0)):
+        row = rows.row(0, sample)
+        spoken = tuple(dict.fromkeys(row["languages"].tolist()))
+        kinds[spoken] += len(row["ids"])
+        texts = [vocab.decode(row["ids"][(row["languages"] == one) & ~row["special"]]) for one in spoken]
+        if len(spoken) == 2:
+            assert texts[0].upper().split() == texts[1].split()
+        assert all((text == text.upper()) == (one == 0) for text, one in zip(texts, spoken, strict=True))
+    assert kinds[1, 0] / kinds.total() == pytest.approx(pairs, abs=0.02)
+    assert (kinds[0,] > 0) == (kinds[1,] > 0) == (pairs < 1)
+
+
+@pytest.mark.parametrize("parts", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_row_i_on_disk_is_row_i_of_the_loader(
+    corpus: Path, tmp_path: Path, parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_rows, "_AT_ONCE", 7)
+    monkeypatch.setattr(static_rows, "_ROWS_BYTES", 10_000)
+    said = materialise(_static(corpus, parts), tmp_path / "rows")
+    store = Store.open(corpus, "train")
+    loader = Rows(store, Vocab.load(store.vocab_dir), length=48, seed=3, **parts)
+    tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in said["files"]]
+    found = pa.concat_tables(tables)
+    wanted = [loader.row(copy, sample) for copy in range(loader.duplicates) for sample in range(loader.count(copy))]
+    assert len(tables) > 1
+    assert found.num_rows == len(wanted) == sum(said["rows"])
+    for name in found.column_names:
+        for column, row in zip(found[name].to_pylist(), wanted, strict=True):
+            np.testing.assert_array_equal(column, row[name], err_msg=name)
+    assert {"ids", "labels"} <= set(found.column_names)
+    assert set(found.column_names) >= READ & wanted[0].keys()
+    assert ("pair_label" in found.column_names) == (parts in (BERT, UNILM))
+
+
+def test_rows_are_the_same_bytes_from_run_to_run(corpus: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        materialise(_static(corpus, BERT), tmp_path / name)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_rows_that_are_done_are_not_made_again(corpus: Path, tmp_path: Path) -> None:
+    materialise(_static(corpus, BERT), tmp_path / "rows")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").glob("*.arrow")}
+    materialise(_static(corpus, BERT), tmp_path / "rows")
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").glob("*.arrow")}
+
+
+def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path: Path) -> None:
+    materialise(_static(corpus, BERT), tmp_path / "rows")
+    first = content(tmp_path / "rows")
+    materialise(Static(corpus=str(corpus), split="train", length=48, seed=4, **BERT), tmp_path / "rows")
+    assert content(tmp_path / "rows") != first
+
+
+def test_fresh_masks_cannot_be_written_down(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^objective.duplicates is 0, [^\n]+$"):
+        materialise(_static(corpus, BERT | {"duplicates": 0}), tmp_path / "rows")

@@ -1,0 +1,225 @@
+"""Choices over the whole of a row: laws against the constants of the papers, quirks of the references by name."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from preprocessing.choose import Fragment, NoiseSpans, Partial
+from preprocessing.choose.ngrams import ngram_lengths
+from preprocessing.rng import key
+from tests.preprocessing.toy import row
+
+MASKING = key(0, "masking")
+NGRAM_SHARES = [0.438, 0.219, 0.146, 0.1095, 0.0876]  # XLNet
+
+
+def fits(count_K: np.ndarray, share_K: np.ndarray) -> bool:
+    """Whether counts may well come from these shares: chi-square, p > .001."""
+    share_K = np.asarray(share_K) / np.sum(share_K)
+    return stats.chisquare(count_K, share_K * np.sum(count_K)).pvalue > 0.001
+
+
+def runs(hit_S: np.ndarray) -> list[tuple[int, int]]:
+    """Start and length of every unit."""
+    return [(int(np.argmax(hit_S == k)), np.count_nonzero(hit_S == k)) for k in range(1, hit_S.max(initial=0) + 1)]
+
+
+def text_row(num_tokens: int, word: int = 1, walls: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    """A row without special tokens but for `walls`, of words of `word` tokens."""
+    return row(num_tokens, list(walls), list(range(0, num_tokens, word)))
+
+
+# NoiseSpans
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    num_tokens=st.integers(1, 600), rate=st.sampled_from([0.05, 0.15, 0.5, 0.9]), mean=st.sampled_from([1.0, 3.0, 10.0])
+)
+def test_noise_spans_have_the_reference_s_counts_and_begin_and_end_as_there(num_tokens, rate, mean):
+    hit_S = NoiseSpans(rate=rate, mean=mean)(text_row(num_tokens), MASKING.at(0, num_tokens))
+    wanted = min(max(round(rate * num_tokens), 1), num_tokens - 1)
+    assert np.count_nonzero(hit_S) == wanted
+    assert hit_S.max() == min(max(1, round(wanted / mean)), wanted, num_tokens - wanted)
+    if wanted:
+        assert hit_S[0] == 0
+        assert hit_S[-1] == hit_S.max()
+        assert np.all(np.diff(hit_S[hit_S > 0]) <= 1)
+        assert np.count_nonzero(np.diff((hit_S > 0).astype(int)) == 1) == hit_S.max()  # none touch
+
+
+def test_512_tokens_are_left_of_568_and_28_sentinels_stand_for_85():
+    hit_S = NoiseSpans()(text_row(568), MASKING.at(0, 0))
+    assert (np.count_nonzero(hit_S), hit_S.max()) == (85, 28)
+    assert np.count_nonzero(hit_S == 0) + hit_S.max() + 1 == 512  # and an end
+
+
+def test_each_way_to_cut_chosen_and_other_tokens_is_as_likely():
+    rng, one = MASKING.at(0, 0), text_row(10)
+    rows = [NoiseSpans(rate=0.4, mean=2.0)(one, rng) for _ in range(15_000)]
+    found = Counter(tuple(hit_S.tolist()) for hit_S in rows)
+    assert len(found) == 3 * 5  # 4 as a sum of two, times 6 as a sum of two
+    assert fits(np.array(list(found.values())), np.ones(15))
+
+
+# Fragment
+
+
+def test_a_fragment_is_at_the_start_at_the_end_and_anywhere_in_20_20_60():
+    one = row(22, specials=[0, 21])
+    rng = MASKING.at(0, 0)
+    starts = [runs(Fragment()(one, rng))[0] for _ in range(10_000)]
+    assert {length for _, length in starts} == {11}  # half of the row, its ends counted
+    count = np.bincount([start - 1 for start, _ in starts], minlength=10)
+    assert fits(count, [0.2 + 0.06, *[0.06] * 8, 0.2 + 0.06])
+
+
+@settings(deadline=None, max_examples=100)
+@given(num_tokens=st.integers(3, 80), rate=st.floats(0.01, 1), sample=st.integers(0, 1000))
+def test_a_fragment_is_one_run_of_ordinary_tokens(num_tokens, rate, sample):
+    hit_S = Fragment(rate=rate)(row(num_tokens, specials=[0, num_tokens - 1]), MASKING.at(0, sample))
+    ((start, length),) = runs(hit_S)
+    assert length == min(max(1, round(rate * num_tokens)), num_tokens - 2)
+    assert (hit_S[start : start + length] == 1).all()
+    assert not hit_S[[0, -1]].any()
+
+
+def test_a_separator_inside_a_fragment_is_not_asked_for_and_parts_it():
+    hit_S = Fragment(rate=1.0)(row(8, specials=[0, 4, 7]), MASKING.at(0, 0))
+    assert hit_S.tolist() == [0, 1, 1, 1, 0, 2, 2, 0]
+
+
+def test_each_block_has_one_fragment_that_begins_anywhere_in_it():
+    one, rng = row(512, specials=[]), MASKING.at(0, 0)
+    chosen = np.stack([Fragment(rate=0.15, block=64)(one, rng) > 0 for _ in range(3000)])
+    assert not chosen[:, 0].any()
+    for block in range(8):
+        part = chosen[:, 1 + 64 * block : 65 + 64 * block]
+        assert (part.sum(axis=1) == 9).all()  # floor(.15 * 64) = 9, and floor(.15 * 63) = 9
+        first = part.argmax(axis=1)
+        assert all(row[at : at + 9].all() for row, at in zip(part, first, strict=True))
+        assert fits(np.bincount(first, minlength=part.shape[1] - 8), np.ones(part.shape[1] - 8))
+
+
+@settings(deadline=None, max_examples=100)
+@given(num_tokens=st.integers(2, 200), block=st.integers(1, 80), rate=st.floats(0.05, 1), sample=st.integers(0, 1000))
+def test_a_block_has_its_share_rounded_down_and_a_row_too_short_for_one_has_a_fragment_of_its_own(
+    num_tokens, block, rate, sample
+):
+    hit_S = Fragment(rate=rate, block=block)(row(num_tokens, specials=[num_tokens - 1]), MASKING.at(0, sample))
+    shares = [int(rate * min(block, num_tokens - at)) for at in range(1, num_tokens, block)]
+    found = [np.count_nonzero(hit_S[at : at + block]) for at in range(1, num_tokens, block)]
+    assert hit_S.any()
+    assert not hit_S[-1]
+    if sum(shares[:-1]):
+        assert found[:-1] == shares[:-1]
+        assert shares[-1] - 1 <= found[-1] <= shares[-1]  # the last token is special
+
+
+def test_the_fragments_of_a_row_without_blocks_are_what_they_were():
+    assert Fragment() == Fragment(block=0)
+    with pytest.raises(ValueError, match=r"choose.block is -1, allowed is a number of tokens from 1 up, or 0"):
+        Fragment(block=-1)
+
+
+# Partial
+
+
+def test_the_halves_of_512_tokens_are_asked_for_43_and_42():
+    for sample in range(50):
+        hit_S = Partial()(row(512, specials=[300, 510, 511]), MASKING.at(0, sample))
+        assert (np.count_nonzero(hit_S[:256]), np.count_nonzero(hit_S[256:])) == (43, 42)
+
+
+@settings(deadline=None, max_examples=200)
+@given(num_tokens=st.integers(2, 200), word=st.integers(1, 9), sample=st.integers(0, 10**6))
+def test_a_sixth_is_asked_for_never_a_special_token_and_units_stay_in_their_half(num_tokens, word, sample):
+    one = text_row(num_tokens, word, walls=tuple(sorted({num_tokens // 3, num_tokens - 1})))
+    hit_S = Partial()(one, MASKING.at(0, sample))
+    assert np.count_nonzero(hit_S) == min(num_tokens // 6, np.count_nonzero(~one["special"]))
+    assert not hit_S[one["special"]].any()
+    seen = hit_S[hit_S > 0]
+    assert np.array_equal(np.unique(seen), np.arange(1, hit_S.max() + 1))
+    assert np.all(np.diff(seen) >= 0)
+    middle = num_tokens // 2
+    assert not set(hit_S[:middle].tolist()) & set(hit_S[middle:].tolist()) - {0}
+
+
+def test_ngrams_have_the_shares_of_xlnet():
+    count = np.bincount(ngram_lengths(5, 100_000, MASKING.at(0, 0)), minlength=6)[1:]
+    assert fits(count, NGRAM_SHARES)
+    assert abs(count @ np.arange(1, 6) / 100_000 - 2.19) < 0.01
+
+
+def first_ngrams(one: dict[str, np.ndarray], count: int) -> list[tuple[int, int]]:
+    """Start and stop of the first n-gram of a row, each time drawn anew."""
+    rng = MASKING.at(0, 0)
+    drawn = (Partial()._ngrams(one["special"], one["word_starts"], 43, rng) for _ in range(count))
+    return [found[0] for found, _ in drawn]
+
+
+def test_an_ngram_has_a_drawn_length_and_stands_anywhere_in_its_context():
+    found = np.array(first_ngrams(text_row(256), 10_000))
+    start_N, long_N = found[:, 0], found[:, 1] - found[:, 0]
+    assert fits(np.bincount(long_N, minlength=6)[1:], NGRAM_SHARES)
+    for num_words in range(1, 6):
+        count = np.bincount(start_N[long_N == num_words])
+        assert len(count) == 6 * num_words
+        assert fits(count, np.ones(len(count)))
+
+
+def test_a_span_is_n_words_where_the_released_xlnet_takes_n_pieces():
+    longs = {stop - start for start, stop in first_ngrams(text_row(300, word=3), 500)}
+    assert longs == {3, 6, 9, 12, 15}  # the released code has 1 to 5 pieces, from where a word begins
+
+
+def test_ngrams_of_a_half_are_as_far_apart_as_their_contexts_say():
+    found, left = Partial()._ngrams(*(text_row(256)[name] for name in ("special", "word_starts")), 43, MASKING.at(0, 0))
+    assert sum(stop - start for start, stop in found) == 43 - left
+    assert all(start < after for (start, _), (after, _) in pairwise(found))
+
+
+def test_what_ngrams_leave_over_is_made_up_for_by_single_tokens_anywhere():
+    one = text_row(120, word=60)  # a word in each half, that ends with it
+    rng = MASKING.at(0, 0)
+    rows = [Partial()(one, rng) for _ in range(2000)]
+    assert all(np.count_nonzero(hit_S) == 20 for hit_S in rows)
+    count_S = np.sum([hit_S > 0 for hit_S in rows], axis=0)
+    np.testing.assert_allclose(count_S / 2000, 1 / 6, atol=0.04)
+
+
+@pytest.mark.parametrize(("knobs", "said"), [({"of": 1}, "choose.of is 1"), ({"longest": 0}, "choose.longest is 0")])
+def test_partial_knobs_are_checked(knobs, said):
+    with pytest.raises(ValueError, match=said):
+        Partial(**knobs)
+
+
+def reference_ngrams(num_tokens: int, goal: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """What XLNet's data_utils.py takes of so many words of one piece each, where a piece is a word."""
+    share = 1 / np.arange(1, 6)
+    at, left, found = 0, goal, []
+    while at < num_tokens and left:
+        n = min(int(rng.choice(np.arange(1, 6), p=share / share.sum())), left)
+        before = int(rng.integers(6 * n))
+        first, stop = at + before, at + before + n
+        if stop >= num_tokens:
+            break
+        found.append((first, stop))
+        left -= n
+        at = stop + 6 * n - before
+    return found
+
+
+def test_words_of_one_piece_are_chosen_as_the_reference_xlnet_chooses_them():
+    one, rng, other = text_row(256), MASKING.at(0, 0), MASKING.at(0, 1)
+    ours = [Partial()._ngrams(one["special"], one["word_starts"], 43, rng)[0] for _ in range(3000)]
+    theirs = [reference_ngrams(256, 43, other) for _ in range(3000)]
+    for fact in (len, lambda found: sum(stop - first for first, stop in found), lambda found: found[-1][1]):
+        assert stats.ks_2samp([fact(found) for found in ours], [fact(found) for found in theirs]).pvalue > 0.001
+    starts = [[first for found in side for first, _ in found] for side in (ours, theirs)]
+    assert stats.ks_2samp(*starts).pvalue > 0.001

@@ -1,0 +1,74 @@
+"""What a text shares with evaluation sets, against sets of spelled-out n-grams."""
+
+import random
+
+import numpy as np
+import pytest
+
+from preprocessing.text import ngram_hashes, shared_ngrams
+
+QUESTION = "What is the capital of the country that lies between Spain and the western sea?"  # 15 words
+
+
+def test_a_question_is_found_inside_a_text_whatever_its_case_and_punctuation() -> None:
+    known = ngram_hashes([QUESTION], 13)
+    assert shared_ngrams(f"They asked: {QUESTION.upper().replace(' ', ' - ')} Lisbon.", known, 13) == 3
+
+
+def test_twelve_words_in_common_are_not_enough() -> None:
+    known = ngram_hashes([QUESTION], 13)
+    assert shared_ngrams(" ".join(QUESTION.split()[:12]) + " land?", known, 13) == 0
+    assert shared_ngrams(" ".join(QUESTION.split()[:13]), known, 13) == 1
+
+
+@pytest.mark.parametrize(("num_words", "found"), [(7, 0), (8, 1), (12, 1), (13, 1)])
+def test_a_short_evaluation_text_counts_as_a_whole_from_eight_words_up(num_words: int, found: int) -> None:
+    short = " ".join(QUESTION.split()[:num_words])
+    assert shared_ngrams(f"before {short} after", ngram_hashes([short], 13), 13) == found
+
+
+def test_a_part_of_a_short_evaluation_text_does_not_count() -> None:
+    short = " ".join(QUESTION.split()[:10])
+    assert shared_ngrams(" ".join(QUESTION.split()[1:10]), ngram_hashes([short], 13), 13) == 0
+
+
+def test_a_wanted_ngram_of_fewer_than_eight_words_is_taken_at_its_word() -> None:
+    known = ngram_hashes(["one two three", "one two"], 3)
+    assert len(known) == 1
+    assert shared_ngrams("zero one two three", known, 3) == 1
+
+
+def test_hashes_are_sorted_and_unique_whatever_the_order_of_the_texts() -> None:
+    texts = [QUESTION, "short one", QUESTION.lower(), " ".join(map(str, range(40)))]
+    known = ngram_hashes(texts, 13)
+    assert known.dtype == np.uint64
+    assert (np.diff(known.astype(object)) > 0).all()
+    assert known.tolist() == ngram_hashes(reversed(texts), 13).tolist()
+    assert len(known) == 3 + 28
+
+
+@pytest.mark.parametrize("text", ["", "...", "word"])
+def test_a_text_without_ngrams_shares_nothing(text: str) -> None:
+    assert shared_ngrams(text, ngram_hashes([QUESTION], 13), 13) == 0
+
+
+def test_nothing_known_is_nothing_shared() -> None:
+    assert shared_ngrams(QUESTION, ngram_hashes([], 13), 13) == 0
+
+
+@pytest.mark.parametrize("ngram", [1, 5, 8, 10, 13, 64])
+def test_the_count_is_that_of_spelled_out_ngrams(ngram: int) -> None:
+    draw = random.Random(ngram)
+    for _ in range(60):
+        texts = [draw.choices("ab", k=draw.randint(0, 90)) for _ in range(4)]
+        known = set[tuple[str, ...]]()
+        for words in texts:
+            if len(words) >= ngram:
+                known |= {tuple(words[i : i + ngram]) for i in range(len(words) - ngram + 1)}
+            elif len(words) >= 8:
+                known.add(tuple(words))
+        text = draw.choices("ab", k=draw.randint(0, 60)) + draw.choice(texts)
+        lengths = {len(words) for words in known}
+        expected = sum(tuple(text[i : i + n]) in known for n in lengths for i in range(len(text) - n + 1))
+        found = shared_ngrams(" ".join(text), ngram_hashes(map(" ".join, texts), ngram), ngram)
+        assert found == expected

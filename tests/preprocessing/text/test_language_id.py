@@ -1,0 +1,53 @@
+"""The language of a text, known without a network and the same everywhere."""
+
+import pytest
+
+from preprocessing.text import language
+from preprocessing.text.language_id import UNKNOWN
+
+ENGLISH = "The treaty was signed in silence yesterday, and nobody in the capital took notice of it."
+GERMAN = "Der Vertrag wurde gestern in aller Stille unterschrieben, und niemand in der Hauptstadt nahm davon Notiz."
+CHINESE = "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c\u6211\u4eec\u53bb\u516c\u56ed\u5427\u3002"
+BULGARIAN = (
+    "\u0414\u043e\u0433\u043e\u0432\u043e\u0440\u044a\u0442 \u0431\u0435\u0448\u0435 "
+    "\u043f\u043e\u0434\u043f\u0438\u0441\u0430\u043d \u0432\u0447\u0435\u0440\u0430 "
+    "\u0432 \u043f\u044a\u043b\u043d\u0430 \u0442\u0438\u0448\u0438\u043d\u0430."
+)
+
+
+@pytest.mark.parametrize(("code", "text"), [("en", ENGLISH), ("de", GERMAN), ("zh", CHINESE), ("bg", BULGARIAN)])
+def test_a_sentence_is_enough(code: str, text: str) -> None:
+    found, probability = language(text)
+    assert found == code
+    assert 0.8 < probability <= 1
+
+
+def test_two_languages_in_turn_are_less_certain_than_one() -> None:
+    found, probability = language(f"{ENGLISH} {GERMAN}")
+    assert found in ("en", "de")
+    assert probability < min(language(ENGLISH * 2)[1], language(GERMAN * 2)[1])
+
+
+def test_what_leads_a_long_text_decides() -> None:
+    assert language(f"{GERMAN * 10} {ENGLISH * 50}")[0] == "de"
+    assert language(GERMAN * 10) == language(GERMAN * 10 + ENGLISH)
+
+
+def test_a_word_is_too_little_to_be_certain() -> None:
+    assert language("Hello")[1] < 0.5
+
+
+@pytest.mark.parametrize("text", ["", "1984 - 2001, 3:0", "\n\n...", "\U0001f600"])
+def test_a_text_without_letters_is_in_no_language(text: str) -> None:
+    assert language(text) == (UNKNOWN, 0.0)
+
+
+@pytest.mark.parametrize("text", ["\ud800 broken", "a\x00b", "\U0010ffff letters", "x" * 100_000])
+def test_anything_has_an_answer(text: str) -> None:
+    assert 0 <= language(text)[1] <= 1
+
+
+def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
+    first = language(ENGLISH)
+    language(CHINESE)
+    assert language(ENGLISH) == first

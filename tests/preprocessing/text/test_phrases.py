@@ -1,0 +1,91 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from preprocessing.text import Gazetteer, normalise, phrase_starts, relocate_spans
+
+
+def found(phrases: list[str], text: str) -> list[str]:
+    return [text[start:stop] for start, stop in Gazetteer(phrases).find(text)]
+
+
+@pytest.mark.parametrize(
+    ("phrases", "text", "expected"),
+    [
+        (["New York", "York City Hall", "New York City"], "New York City Hall", ["New York City"]),
+        (["b c", "a b", "a b c d"], "a b c", ["a b"]),
+        (["New York", "New Yorker"], "a New Yorker", ["New Yorker"]),
+        (["art"], "part art artist", ["art"]),
+        (["Art"], "art Art ART", ["Art"]),
+        (["C++", ".NET"], "C++ and .NET", ["C++", ".NET"]),
+        (["\u5317\u4eac"], "\u6211\u5728\u5317\u4eac\u4f4f", ["\u5317\u4eac"]),
+        (["\uc11c\uc6b8"], "\uc11c\uc6b8\uc5d0\uc11c", ["\uc11c\uc6b8"]),
+        (["caf\u00e9"], "the caf\u00e9s caf\u00e9", ["caf\u00e9"]),
+        (["  New \t York "], "New York", ["New York"]),
+        (["cafe\u0301"], "caf\u00e9", ["caf\u00e9"]),
+        (["New York"], "New\nYork, New\n\nYork", ["New\nYork"]),
+        ([], "anything", []),
+        (["", " "], "any thing", []),
+    ],
+)
+def test_phrases_are_found_leftmost_longest_and_whole(phrases: list[str], text: str, expected: list[str]) -> None:
+    assert found(phrases, text) == expected
+
+
+def test_a_list_of_phrases_travels_to_another_process() -> None:
+    again = pickle.loads(pickle.dumps(Gazetteer(["New York"])))
+    assert again.find("in New York") == [(3, 11)]
+
+
+def test_spans_are_found_again_behind_what_cleaning_took_away() -> None:
+    raw = "\x00  Paris  is big.\r\n\r\n\r\n\r\nHe likes   Paris ."
+    spans = [(raw.rindex("Paris"), raw.rindex("Paris") + 5)]
+    text = normalise(raw)
+    assert relocate_spans(raw, spans, text) == ((text.rindex("Paris"), text.rindex("Paris") + 5),)
+
+
+def test_spans_that_are_gone_are_left_out_and_the_rest_is_found() -> None:
+    raw = "one two three"
+    assert relocate_spans(raw, [(0, 3), (4, 7), (8, 13)], "one three") == ((0, 3), (4, 9))
+    assert relocate_spans(raw, [(3, 4), (5, 5)], raw) == ()
+
+
+def test_the_nearest_place_is_taken_though_text_went_before_it() -> None:
+    raw = "Rome. " + "<b>" * 20 + " Rome. Rome!"
+    third = (raw.rindex("Rome"), raw.rindex("Rome") + 4)
+    assert relocate_spans(raw, [(0, 4), third], "Rome. Rome. Rome!") == ((0, 4), (12, 16))
+
+
+@pytest.mark.parametrize("span", [(-3, 2), (2, 1), (0, 99), (99, 100)])
+def test_a_span_outside_of_its_text_is_left_out(span: tuple[int, int]) -> None:
+    assert relocate_spans("one two", [span, (4, 7)], "one two") == ((4, 7),)
+
+
+@pytest.mark.timeout(20)
+def test_many_lost_spans_do_not_take_for_ever() -> None:
+    raw = "gone " * 10_000
+    assert relocate_spans(raw, [(at, at + 4) for at in range(0, len(raw), 5)], "left " * 10_000) == ()
+
+
+def test_spans_are_found_whatever_order_they_come_in_and_do_not_overlap() -> None:
+    assert relocate_spans("a b c", [(2, 5), (0, 3)], "a b c") == ((0, 3),)
+    assert relocate_spans("a b c", [(4, 5), (0, 1)], "a b c") == ((0, 1), (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("spans", "units"),
+    [
+        ([], [0, 1, 3, 4]),
+        ([(0, 5)], [0, 2, 3, 4]),  # behind a phrase a unit begins, whatever the pieces say
+        ([(3, 9)], [0, 1, 4]),
+        ([(0, 6), (6, 12)], [0, 2]),
+        ([(8, 30)], [0, 1, 3]),
+        ([(20, 30)], [0, 1, 3, 4]),
+        ([(4, 6), (7, 8)], [0, 1, 3, 4]),  # no token begins inside
+    ],
+)
+def test_units_begin_at_phrases_and_at_words_outside(spans: list[tuple[int, int]], units: list[int]) -> None:
+    begin_S = np.array([0, 3, 6, 8, 11])
+    words_S = np.array([True, True, False, True, True])
+    assert np.flatnonzero(phrase_starts(begin_S, words_S, spans)).tolist() == units

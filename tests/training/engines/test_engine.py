@@ -1,0 +1,90 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput
+from tests.training.batches import random_rows
+from tests.training.corpora import mini_run
+from training.engines import Engine
+from training.engines.local import LocalEngine
+from training.formats import build_model, save_weights
+from training.losses import MaskedTokens
+from training.run import Run
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path)
+
+
+def local(run: Run) -> LocalEngine:
+    return LocalEngine(build_model(run), run.optim, run.machine)
+
+
+def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[float, bool]:
+    scores = engine.forward(unpadded(random_rows([9, 7], 467)))
+    engine.backward(factor * scores["masked_tokens"].loss)
+    applied = engine.step(rate)
+    return applied.grad_norm, applied.skipped
+
+
+def test_the_reported_norm_is_the_raw_gradient_s_and_clipping_bounds_the_step(run: Run) -> None:
+    norm, _ = update(local(run))
+    hundredfold, _ = update(local(run), factor=100)
+    assert hundredfold == pytest.approx(100 * norm, rel=1e-4)
+    clipped, raw = local(run), local(replace(run, optim=replace(run.optim, clip=0)))
+    for engine in (clipped, raw):
+        engine.backward(engine.forward(unpadded(random_rows([9], 467)))["masked_tokens"].loss)
+        engine.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]  # keep the gradient to look at it
+        engine.step(0.0)
+    norms = [
+        torch.nn.utils.get_total_norm(w.grad for w in e.model.parameters() if w.grad is not None)
+        for e in (clipped, raw)
+    ]
+    assert norms[0].item() == pytest.approx(1.0, rel=1e-4)
+    assert norms[1].item() > 2
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_changes_nothing_and_is_forgotten(run: Run, factor: float) -> None:
+    engine, untouched = local(run), local(run)
+    assert update(engine, factor=factor)[1]
+    update(engine)
+    update(untouched)
+    assert all(torch.equal(a, b) for a, b in zip(engine.model.parameters(), untouched.model.parameters(), strict=True))
+
+
+def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> None:
+    engine, resumed = local(run), local(replace(run, seed=9))
+    update(engine)
+    engine.save(tmp_path)
+    resumed.load(tmp_path)
+    update(engine)
+    update(resumed)
+    assert all(torch.equal(weight, resumed.full_state()[name]) for name, weight in engine.full_state().items())
+
+
+def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp_path: Path) -> None:
+    given = build_model(replace(run, seed=1, losses=(MaskedTokens(),)))
+    save_weights(given.state_dict(), given.spec, tmp_path / "weights")
+    started = build_model(replace(run, start=str(tmp_path / "weights"))).state_dict()
+    assert all(torch.equal(weight, started[name]) for name, weight in given.state_dict().items())
+    scratch = build_model(run).state_dict()
+    assert torch.equal(started["heads.pair_label.pooler.weight"], scratch["heads.pair_label.pooler.weight"])
+
+
+def test_weights_of_another_shape_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    given = build_model(replace(run, vocab_size=500))
+    save_weights(given.state_dict(), given.spec, tmp_path)
+    with pytest.raises(BadInput, match=r"trunk.tokens.weight is \[500, 32\], this recipe wants \[467, 32\]"):
+        build_model(replace(run, start=str(tmp_path)))
+
+
+def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    given = build_model(replace(run, trunk=replace(run.trunk, layers=1)))
+    save_weights(given.state_dict(), given.spec, tmp_path)
+    with pytest.raises(BadInput, match=r"has no trunk\.blocks\.1\."):
+        build_model(replace(run, start=str(tmp_path)))

@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import deepspeed
+import pytest
+
+from training.engines import ops
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the operator would be built."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    (tmp_path / ops.NAME).mkdir()
+    return tmp_path / ops.NAME
+
+
+def test_an_operator_that_was_not_built_is_switched_off() -> None:
+    ops.switch()
+    assert deepspeed.ops.__compatible_ops__[ops.NAME] is False
+
+
+def test_an_operator_that_was_built_is_switched_on(folder: Path) -> None:
+    (folder / f"{ops.NAME}.so").touch()
+    ops.switch()
+    assert deepspeed.ops.__compatible_ops__[ops.NAME] is True
+
+
+def test_the_lock_of_a_killed_build_switches_it_off(folder: Path) -> None:
+    (folder / f"{ops.NAME}.so").touch()
+    (folder / "lock").touch()
+    assert not ops.ready()
+
+
+def test_without_a_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert ops.build() is False
+
+
+def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Builder:
+        def load(self, verbose: bool) -> None:
+            folder.mkdir()
+            (folder / "lock").touch()
+            raise RuntimeError("Error building extension")
+
+    monkeypatch.setattr(ops.sys, "prefix", "/no_blank")
+    monkeypatch.setattr(ops.shutil, "which", lambda name: name)
+    monkeypatch.setattr(type(ops.get_accelerator()), "create_op_builder", lambda self, name: Builder())
+    assert ops.build() is False
+    assert not folder.exists()
+
+
+def test_operators_are_built_inside_the_environment_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
+    monkeypatch.setattr("sys.prefix", "/checkout/.venv")
+    assert ops.folder() == Path("/checkout/.venv/torch_extensions")
+
+
+def test_in_a_path_with_a_blank_nothing_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch hands the linker an unquoted path."""
+    monkeypatch.setattr(ops.shutil, "which", lambda name: name)
+    monkeypatch.setattr(ops.sys, "prefix", "/a folder/.venv")
+    assert ops.build() is False
+    assert capsys.readouterr().err == (
+        "setup: torch cannot build deepspeed_shm_comm in a path with a blank, /a folder/.venv\n"
+    )

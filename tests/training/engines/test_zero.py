@@ -1,0 +1,353 @@
+"""No ZeRO stage, number of workers or split of ragged rows changes what is learned, and no death at any step does.
+
+Each group of workers starts once and trains all its runs one after the other: to start costs more than to train.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import safetensors.torch
+import torch
+from deepspeed.runtime.config import DeepSpeedConfig
+
+from preprocessing.errors import ResourceError
+from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
+from tests.training.worker import job
+from training.engines import connect
+from training.engines.deepspeed import deepspeed_config
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
+from training.optim import Adafactor, AdamW, Lamb, Optim
+from training.run import Run
+from training.specs import Machine, Phase
+
+ROOT = Path(__file__).parents[3]
+STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
+SHORT = (Phase(length=48, batch=9, steps=6),)
+SHORTEST = (Phase(length=48, batch=9, steps=3),)
+NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
+    "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
+    "two stages": (two_stages, {1: (2, 3)}),
+    "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
+}
+WHOLE: dict[str, Optim] = {"lamb": Lamb(peak=1e-2, warmup=1), "adafactor": Adafactor(peak=0.1, warmup=2)}
+
+pytestmark = pytest.mark.timeout(1800)  # seconds: a busy machine takes minutes for what an idle one does in one
+
+
+def spawn(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Start a group of workers; what they saw is going to be in folder/out.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    port = _free_port()
+    command = [sys.executable, "-m", "tests.training.worker"]
+    files = [str(folder / "jobs.json"), str(folder / "out.json")]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [*command, str(rank), str(world), str(port), *files],
+            cwd=ROOT,
+            env=environment,
+            stdout=open(folder / f"{rank}.log", "wb"),
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(world)
+    ]
+
+
+def _free_port() -> int:
+    """Below the range from which the kernel gives ports away, so that it is still free when the worker takes it."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise OSError("a hundred ports are taken")
+
+
+def outcome(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """What the first worker saw, one entry for each job."""
+    workers = spawn(world, jobs, folder)
+    try:
+        codes = [worker.wait(timeout=800) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert codes == [0] * world, [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
+    return json.loads((folder / "out.json").read_text())
+
+
+def losses(seen: dict[str, Any]) -> list[float]:
+    assert "error" not in seen, seen
+    return [metrics["train/loss"] for metrics in seen["steps"].values()]
+
+
+def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
+    return Machine(zero=zero, micro_tokens=micro_tokens, precision=precision, persistence_threshold=0)
+
+
+def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
+    return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all groups of workers saw, by the name of the run; a run's folder has the same name."""
+
+    folder: Path
+    runs: dict[str, Any]
+
+    def losses(self, name: str) -> list[float]:
+        return losses(self.runs[name])
+
+
+class Plain(NamedTuple):
+    """What the workers are compared with."""
+
+    losses: list[float]
+    weights: dict[str, torch.Tensor]
+    last: dict[str, float]  # metrics of the last step
+
+
+def of_whole_tensors(run: Run, name: str) -> Run:
+    """The run with an optimiser that needs whole tensors; it is wide enough for Adafactor to keep rows and columns."""
+    return replace(run, trunk=replace(run.trunk, layers=1, width=128), optim=WHOLE[name])
+
+
+def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
+    """A run with dropout and a process that prepares its batches; it saves after 8, 16 and 20 steps."""
+    trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
+    loading = replace(machine(zero, precision=precision), loader_workers=1)
+    return replace(run, trunk=trunk, folder=str(folder), machine=loading, save_every=8, keep=3)
+
+
+DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
+DURABLE |= {"adafactor": (2, "fp32"), "lamb": (3, "fp32")}
+
+
+def durable_of(corpus: Path, folder: Path, name: str) -> Run:
+    """The run of DURABLE with this name, in its folder."""
+    run = mini_run(corpus, folder)
+    return durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
+
+
+@pytest.fixture(scope="module")
+def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Two groups of workers, of one and of two, and every run that ends by itself."""
+    folder = tmp_path_factory.mktemp("zero")
+    runs: dict[str, Any] = {}
+    for world in (1, 2):
+        jobs: dict[str, dict[str, Any]] = {}
+        for zero, micro_tokens in product(STAGES, SPLITS):
+            name = cell(world, zero, micro_tokens)
+            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens), eval_every=10))
+        for net, (net_of, stages) in NETS.items():
+            for zero in stages.get(world, ()):
+                run = mini_run(corpus, folder / f"{net} {zero}", machine=machine(zero), phases=SHORTEST)
+                jobs[f"{net} {zero}"] = job(net_of(run))
+        if world == 1:
+            for zero in (1, 2, 3):
+                run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
+                jobs[f"crumbs {zero}"] = job(run) | {"crumbs": True}
+        else:
+            for zero in (1, 2, 3):
+                name = cell(world, zero, 96, "bf16")
+                jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, precision="bf16")))
+                run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
+                jobs[f"poisoned {zero}"] = job(run, poison_at=3)
+            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3))))
+            for optimiser, zero in product(WHOLE, STAGES):
+                name = f"{optimiser}, ZeRO {zero}"
+                run = mini_run(corpus, folder / name, machine=machine(zero), phases=SHORT)
+                jobs[name] = job(of_whole_tensors(run, optimiser))
+            for name in DURABLE:
+                jobs[name] = job(durable_of(corpus, folder, name))
+        runs |= dict(zip(jobs, outcome(world, list(jobs.values()), folder / f"group-{world}"), strict=True))
+    return Seen(folder, runs)
+
+
+@pytest.fixture(scope="module")
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """The same run in one plain process, without DeepSpeed and in one micro-batch."""
+    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), eval_every=10))
+
+
+def in_one_process(run: Run) -> Plain:
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    told: dict[int, dict[str, float]] = {}
+    pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
+    return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("micro_tokens", SPLITS)
+def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
+    seen, plain, world, zero, micro_tokens
+) -> None:
+    assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain.losses, rel=1e-5)
+
+
+def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
+    assert seen.losses("gpt") == pytest.approx(in_one_process(gpt(mini_run(corpus, tmp_path))).losses, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
+    """The runs with the optimisers that need whole tensors, in one plain process."""
+    folder = tmp_path_factory.mktemp("whole")
+    runs = {name: mini_run(corpus, folder / name, phases=SHORT) for name in WHOLE}
+    return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
+
+
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("optimiser", WHOLE)
+def test_optimisers_of_whole_tensors_do_so_on_every_stage(seen, whole, optimiser, zero) -> None:
+    name = f"{optimiser}, ZeRO {zero}"
+    assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
+    weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
+    for tensor, wanted in whole[optimiser].weights.items():
+        if not tensor.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+            torch.testing.assert_close(weights[tensor], wanted, rtol=1e-3, atol=1e-5, msg=tensor)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
+    net: str, seen: Seen, corpus: Path, tmp_path: Path
+) -> None:
+    net_of, stages = NETS[net]
+    plain = in_one_process(net_of(mini_run(corpus, tmp_path, phases=SHORTEST)))
+    for zero in chain(*stages.values()):
+        assert seen.losses(f"{net} {zero}") == pytest.approx(plain.losses, rel=1e-5), zero
+        weights = safetensors.torch.load_file(seen.folder / f"{net} {zero}" / "final.safetensors")
+        assert weights.keys() == plain.weights.keys()
+        for name, wanted in plain.weights.items():
+            torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=f"{name}, ZeRO {zero}")
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+def test_the_workers_evaluate_as_one_plain_process_does(seen, plain, world, zero) -> None:
+    found = seen.runs[cell(world, zero, 96)]["steps"]["20"]
+    assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
+    assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("zero", STAGES)
+def test_the_gathered_weights_are_those_of_one_plain_process(seen, plain, world, zero) -> None:
+    weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
+    assert weights.keys() == plain.weights.keys()
+    for name, wanted in plain.weights.items():
+        torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_stage_three_leaves_no_tensor_whole(seen, plain) -> None:
+    assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain.weights)
+    assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_bf16_follows_float32(seen, plain, zero) -> None:
+    found = seen.losses(cell(2, zero, 96, "bf16"))
+    assert found == pytest.approx(plain.losses, rel=5e-3)
+    assert found != pytest.approx(plain.losses, rel=1e-5)  # it was bf16
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_bf16_training_hands_on_are_its_float32_weights(seen, zero) -> None:
+    weights = safetensors.torch.load_file(seen.folder / cell(2, zero, 96, "bf16") / "final.safetensors")
+    table = weights["trunk.tokens.weight"]
+    assert table.dtype == torch.float32
+    assert (table != table.bfloat16().float()).any()
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_bf16_adds_gradients_in_float32(seen, zero) -> None:
+    once, with_crumbs = seen.runs[f"crumbs {zero}"]
+    assert with_crumbs == pytest.approx(2 * once, rel=1e-4)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zero) -> None:
+    found = seen.runs[f"poisoned {zero}"]
+    assert found["skipped"] == 1
+    assert all(math.isfinite(loss) for loss in losses(found))
+
+
+def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
+    """A run whose second worker gets SIGKILL at a random step, and durable runs whose newest files are cut short."""
+    kill_at = random.randrange(20)
+    killed = durable(mini_run(corpus, seen.folder), seen.folder / "killed", 2)
+    first, second = spawn(2, [job(killed, kill_at=kill_at)], seen.folder / "group-killed")
+    assert second.wait(timeout=400) == -signal.SIGKILL, (seen.folder / "group-killed" / "1.log").read_text()[-2000:]
+    first.kill()
+    first.wait()
+    for name in DURABLE:
+        newest = max((seen.folder / name / "checkpoints").glob("step-*"))
+        for file in newest.rglob("*.pt"):
+            os.truncate(file, file.stat().st_size // 2)
+
+    again = {name: durable_of(corpus, seen.folder, name) for name in DURABLE}
+    other_stage = replace(again["fp32-2"], machine=machine(3))
+    jobs = [job(run) for run in (killed, *again.values(), other_stage)]
+    *resumed, refused = outcome(2, jobs, seen.folder / "group-again")
+    for name, run in zip(("fp32-2", *DURABLE), resumed, strict=True):
+        assert run["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
+        assert losses(run) == seen.losses(name)[-len(losses(run)) :], f"{name}, killed after {kill_at} steps"
+    assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 8 * 8 + 1, *[17] * len(DURABLE)]
+    assert "was written with zero 2, this run has zero 3; resume with zero 2" in refused["error"]
+
+
+class Recorder(dict[str, Any]):
+    """A dictionary that knows which of its keys were asked for."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __contains__(self, key: object) -> bool:
+        self.read.add(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
+def test_deepspeed_reads_every_key_of_the_configuration() -> None:
+    config = Recorder(deepspeed_config(Machine(), AdamW(peak=1e-3)) | {"zero_optimisation": {}})
+    DeepSpeedConfig(config)
+    assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> None:
+    config = DeepSpeedConfig(deepspeed_config(machine(zero, precision=precision), AdamW(peak=1e-3, clip=0.5)))
+    assert config.gradient_clipping == 0.5
+    assert config.zero_config.stage == zero
+    assert config.zero_config.param_persistence_threshold == 0
+    assert config.bfloat16_config.enabled == (precision == "bf16")
+    assert (config.grad_accum_dtype, config.managed_gradient_accumulation) == ("fp32", False)
+
+
+def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
+    with pytest.raises(ResourceError, match="DeepSpeed found cpu: set DS_ACCELERATOR=cuda"):
+        connect(Machine(device="cuda"))

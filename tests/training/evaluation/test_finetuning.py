@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.schema import IGNORE
+from training.evaluation import Budget, Comparison, Outcome, Task, compare, finetune
+from training.evaluation.finetuning import Classifier, load_trunk, tensors
+from training.evaluation.tasks import Examples
+from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder, Twin
+
+ENCODER = ModelSpec(
+    trunk=Encoder(layers=1, width=32, heads=2, max_positions=64, dropout=0.1, init_std=0.1),
+    losses=(MaskedTokens(), PairLabel()),
+    vocab_size=50,
+)
+DECODER = ModelSpec(
+    trunk=Decoder(layers=1, width=32, heads=2, max_positions=64, init_std=0.1), losses=(NextToken(),), vocab_size=50
+)
+TWIN = ModelSpec(
+    trunk=Twin(layers=1, width=32, heads=2, max_positions=64, generator=1.0, shared="all", init_std=0.1),
+    losses=(MaskedTokens(), Replaced()),
+    vocab_size=50,
+)
+ALBERT = replace(ENCODER, trunk=replace(ENCODER.trunk, layers=2, sharing="all", embedding=16))
+BUDGET = Budget(labels=60, steps=60, batch=10, peak=3e-3)
+
+
+def examples(num: int, seed: int) -> Examples:
+    """Rows of 5 to 12 tokens; class 1 holds token 7 somewhere, class 0 token 8."""
+    rng = np.random.default_rng(seed)
+    label_N = np.arange(num) % 2
+    rows = []
+    for label in label_N:
+        ids_S = rng.integers(10, 50, rng.integers(5, 13))
+        ids_S[rng.integers(1, len(ids_S) - 1)] = 7 if label else 8
+        zeros_S = np.zeros(len(ids_S), np.int8)
+        rows.append(
+            {"ids": ids_S.astype(np.int32), "segments": zeros_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}
+        )
+    return Examples(rows, label_N)
+
+
+TASK = Task("seven", ("eight", "seven"), examples(100, seed=0), examples(200, seed=1))
+
+
+@pytest.mark.parametrize("spec", [ENCODER, DECODER, TWIN], ids=["encoder", "decoder", "twin"])
+def test_a_classifier_learns_what_rows_show(spec: ModelSpec) -> None:
+    outcome = finetune(spec, None, TASK, BUDGET, seed=0)
+    assert outcome.accuracy > 0.8
+    assert outcome.chance == 0.5
+
+
+def test_the_same_seed_gives_the_same_score_whatever_was_drawn_before() -> None:
+    first = finetune(ENCODER, None, TASK, Budget(labels=20, steps=5), seed=3)
+    torch.rand(17)
+    assert finetune(ENCODER, None, TASK, Budget(labels=20, steps=5), seed=3) == first
+
+
+def test_fine_tuning_leaves_the_random_state_of_others_alone() -> None:
+    before = torch.get_rng_state()
+    finetune(ENCODER, None, TASK, Budget(labels=20, steps=2), seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() -> None:
+    """Given the random weights as pretrained ones, the score is the same: so is all else."""
+    start = Classifier(ENCODER.trunk, ENCODER.vocab_size, 2, seed=4)
+    weights = {name: weight.clone() for name, weight in start.state_dict().items() if name.startswith("trunk.")}
+    budget = Budget(labels=20, steps=5)
+    pretrained, random = (finetune(ENCODER, given, TASK, budget, seed=4) for given in (weights, None))
+    assert (pretrained.accuracy, pretrained.loss) == (random.accuracy, random.loss)
+
+
+def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
+    pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
+    model = Classifier(ENCODER.trunk, ENCODER.vocab_size, 3, seed=2)
+    fresh = model.classify.weight.clone()
+    load_trunk(model, pretrained.state_dict())
+    assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
+    assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
+    assert torch.equal(model.classify.weight, fresh)
+
+
+@pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
+def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> None:
+    pretrained = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
+    model = Classifier(spec.trunk, spec.vocab_size, 3, seed=2)
+    load_trunk(model, dict(pretrained.named_parameters()))
+    wanted = pretrained.trunk.state_dict()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.trunk.state_dict().items())
+
+
+def test_a_decoder_is_read_at_the_last_token_and_an_encoder_at_the_first() -> None:
+    pair = examples(2, seed=5).rows
+    for spec, reads in ((ENCODER, 0), (DECODER, -1)):
+        model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0).eval()
+        seen: list[torch.Tensor] = []
+        model.trunk.register_forward_hook(lambda module, given, hidden, seen=seen: seen.append(hidden))
+        model.pooler.register_forward_hook(lambda module, given, out, seen=seen: seen.append(given[0]))
+        model(tensors(Examples(pair, np.array([0, 1]))))
+        starts = [0, len(pair[0]["ids"]), len(pair[0]["ids"]) + len(pair[1]["ids"])]
+        wanted = starts[:2] if reads == 0 else [starts[1] - 1, starts[2] - 1]
+        assert torch.equal(seen[1], seen[0][wanted])
+
+
+def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
+    assert Comparison("t", 0.5, pretrained=(0.70, 0.72, 0.74), random=(0.60, 0.61, 0.62)).wins
+    assert not Comparison("t", 0.5, pretrained=(0.55, 0.72, 0.86), random=(0.60, 0.61, 0.62)).wins
+
+
+def test_outcomes_become_one_comparison_per_task() -> None:
+    outcomes = [
+        Outcome(task=task, chance=0.5, start=start, seed=seed, accuracy=seed / 10 + bonus, loss=0.0)
+        for task in ("b", "a")
+        for seed in (0, 1)
+        for start, bonus in (("random", 0.0), ("pretrained", 0.5))
+    ]
+    assert compare(outcomes) == [Comparison(task, 0.5, (0.5, 0.6), (0.0, 0.1)) for task in ("b", "a")]
+
+
+def test_a_net_without_segments_takes_pairs() -> None:
+    """RoBERTa has one segment, GPT-2 none."""
+    pairs = examples(4, seed=0)
+    for row in pairs.rows:
+        row["segments"][3:] = 1
+    for spec in (replace(ENCODER, trunk=replace(ENCODER.trunk, segments=1)), DECODER):
+        model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0)
+        assert model(tensors(pairs)).shape == (4, 2)

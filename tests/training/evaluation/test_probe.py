@@ -1,0 +1,105 @@
+"""Probes of a frozen net: what they tell of planted features, and which rows they take."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.errors import BadInput, DataError
+from preprocessing.manifest import Manifest
+from preprocessing.rewrite import Cloze
+from preprocessing.schema import IGNORE
+from preprocessing.segment import Packed
+from tests.training.corpora import mini_corpus, mini_run
+from training.evaluation import probe
+from training.formats import save_weights
+from training.losses import MaskedTokens, PairLabel
+from training.model import Model, ModelSpec
+from training.run import Run
+
+
+def net(run: Run) -> Model:
+    return Model(run.trunk, run.losses, run.vocab_size, seed=0).eval()
+
+
+def planted(num: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
+    """Noise, and a label that moves all of it by `shift`."""
+    rng = np.random.default_rng(0)
+    label_N = rng.integers(2, size=num)
+    return rng.normal(size=(num, 8)) + shift * label_N[:, None], label_N
+
+
+def test_what_a_plane_separates_is_found() -> None:
+    assert probe.linear(*planted(1_200, shift=3.0), fitted=800) > 0.99
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    assert abs(probe.linear(*planted(3_000, shift=0.0), fitted=1_000) - 0.5) < 0.04
+
+
+def test_the_scored_rows_teach_the_classifier_nothing() -> None:
+    feature_ND, label_N = planted(400, shift=0.5)
+    turned_N = np.concatenate([label_N[:200], 1 - label_N[200:]])
+    assert probe.linear(feature_ND, label_N, 200) == pytest.approx(1 - probe.linear(feature_ND, turned_N, 200))
+
+
+def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path)
+    found = probe.pairs(net(run), probe.held_out(run))
+    assert found == probe.pairs(net(run), probe.held_out(replace(run, seed=7)))
+    rows = probe.held_out(run)
+    assert rows.store.split == "validation"  # this corpus has no test split
+    assert (found.fitted, found.fitted + found.scored) == (rows.count(0) * 2 // 3, rows.count(0))
+
+
+def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path)
+    plain = replace(run, rewrite=Cloze(mask=0.0, swap=0.0))
+    hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
+    assert any((one["ids"] != other["ids"]).any() for one, other in zip(hidden, whole, strict=True))
+    np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
+
+
+def test_hidden_tokens_are_counted_and_so_are_the_right_answers(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path)
+    model, rows = net(run), probe.held_out(run)
+    labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
+    asked_for = labels[labels != IGNORE]
+    commonest = int(np.bincount(asked_for).argmax())
+    with torch.no_grad():
+        model.heads["masked_tokens"].bias[commonest] = 1e6  # this net says one word only
+    found = probe.masked(model, rows)
+    assert found.scored == len(asked_for)
+    assert found.accuracy == pytest.approx((asked_for == commonest).mean())
+
+
+def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path)
+    spec = ModelSpec(trunk=replace(run.trunk, sharing="all"), losses=run.losses, vocab_size=run.vocab_size)
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=3)
+    save_weights(dict(model.named_parameters()), spec, tmp_path)
+    loaded = probe.load(tmp_path)
+    assert not loaded.training
+    for (name, ours), (_, theirs) in zip(loaded.named_parameters(), model.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
+    packed = mini_run(corpus, tmp_path, losses=(MaskedTokens(),), segment=Packed(fill="sentences"))
+    with pytest.raises(BadInput, match="have no label"):
+        probe.pairs(net(packed), probe.held_out(packed))
+    paired = mini_run(corpus, tmp_path, losses=(PairLabel(),))
+    with pytest.raises(BadInput, match="without the loss masked_tokens"):
+        probe.masked(net(paired), probe.held_out(paired))
+
+
+def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
+    few = mini_run(mini_corpus(tmp_path / "few", num_train=2, num_validation=2), tmp_path)
+    with pytest.raises(DataError, match="held-out pairs are too few"):
+        probe.pairs(net(few), probe.held_out(few))
+    manifest = Manifest.load(few.corpus)
+    replace(manifest, shards=tuple(one for one in manifest.shards if one.split == "train")).save(Path(few.corpus))
+    with pytest.raises(DataError, match="no text is held out"):
+        probe.held_out(few)

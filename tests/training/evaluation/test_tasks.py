@@ -1,0 +1,119 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import DataError
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store, shard_name, write_shard
+from preprocessing.vocab import Vocab
+from tests.training.held_out import with_test_split
+from training.evaluation import LENGTH, TASKS, Task
+from training.evaluation.tasks import MOST_TESTS
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_test_split(tmp_path_factory.mktemp("corpus") / "mini")
+
+
+def made(name: str, corpus: Path) -> Task:
+    store = Store.open(corpus, "test")
+    return TASKS[name](store, Vocab.load(store.vocab_dir))
+
+
+@pytest.fixture(params=sorted(TASKS))
+def task(request: pytest.FixtureRequest, corpus: Path) -> Task:
+    return made(request.param, corpus)
+
+
+def test_classes_are_equally_frequent(task: Task) -> None:
+    for examples in (task.pool, task.test):
+        assert len(set(np.bincount(examples.label_N, minlength=len(task.classes)))) == 1
+        assert 0 < len(examples) <= MOST_TESTS
+
+
+def test_no_row_of_the_test_can_be_trained_on(task: Task) -> None:
+    trained = {row["ids"].tobytes() for row in task.pool.rows}
+    assert not [row for row in task.test.rows if row["ids"].tobytes() in trained]
+
+
+def test_rows_begin_and_end_as_the_model_knows_them_and_fit(task: Task, corpus: Path) -> None:
+    vocab = Vocab.load(corpus / "vocab")
+    for row in task.pool.rows:
+        assert row["ids"][0] == vocab.cls
+        assert row["ids"][-1] == vocab.sep
+        assert len(row["ids"]) == len(row["segments"]) <= LENGTH
+
+
+def test_a_task_is_the_same_each_time_it_is_made(task: Task, corpus: Path) -> None:
+    again = made(task.name, corpus)
+    assert [row["ids"].tolist() for row in again.pool.rows] == [row["ids"].tolist() for row in task.pool.rows]
+    assert again.test.label_N.tolist() == task.test.label_N.tolist()
+
+
+def test_labelled_rows_depend_on_the_seed_alone_and_are_balanced(task: Task) -> None:
+    rows = [[row["ids"].tolist() for row in task.labelled(20, seed).rows] for seed in (1, 1, 2)]
+    assert rows[0] == rows[1] != rows[2]
+    counts = np.bincount(task.labelled(20, seed=1).label_N)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_more_labels_than_there_are_is_one_line_that_says_what_to_do(task: Task) -> None:
+    with pytest.raises(DataError, match=r"10000 labelled rows were asked for.* ask for fewer"):
+        task.labelled(10_000, seed=0)
+
+
+def test_source_names_the_sources(corpus: Path) -> None:
+    task = made("source", corpus)
+    assert set(task.classes) == {"topic0", "topic1", "topic2", "topic3"}
+    assert task.chance == 0.25
+
+
+def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(corpus: Path) -> None:
+    task, vocab = made("follows", corpus), Vocab.load(corpus / "vocab")
+    store = Store.open(corpus, "test")
+    (shard,) = store.shards
+    text = [shard.document(i)["ids"].tolist() for i in range(len(shard))]
+    for row, label in list(zip(task.pool.rows, task.pool.label_N, strict=True))[:20]:
+        seam = int(np.flatnonzero(row["segments"])[0])
+        first, second = row["ids"][1 : seam - 1].tolist(), row["ids"][seam:-1].tolist()
+        assert row["ids"][seam - 1] == vocab.sep
+        joined = first + second
+        adjacent = any(joined == ids[at : at + len(joined)] for ids in text for at in range(len(ids)))
+        assert adjacent == (label == 0)
+
+
+def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
+    """Second sentences of strangers are second sentences of other pairs."""
+    task = made("follows", corpus)
+    seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
+    for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
+        seconds[int(label)].add(row["ids"][row["segments"] == 1].tobytes())
+    assert len(seconds[0] & seconds[1]) > len(seconds[1]) / 4
+
+
+def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1 source\(s\).*leave this task out"):
+        made("source", with_test_split(tmp_path / "mini", topics=1))
+
+
+def test_a_source_of_few_documents_does_not_cost_the_others_their_rows(tmp_path: Path) -> None:
+    """Sources of 60, 50 and 2 documents: two classes make 100 rows, three would make 6."""
+    columns = ([np.arange(10)] * 112, [np.ones(10, bool)] * 112, [np.ones(10, bool)] * 112)
+    names = ["many"] * 60 + ["some"] * 50 + ["few"] * 2
+    keys = [bytes([i, *bytes(14), i % 2]) for i in range(112)]
+    shard = write_shard(tmp_path / shard_name("test", 0, 1), *columns, names, keys, vocab_size=50)
+    corpus = with_test_split(tmp_path / "mini", num_documents=100)
+    shutil.copy(tmp_path / shard.name, corpus / shard.name)
+    manifest = Manifest.load(corpus)
+    replace(manifest, shards=(*manifest.shards[:-1], shard)).save(corpus)
+    task = made("source", corpus)
+    assert task.classes == ("many", "some")
+    assert len(task.pool) + len(task.test) == 100
+
+
+def test_a_corpus_of_one_source_still_has_pairs(tmp_path: Path) -> None:
+    assert len(made("follows", with_test_split(tmp_path / "mini", topics=1)).test) > 50

@@ -1,0 +1,323 @@
+"""Folders of transformers: it computes what we compute, in both directions, and what does not fit is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from tests.training.batches import padded, random_rows, unpadded
+from tests.training.parity import ONE_PAD, ZERO_PAD, built, inside, labels_of, loaded, randomised, vocabulary
+from training.formats import to_transformers
+from training.formats.load import from_transformers
+from training.losses import MaskedTokens, NextToken, PairLabel
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder
+
+ENCODER = Encoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+DECODER = Decoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+ROBERTA = replace(ENCODER, max_positions=18, position_offset=2, segments=1, norm_eps=1e-5)
+BERT_LOSSES = (MaskedTokens(), PairLabel())
+TABLE = 320  # rows, more than any of the tokenizers here has pieces
+RAGGED = [5, 12, 1, 7]
+VOCABS = {
+    "bert": ZERO_PAD,
+    "roberta": ONE_PAD,
+    "gpt2": vocab.ByteBPE(size=300),
+}
+SPECS = {
+    "bert": ModelSpec(trunk=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
+    "roberta": ModelSpec(trunk=ROBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
+    "gpt2": ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=TABLE),
+}
+CLASSES = {
+    "bert": transformers.BertForPreTraining,
+    "roberta": transformers.RobertaForMaskedLM,
+    "gpt2": transformers.GPT2LMHeadModel,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with a small vocabulary for each family."""
+    folders = {}
+    for family, spec in VOCABS.items():
+        folders[family] = vocabulary(spec, tmp_path_factory.mktemp(family))
+    return folders
+
+
+def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The same random rows unpadded and padded with token 1; no id is 1, from which RoBERTa counts its positions."""
+    rows = [
+        row | {"ids": row["ids"] + 2, "segments": row["segments"] * (spec.trunk.segments > 1)}
+        for row in random_rows(lengths, spec.vocab_size - 2)
+    ]
+    return unpadded(rows), padded(rows, length, pad=1)
+
+
+def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
+    """Logits over the vocabulary at each token, and of the labels of each row, of an unpadded batch."""
+    hidden_TD, heads, logits = model.trunk(batch), model.heads, []
+    if "masked_tokens" in heads:
+        features_TD = heads["masked_tokens"].features(hidden_TD)
+        logits.append(F.linear(features_TD, model.trunk.tokens.weight, heads["masked_tokens"].bias))
+    if "next_token" in heads:
+        logits.append(F.linear(hidden_TD, model.trunk.tokens.weight))
+    if "pair_label" in heads:
+        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
+    return logits
+
+
+def ask(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
+    """What transformers answers to a padded batch."""
+    if oracle.config.model_type != "gpt2":
+        labels["token_type_ids"] = batch["segments"]
+    return oracle(input_ids=batch["ids"], attention_mask=inside(batch).long(), **labels)
+
+
+def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
+    """Its logits at the tokens that exist, and of the rows where it has a pair head."""
+    output = ask(oracle, batch)
+    if isinstance(oracle, transformers.BertForPreTraining):
+        return [output.prediction_logits[inside(batch)], output.seq_relationship_logits]
+    return [output.logits[inside(batch)]]
+
+
+def assert_same_logits(model: Model, oracle: Any, lengths: list[int], length: int) -> None:
+    ours, theirs = batches(model.spec, lengths, length)
+    with torch.no_grad():
+        torch.testing.assert_close(our_logits(model, ours), their_logits(oracle, theirs), rtol=0, atol=1e-5)
+
+
+# transformers computes what we compute.
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_exported_net_has_our_logits_in_transformers(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_net_of_transformers_has_its_logits_here(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path / "config")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
+    oracle = CLASSES[family](config).eval()
+    randomised(oracle)
+    oracle.save_pretrained(tmp_path / "theirs")
+    spec, state = from_transformers(tmp_path / "theirs")
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model.load_state_dict(state)
+    assert_same_logits(model, oracle, RAGGED, 14)
+
+
+def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS["bert"])
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    oracle = loaded(tmp_path)
+    ours, theirs = batches(model.spec, RAGGED, 14)
+    wanted = ask(oracle, theirs, labels=labels_of(theirs), next_sentence_label=theirs["pair_label"]).loss
+    found = sum(score.loss / score.count for score in model(ours).values())
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+    wanted.backward()
+    found.backward()
+    theirs_by_name = dict(oracle.named_parameters())
+    table = theirs_by_name["bert.embeddings.word_embeddings.weight"].grad
+    torch.testing.assert_close(model.trunk.tokens.weight.grad, table, rtol=0, atol=1e-5)
+    query = theirs_by_name["bert.encoder.layer.0.attention.self.query.weight"].grad
+    torch.testing.assert_close(model.trunk.blocks[0].attention.qkv.weight.grad[:32], query, rtol=0, atol=1e-5)
+    pooler = theirs_by_name["bert.pooler.dense.weight"].grad
+    torch.testing.assert_close(model.heads["pair_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SPECS)
+def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    size: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "init_std": 0.02}
+    base = {
+        "bert": ModelSpec(trunk=replace(ENCODER, max_positions=512, **size), losses=BERT_LOSSES, vocab_size=30_522),
+        "roberta": ModelSpec(
+            trunk=replace(ROBERTA, max_positions=514, **size), losses=(MaskedTokens(),), vocab_size=50_265
+        ),
+        "gpt2": ModelSpec(trunk=replace(DECODER, max_positions=1024, **size), losses=(NextToken(),), vocab_size=50_257),
+    }[family]
+    model = Model(base.trunk, base.losses, base.vocab_size, seed=0).eval()
+    to_transformers(model.state_dict(), base, vocabs[family], tmp_path)
+    oracle = loaded(tmp_path)
+    assert_same_logits(model, oracle, [128, 60], 128)
+    oracle.save_pretrained(tmp_path / "again")
+    spec, state = from_transformers(tmp_path / "again")
+    assert spec.trunk == replace(base.trunk, inner=3072)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+# What is in the folder.
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_what_is_exported_comes_back_to_the_bit(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    spec, state = from_transformers(tmp_path)
+    assert spec == replace(model.spec, trunk=replace(model.spec.trunk, inner=128))
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == model.num_parameters
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), vocab.Vocab.load(vocabs[family])
+    text = "The lazy fox; five jugs!"
+    assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
+    assert [theirs.mask_token_id, theirs.pad_token_id, theirs.eos_token_id] == [ours.mask, ours.pad, ours.sep]
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
+    family: str, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path)("A fox", "my dog", return_tensors="pt")
+    output = loaded(tmp_path)(**given)
+    ids_S = given["input_ids"][0]
+    ours = {
+        "ids": ids_S,
+        "positions": torch.arange(len(ids_S)),
+        "segments": given["token_type_ids"][0] if family == "bert" else torch.zeros_like(ids_S),
+        "lengths": torch.tensor([len(ids_S)]),
+        "first_at": torch.tensor([0]),
+    }
+    torch.testing.assert_close(our_logits(model, ours)[0], output[0][0], rtol=0, atol=1e-5)
+
+
+def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], losses=(MaskedTokens(),)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    oracle = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert isinstance(oracle, transformers.BertForMaskedLM)
+    assert_same_logits(model, oracle.eval(), RAGGED, 14)
+
+
+def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, max_positions=18, position_offset=2)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
+def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, activation=activation)))
+    to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
+    assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(SPECS["bert"], trunk=replace(ENCODER, norm="pre", embedding=16)),
+        replace(SPECS["bert"], trunk=replace(ENCODER, segments=0)),
+        replace(SPECS["bert"], trunk=replace(ENCODER, window=4)),
+        replace(SPECS["bert"], losses=(PairLabel(),)),
+        replace(SPECS["gpt2"], trunk=replace(DECODER, norm="post", inner=64)),
+        replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
+    ],
+)
+def test_net_that_transformers_does_not_have_is_refused(
+    spec: ModelSpec, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="transformers has no"):
+        to_transformers(built(spec).state_dict(), spec, vocabs["bert"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
+    size = vocab.Vocab.load(vocabs["roberta"]).size
+    spec = replace(SPECS["roberta"], vocab_size=size - 1)
+    with pytest.raises(BadInput, match=f"{size} pieces, the net's table {size - 1} rows"):
+        to_transformers(built(spec).state_dict(), spec, vocabs["roberta"], tmp_path)
+
+
+# Folders that others made.
+
+
+def rewritten(folder: Path, rename: Any = lambda name: name, **config: Any) -> None:
+    """Change the names of the tensors, and keys of config.json."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    safetensors.torch.save_file(
+        {rename(name): tensor for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+    content = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("family", "rename"),
+    [
+        (
+            "bert",
+            lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ),
+        ),
+        ("gpt2", lambda name: name.removeprefix("transformer.")),
+    ],
+)
+def test_names_of_the_first_published_weights_are_understood(
+    family: str, rename: Any, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    model = built(SPECS[family])
+    to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
+    rewritten(tmp_path, rename)
+    _, state = from_transformers(tmp_path)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "llama"}, "model_type is 'llama', allowed is one of"),
+        ({"is_decoder": True}, "is_decoder is True, allowed is False"),
+        ({"hidden_act": "swish"}, "describes no net that we build"),
+        ({"num_attention_heads": 5}, "trunk.heads is 5, allowed is a divisor of width 32"),
+        ({"num_hidden_layers": 3}, "has no tensor bert.encoder.layer.2"),
+        ({"vocab_size": 319}, r"is \[320, 32\], config.json asks for \[319, 32\]"),
+    ],
+)
+def test_folder_that_does_not_fit_is_refused_in_one_line(
+    config: dict[str, Any], message: str, vocabs: dict[str, Path], tmp_path: Path
+) -> None:
+    to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
+    rewritten(tmp_path, **config)
+    with pytest.raises(BadInput, match=message) as refused:
+        from_transformers(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_missing_or_garbled_file_is_refused(name: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+    to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-100])
+    with pytest.raises(BadInput, match=name):
+        from_transformers(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(BadInput, match=f"{name}: No such file"):
+        from_transformers(tmp_path)

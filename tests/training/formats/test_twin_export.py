@@ -1,0 +1,126 @@
+"""ELECTRA's sizes have the published numbers of weights, and transformers computes what each of its nets does."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+
+from preprocessing import vocab
+from preprocessing.schema import IGNORE
+from tests.training.batches import padded, unpadded
+from tests.training.trunks.test_twin import LOSSES, SMALL, VOCAB, rows, scored, twin
+from training.formats import electra, load_weights, save_weights, to_transformers
+from training.formats.load import from_transformers
+from training.losses.heads.replaced import originals
+from training.model import Model
+from training.specs import Twin
+from training.trunks.layers import layout
+
+PUBLISHED = {  # D body, D with its head, both nets with both heads (family.md B2.7)
+    "small": (Twin(layers=12, width=256, heads=4, embedding=128), 13_483_008, 13_549_057, 14_196_219),
+    "base": (Twin(layers=12, width=768, heads=12, generator=1 / 3), 108_891_648, 109_483_009, 119_386_427),
+    "large": (Twin(layers=24, width=1024, heads=16), 334_092_288, 335_142_913, 354_655_291),
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_published_sizes_have_the_published_number_of_weights(size: str) -> None:
+    trunk, body, with_head, joint = PUBLISHED[size]
+    with torch.device("meta"):
+        model = Model(trunk, LOSSES, 30_522, seed=0)
+    kept, _ = electra.half(dict(model.named_parameters()), model.spec, "discriminator")
+    head = sum(tensor.numel() for name, tensor in kept.items() if name.startswith("heads."))
+    total = sum(tensor.numel() for tensor in kept.values())
+    assert (total - head, total, model.num_parameters) == (body, with_head, joint)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vocab")
+    vocab.train(vocab.WordPiece(size=VOCAB), ["The quick brown fox jumps over the lazy dog."]).save(folder)
+    return folder
+
+
+CLASSES = {"discriminator": transformers.ElectraForPreTraining, "generator": transformers.ElectraForMaskedLM}
+HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding=0)) for which in CLASSES]
+
+
+@pytest.mark.parametrize(("trunk", "which"), HALVES)
+def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twin, which: Any) -> None:
+    model = twin(trunk)
+    state, spec = electra.half(model.state_dict(), model.spec, which)
+    config = electra.config(spec, vocab=None) | {
+        "vocab_size": VOCAB,
+        "pad_token_id": None,
+        "attn_implementation": "eager",
+    }
+    oracle = CLASSES[which](transformers.ElectraConfig(**config))
+    found = oracle.load_state_dict(electra.theirs(state, spec), strict=False)
+    assert not found.unexpected_keys
+    assert set(found.missing_keys) <= {"generator_lm_head.weight"}  # tied
+    ours, theirs = unpadded(rows()), padded(rows(), 14)
+    inside_BS = torch.arange(14) < theirs["lengths"][:, None]
+    scores, read = scored(model, ours)
+    labels_BS = torch.full((4, 14), IGNORE)
+    if which == "generator":
+        hidden = model.trunk.generator(model.trunk.embed(ours), layout(ours, "full"))
+        head, kind, ids_T = model.heads["masked_tokens"], "masked_tokens", ours["ids"]
+        logits = F.linear(head.features(hidden), model.trunk.table, head.bias)
+        labels_BS.view(-1)[theirs["targets_at"]] = theirs["targets"]
+    else:
+        hidden = model.trunk.discriminator(model.trunk.embed(read), layout(read, "full"))
+        kind, ids_T, logits = "replaced", read["ids"], model.heads["replaced"].logits(hidden)
+        labels_BS[inside_BS] = (ids_T != originals(ours)).long()
+    ids_BS = torch.zeros(4, 14, dtype=torch.int64)
+    ids_BS[inside_BS] = ids_T
+    output = oracle.eval()(
+        input_ids=ids_BS, attention_mask=inside_BS.long(), token_type_ids=theirs["segments"], labels=labels_BS
+    )
+    torch.testing.assert_close(logits, output.logits[inside_BS], rtol=0, atol=1e-5)
+    found = scores[kind].loss / scores[kind].count
+    torch.testing.assert_close(found, output.loss, rtol=0, atol=1e-5)
+    found.backward()
+    output.loss.backward()
+    gradients = {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
+    mine = electra.theirs(electra.half(gradients, model.spec, which)[0], spec)
+    wanted = {name: w.grad for name, w in oracle.named_parameters() if w.grad is not None}
+    assert mine.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(mine[name], gradient, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(("trunk", "which"), HALVES)
+def test_what_transformers_saves_comes_here_and_back_to_the_bit(trunk: Twin, which: Any, tmp_path: Path) -> None:
+    spec = electra.half({}, twin(trunk).spec, which)[1]
+    config = electra.config(spec, vocab=None) | {"vocab_size": VOCAB}
+    oracle = CLASSES[which](transformers.ElectraConfig(**config))
+    with torch.no_grad():
+        for tensor in oracle.parameters():
+            tensor.normal_(0, 0.2, generator=torch.Generator().manual_seed(3))
+    oracle.save_pretrained(tmp_path)
+    came, state = from_transformers(tmp_path)
+    assert came == replace(spec, trunk=replace(spec.trunk, inner=spec.trunk.inner_width))
+    back = electra.theirs(state, came)
+    assert back.keys() == dict(oracle.named_parameters()).keys()
+    assert all(torch.equal(tensor, back[name]) for name, tensor in oracle.named_parameters())
+
+
+def test_of_a_twin_the_discriminator_goes_out(words: Path, tmp_path: Path) -> None:
+    model = twin()
+    to_transformers(dict(model.named_parameters()), model.spec, words, tmp_path)
+    _, info = transformers.ElectraForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    _, back = from_transformers(tmp_path)
+    kept, _ = electra.half(model.state_dict(), model.spec, "discriminator")
+    assert back.keys() == kept.keys()
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in back.items())
+
+
+def test_a_twin_is_kept_in_our_own_files(tmp_path: Path) -> None:
+    model = twin()
+    save_weights(dict(model.named_parameters()), model.spec, tmp_path)
+    assert load_weights(tmp_path)[0] == model.spec

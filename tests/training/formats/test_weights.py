@@ -1,0 +1,85 @@
+"""Our own folders of weights: what is written comes back, and damage is noticed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from training.formats import load_spec, load_weights, save_weights
+from training.losses import MaskedTokens, NextToken, PairLabel
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder
+
+BERT = ModelSpec(
+    trunk=Encoder(layers=2, width=32, heads=4, activation="relu"),
+    losses=(MaskedTokens(), PairLabel(weight=0.5)),
+    vocab_size=50,
+)
+GPT2 = ModelSpec(trunk=Decoder(layers=2, width=32, heads=4, dropout=0.2), losses=(NextToken(),), vocab_size=60)
+SHARED = replace(BERT, trunk=Encoder(layers=4, width=32, heads=4, embedding=16, sharing="all", groups=2))
+
+
+def built(spec: ModelSpec) -> Model:
+    return Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
+
+
+@pytest.mark.parametrize("spec", [BERT, GPT2])
+def test_weights_and_spec_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) -> None:
+    model = built(spec)
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    spec, state = load_weights(tmp_path)
+    assert spec == model.spec
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
+    model = built(SHARED)
+    save_weights(dict(model.named_parameters()), model.spec, tmp_path)
+    spec, state = load_weights(tmp_path)
+    assert spec == SHARED
+    assert sum(tensor.numel() for tensor in state.values()) == model.num_parameters
+
+
+def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
+    spec = replace(
+        GPT2,
+        trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions="relative", cutoffs=(20, 40), memory=8),
+    )
+    save_weights({}, spec, tmp_path)
+    assert load_spec(tmp_path) == spec
+
+
+@pytest.mark.parametrize("at", [0, 8, 5000, -1])
+def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> None:
+    model = built(BERT)
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    content = bytearray((tmp_path / "weights.safetensors").read_bytes())
+    content[at] ^= 1
+    (tmp_path / "weights.safetensors").write_bytes(content)
+    with pytest.raises(BadInput, match="damaged or exchanged"):
+        load_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "holds no JSON object"),
+        (b"{}", "not a spec of this version"),
+        (b'{"spec": {"trunk": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
+    ],
+)
+def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    model = built(BERT)
+    save_weights(model.state_dict(), model.spec, tmp_path)
+    (tmp_path / "spec.json").write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        load_weights(tmp_path)
+
+
+def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"spec\.json: No such file"):
+        load_weights(tmp_path)

@@ -1,0 +1,242 @@
+"""Encoder-decoders learn the mini-world: thresholds of reference/family.md D1, and short runs below them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from preprocessing.choose import Fragment, NoiseSpans
+from preprocessing.rewrite import Cloze, Noise, Sentinel
+from preprocessing.rewrite import Fragment as FragmentRewrite
+from preprocessing.rewrite.noise import Edit
+from preprocessing.schema import IGNORE, Row
+from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
+from tests.training.batches import unpadded
+from tests.training.encoder_decoders import NO_DROPOUT, T5_KNOBS
+from tests.training.learning.test_learning import ENCODER, Course, examine, learn, next_token_rows
+from training.losses import MaskedTokens, NextToken
+from training.model import Model
+from training.specs import EncoderDecoder
+
+LOSSES = (NextToken(),)
+SENTINELS = 10
+T5 = EncoderDecoder(layers=2, width=64, heads=2, **T5_KNOBS, **NO_DROPOUT)
+BART = EncoderDecoder(layers=2, width=64, heads=2, max_positions=64, init_std=0.02 * (768 / 64) ** 0.5, **NO_DROPOUT)
+
+
+@dataclass(frozen=True)
+class Specials:
+    """What rewriting reads of a vocabulary; the last ids are the sentinels of T5."""
+
+    size: int = VOCAB_SIZE
+    pad: int = PAD
+    sep: int = SEP
+    mask: int = MASK
+    sentinels: int = 0
+    special_ids: tuple[int, ...] = tuple(range(AT["determiner"]))
+
+
+def windows(text: World, count: int, length: int, rng: np.random.Generator) -> list[Row]:
+    """Stretches of text without special tokens."""
+    starts, first_S = rng.integers(len(text.ids_T) - length, size=count), np.arange(length) == 0
+    return [
+        {
+            "ids": text.ids_T[start : start + length],
+            "special": np.zeros(length, np.bool_),
+            "word_starts": text.word_starts_T[start : start + length] | first_S,
+            "sentence_starts": text.sentence_starts_T[start : start + length] | first_S,
+        }
+        for start in starts
+    ]
+
+
+def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
+    """T5: 15 % of 54 tokens, in spans of 3, each behind a sentinel."""
+    vocab, choose = Specials(size=VOCAB_SIZE + SENTINELS, sentinels=SENTINELS), NoiseSpans()
+    rows = windows(text, count, 54, rng)
+    return [Sentinel()(row | {"hits": choose(row, rng)}, vocab, rng) for row in rows]
+
+
+def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
+    """BART: 40 tokens, of which one of its five noises hides or moves a share, of infilling 30 % of their words."""
+    return [Noise(edits=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
+
+
+def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: float) -> list[Row]:
+    """Windows of 48 tokens of which a run, a share `rate` of them, is chosen."""
+    choose = Fragment(rate=rate)
+    return [row | {"hits": choose(row, rng)} for row in windows(text, count, 48, rng)]
+
+
+def fragment_rows(text: World, count: int, rng: np.random.Generator, rate: float = 0.5) -> list[Row]:
+    """MASS: the chosen run is hidden from the encoder, all of it, and asked of the decoder."""
+    return [hidden(row) for row in hidden_windows(text, count, rng, rate)]
+
+
+def hidden(row: Row) -> Row:
+    """The row with its chosen tokens behind masks: none stays, none is swapped, so that no dice are thrown."""
+    return FragmentRewrite(mask=1.0, swap=0.0)(row, Specials(), np.random.default_rng(0))
+
+
+def single_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
+    """What MASS asks with k = 1, as a masked language model is asked it."""
+    cloze, segments_S = Cloze(mask=1.0, swap=0.0), np.zeros(48)
+    rows = hidden_windows(text, count, rng, rate=1 / 48)
+    return [cloze(row | {"segments": segments_S}, Specials(), rng) for row in rows]
+
+
+def left_to_right(rows: list[Row]) -> list[Row]:
+    """The same questions for a causal net, but for the first token of a row, which nothing precedes."""
+    return [
+        {
+            "ids": row["ids"][:-1],
+            "segments": np.zeros(len(row["ids"]) - 1),
+            "labels": np.where(row["hits"] > 0, row["ids"], IGNORE)[1:],
+        }
+        for row in rows
+    ]
+
+
+@torch.no_grad()
+def examine_spans(model: Model, text: World) -> tuple[float, float]:
+    """Loss of the text that T5's spans hide, and how often the sentinel is known that comes next: which of them, and
+    not where, since nothing says how long a span was."""
+    batch = unpadded(span_rows(text, 500, np.random.default_rng(1)))
+    logits_MV, target_M = F.linear(model.trunk(batch)[batch["targets_at"]], model.trunk.table), batch["targets"]
+    is_sentinel_M = target_M >= VOCAB_SIZE
+    is_text_M = (target_M >= AT["determiner"]) & ~is_sentinel_M
+    best_M = VOCAB_SIZE + logits_MV[is_sentinel_M, VOCAB_SIZE:].argmax(-1)
+    loss = F.cross_entropy(logits_MV[is_text_M], target_M[is_text_M])
+    return float(loss), float((best_M == target_M[is_sentinel_M]).float().mean())
+
+
+def examine_infilling(model: Model, text: World) -> tuple[float, float]:
+    """Loss of a text that is given with noise, and of the same text where its source is nothing but masks."""
+    rows = noised_rows(text, 500, np.random.default_rng(1))
+    blind = [row | {"source_ids": np.full_like(row["source_ids"], MASK)} for row in rows]
+    return examine(model, rows)["next_token"][0], examine(model, blind)["next_token"][0]
+
+
+# Short runs.
+
+
+def test_a_short_run_over_spans_knows_words_and_sentinels(train: World, held_out: World) -> None:
+    course = Course(T5, LOSSES, span_rows, steps=100, batch=16, peak=1e-2, vocab_size=VOCAB_SIZE + SENTINELS)
+    loss, sentinels = examine_spans(learn(course, train), held_out)
+    assert loss < math.log(VOCAB_SIZE) - 0.7
+    assert sentinels > 0.8
+
+
+@pytest.mark.parametrize("sample", [noised_rows, fragment_rows])
+def test_a_short_run_uses_context(
+    sample: Callable[[World, int, np.random.Generator], list[Row]], train: World, held_out: World
+) -> None:
+    course = Course(BART, LOSSES, sample, steps=80, batch=16, peak=5e-3)
+    rows = sample(held_out, 200, np.random.default_rng(1))
+    assert examine(learn(course, train), rows)["next_token"][0] < unigram_entropy(held_out.ids_T) - 0.5
+
+
+# Full length: reference/family.md D1.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize(("steps", "threshold"), [(900, 4.4), (1400, 3.9)])
+def test_spans_are_learnt(steps: int, threshold: float, train: World, held_out: World) -> None:
+    """D1 has 3.9 after 2,400 steps, which take more than three minutes; 1,600 gave 3.647."""
+    course = Course(T5, LOSSES, span_rows, steps=steps, batch=64, peak=3e-3, vocab_size=VOCAB_SIZE + SENTINELS)
+    loss, sentinels = examine_spans(learn(course, train), held_out)
+    assert loss < threshold
+    assert sentinels > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_infilled_text_is_restored(train: World, held_out: World) -> None:
+    course = Course(BART, LOSSES, noised_rows, steps=900, batch=64, peak=2e-3)
+    loss, blind = examine_infilling(learn(course, train), held_out)
+    assert loss < 1.0
+    assert blind > 2 * loss
+
+
+def noise_losses(train: World, held_out: World, seed: int) -> dict[Edit, float]:
+    """Loss of a net for each of the five noises."""
+    found = dict[Edit, float]()
+    for edit in get_args(Edit):
+        course = Course(BART, LOSSES, partial(noised_rows, edit=edit), steps=600, batch=16, peak=3e-3)
+        model, rows = learn(course, train, seed), noised_rows(held_out, 500, np.random.default_rng(1), edit)
+        found[edit] = examine(model, rows)["next_token"][0]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_all_five_noises_are_learnt(train: World, held_out: World) -> None:
+    """Three seeds: masks 1.083, .988, 1.139; infilling 1.217, 1.194, 1.221; deletion 1.278, 1.276, 1.228; permutation
+    1.742, 1.592, 1.594; rotation 1.759, 1.627, 1.658. D1 guesses that rotation is the easiest; within 600 steps a text
+    that keeps its place is copied better than one that moves."""
+    loss = noise_losses(train, held_out, seed=0)
+    assert max(loss.values()) < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.8
+    assert max(loss[edit] for edit in ("mask", "delete", "infill")) < min(loss["permute"], loss["rotate"])
+
+
+@pytest.fixture(scope="module")
+def causal(train: World) -> Model:
+    """A left-to-right net made as BART's decoder is, after 1,500 steps of 768 questions, as many as MASS is asked."""
+    trunk = replace(ENCODER, visibility="causal", segments=0)
+    return learn(Course(trunk, LOSSES, next_token_rows, steps=1500, batch=16, peak=2e-3), train)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_fragments_are_learnt_from_their_surroundings_and_are_no_harder_than_left_to_right(
+    causal: Model, train: World, held_out: World
+) -> None:
+    """Three seeds: 2.360, 2.398, 2.268, and 2.473, 2.507, 2.452 with the source hidden; the causal net lost 2.361,
+    2.391, 2.422 at the same places. D1 guessed that the fragment is easier; at this size it is as hard, or easier."""
+    model = learn(Course(BART, LOSSES, fragment_rows, steps=1500, batch=32, peak=2e-3), train)
+    asked = hidden_windows(held_out, 500, np.random.default_rng(1), rate=0.5)
+    rows = [hidden(row) for row in asked]
+    blind = [row | {"source_seen": np.zeros_like(row["source_seen"])} for row in rows]
+    loss, alone = (examine(model, given)["next_token"][0] for given in (rows, blind))
+    assert loss < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.6
+    assert alone > loss + 0.07
+    assert loss < examine(causal, left_to_right(asked))["next_token"][0] + 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_fragment_as_long_as_its_row_is_as_hard_as_left_to_right(
+    causal: Model, train: World, held_out: World
+) -> None:
+    """Three seeds: 2.453, 2.414, 2.565, the causal net 2.378, 2.406, 2.434. D1 guessed that .1 lies between them."""
+    whole = partial(fragment_rows, rate=1.0)
+    model = learn(Course(BART, LOSSES, whole, steps=1500, batch=16, peak=2e-3), train)
+    windows = hidden_windows(held_out, 500, np.random.default_rng(1), rate=1.0)
+    asked = [row | {"hits": np.minimum(np.arange(48), 1)} for row in windows]  # all but the first token
+    wanted = examine(causal, left_to_right(asked))["next_token"][0]
+    assert wanted < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.6
+    assert examine(model, [hidden(row) for row in asked])["next_token"][0] == pytest.approx(wanted, abs=0.17)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_fragment_of_one_token_is_no_harder_than_a_mask(train: World, held_out: World) -> None:
+    """Seed 0, 1,500 steps: 2.818, a masked language model of the same questions 3.594; seeds 1 and 2, 800 steps: 3.146
+    and 3.027, and 4.185 and 4.592. They are one task, but the decoder is given the token before the hidden one, which a
+    masked net has to find by its place."""
+    encoder, single = replace(ENCODER, segments=0), (MaskedTokens(transform=False),)
+    masks = Course(encoder, single, single_rows, steps=800, batch=64, peak=2e-3)
+    fragments = Course(BART, LOSSES, partial(fragment_rows, rate=1 / 48), steps=800, batch=64, peak=2e-3)
+    masked, loss = (
+        examine(learn(course, train), course.sample(held_out, 2000, np.random.default_rng(1)))[kind][0]
+        for course, kind in ((masks, "masked_tokens"), (fragments, "next_token"))
+    )
+    assert loss < unigram_entropy(held_out.ids_T) - 1.0
+    assert loss < masked + 0.1

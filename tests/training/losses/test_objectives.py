@@ -1,0 +1,180 @@
+"""Heads and losses: a sum and a count, over the targets only, whatever the layout, the split and the precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing import collate
+from preprocessing.schema import IGNORE
+from tests.training.batches import padded, random_rows, unpadded
+from training.losses import MaskedTokens, NextToken, PairLabel
+from training.losses.heads import count, cross_entropy
+from training.losses.heads.cross_entropy import token_score
+from training.model import Model, ModelSpec
+from training.score import Score
+from training.specs import Decoder, Encoder
+
+ENCODER = Encoder(layers=1, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+DECODER = Decoder(layers=1, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+BERT = (MaskedTokens(), PairLabel())
+VOCAB = 50
+RAGGED = [5, 8, 1, 3]
+
+
+def bert() -> Model:
+    return Model(ENCODER, BERT, VOCAB, seed=0)
+
+
+def vocabulary_logits(model: Model, batch: dict[str, Tensor]) -> Tensor:
+    """Logits of the masked-token head at every token."""
+    head = model.heads["masked_tokens"]
+    return F.linear(head.features(model.trunk(batch)), model.trunk.tokens.weight, head.bias)
+
+
+def test_masked_tokens_loss_is_the_sum_of_cross_entropies_at_the_labels() -> None:
+    rows, model = random_rows(RAGGED, VOCAB), bert()
+    logits_BSV = vocabulary_logits(model, padded(rows, 8))
+    labels_BS = torch.tensor([[*row["labels"], *[IGNORE] * (8 - len(row["labels"]))] for row in rows])
+    wanted = F.cross_entropy(logits_BSV.transpose(1, 2), labels_BS, ignore_index=IGNORE, reduction="sum")
+    torch.testing.assert_close(model(padded(rows, 8))["masked_tokens"].loss, wanted)
+
+
+def test_next_token_loss_is_the_sum_of_cross_entropies_of_the_tied_table() -> None:
+    batch, model = unpadded(random_rows([7], VOCAB, rate=1.0)), Model(DECODER, (NextToken(),), VOCAB, seed=0)
+    logits_TV = model.trunk(batch) @ model.trunk.tokens.weight.T
+    wanted = -logits_TV.log_softmax(-1)[torch.arange(7), batch["targets"]].sum()
+    torch.testing.assert_close(model(batch)["next_token"].loss, wanted)
+
+
+def test_pair_label_reads_the_first_token_of_each_row() -> None:
+    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
+    logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
+    wanted = F.cross_entropy(logits_B2, batch["pair_label"], reduction="sum")
+    torch.testing.assert_close(model(batch)["pair_label"].loss, wanted)
+
+
+def test_correct_counts_the_targets_with_the_highest_score() -> None:
+    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    right = vocabulary_logits(model, batch).argmax(-1)[batch["targets_at"]]
+    right[2:] = (right[2:] + 1) % VOCAB
+    assert int(model(batch | {"targets": right})["masked_tokens"].correct) == 2
+
+
+@pytest.mark.parametrize("kind", ["masked_tokens", "pair_label"])
+def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
+    rows, model = random_rows(RAGGED, VOCAB), bert()
+    flat, rectangle = model(unpadded(rows))[kind], model(padded(rows, 12))[kind]
+    assert (flat.count, flat.correct) == (rectangle.count, rectangle.correct)
+    torch.testing.assert_close(flat.loss, rectangle.loss, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["masked_tokens", "pair_label"])
+def test_scores_of_micro_batches_add_up(kind: str) -> None:
+    rows, model = random_rows(RAGGED, VOCAB), bert()
+    parts = [model(unpadded(part))[kind] for part in (rows[:1], rows[1:])]
+    whole = model(unpadded(rows))[kind]
+    assert sum(part.count for part in parts) == whole.count
+    torch.testing.assert_close(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-6, atol=0)
+
+
+def test_a_batch_without_targets_costs_nothing_and_has_gradients_of_zero() -> None:
+    rows, model = random_rows([4, 4], VOCAB, rate=0.0), bert()
+    score = model(unpadded(rows))["masked_tokens"]
+    score.loss.backward()
+    assert (float(score.loss.detach()), score.count, int(score.correct)) == (0.0, 0, 0)
+    assert not model.heads["masked_tokens"].transform.weight.grad.any()
+
+
+@pytest.mark.parametrize("loss", [MaskedTokens(), PairLabel()])
+def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | PairLabel) -> None:
+    rows = random_rows(RAGGED, VOCAB)
+    score: Score = bert()(unpadded(rows))[loss.kind]
+    assert count(loss, collate.unpadded(rows)) == count(loss, collate.padded(rows, 8, pad=0)) == score.count > 0
+
+
+def test_loss_is_float32_in_a_bf16_net() -> None:
+    batch = unpadded(random_rows(RAGGED, VOCAB))
+    scores = bert().to(torch.bfloat16)(batch)
+    assert {score.loss.dtype for score in scores.values()} == {torch.float32}
+    torch.testing.assert_close(scores["masked_tokens"].loss, bert()(batch)["masked_tokens"].loss, rtol=0.02, atol=0)
+
+
+def plain_score(feature: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    """The oracle: all logits at once."""
+    return F.cross_entropy(F.linear(feature, table, bias), target, reduction="sum")
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("at_once", [1, 70, 1 << 23])
+def test_slices_of_the_vocabulary_projection_change_neither_loss_nor_gradient(
+    at_once: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(*size, generator=generator) for size in ((9, 4), (30, 4), (30,))]
+    found, wanted = ([value.clone().requires_grad_() for value in values] for _ in range(2))
+    target = torch.randint(30, (9,), generator=generator)
+    score = token_score(found[0], found[1], found[2] if has_bias else None, target)
+    loss = plain_score(wanted[0], wanted[1], wanted[2] if has_bias else None, target)
+    torch.testing.assert_close(score.loss, loss)
+    (score.loss * 3).backward()
+    (loss * 3).backward()
+    for ours, theirs in zip(found[: 2 + has_bias], wanted, strict=False):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_bf16_loss_over_many_targets_keeps_float32_precision() -> None:
+    generator = torch.Generator().manual_seed(0)
+    feature, table = (torch.randn(*size, generator=generator).bfloat16() for size in ((3000, 16), (200, 16)))
+    target = torch.randint(200, (3000,), generator=generator)
+    wanted = plain_score(feature.double(), table.double(), None, target)
+    torch.testing.assert_close(token_score(feature, table, None, target).loss.double(), wanted, rtol=1e-4, atol=0)
+
+
+def test_table_gets_gradient_from_both_of_its_uses() -> None:
+    batch, model = unpadded(random_rows([8], VOCAB)), bert()
+    model(batch)["masked_tokens"].loss.backward()
+    used = set(batch["ids"].tolist())
+    unused = [id for id in range(VOCAB) if id not in used]
+    gradient_V = model.trunk.tokens.weight.grad.abs().sum(1)
+    assert gradient_V[unused].min() > 0  # as an answer
+    before = gradient_V.clone()
+    model.trunk.tokens.weight.grad = None
+    model(batch)["pair_label"].loss.backward()
+    assert model.trunk.tokens.weight.grad.abs().sum(1).nonzero().squeeze(1).tolist() == sorted(used)  # as a question
+    assert before[sorted(used)].min() > 0
+
+
+def test_table_may_have_more_rows_than_the_tokenizer() -> None:
+    batch = unpadded(random_rows([8], VOCAB))
+    model = Model(ENCODER, BERT, VOCAB + 14, seed=0)
+    assert np.isfinite(float(model(batch)["masked_tokens"].loss.detach()))
+
+
+def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> None:
+    with pytest.raises(ValueError, match="true where the tables are not as wide as the blocks"):
+        Model(replace(ENCODER, embedding=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
+
+
+@pytest.mark.parametrize("losses", [(), (MaskedTokens(), MaskedTokens(weight=2.0))])
+def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
+    with pytest.raises(ValueError, match="one or more kinds, each once"):
+        ModelSpec(trunk=replace(ENCODER, layers=2), losses=losses, vocab_size=VOCAB)
+
+
+def test_a_pair_that_has_no_label_is_not_asked() -> None:
+    """UniLM's rows that see one way only: their pair is not judged."""
+    labels = np.array([1, IGNORE, 0, IGNORE])
+    assert count(PairLabel(), {"pair_label": labels}) == 2
+    model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
+    rows = random_rows([5, 6, 7, 8], VOCAB)
+    asked = [row | {"pair_label": label} for row, label in zip(rows, labels, strict=True)]
+    score = model(unpadded(asked))["pair_label"]
+    alone = model(unpadded([asked[0], asked[2]]))["pair_label"]
+    assert score.count == alone.count == 2
+    torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)

@@ -1,0 +1,125 @@
+"""The span boundary loss: which tokens are asked and from where, and what the head computes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing.schema import IGNORE, Row
+from tests.training.batches import padded, random_rows, unpadded
+from training.losses import MaskedTokens, SpanBoundary
+from training.losses.heads import count
+from training.losses.heads.span_boundary import asked
+from training.model import Model
+from training.specs import Encoder
+
+ENCODER = Encoder(layers=1, width=32, heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+LOSS = SpanBoundary()
+VOCAB = 50
+
+
+def row_of(labelled: Sequence[int], length: int) -> Row:
+    """A row whose targets are at these places."""
+    labels_S = np.full(length, IGNORE)
+    labels_S[list(labelled)] = np.arange(len(labelled)) + 7
+    return {"ids": np.arange(length) % VOCAB, "segments": np.zeros(length, dtype=np.int8), "labels": labels_S}
+
+
+def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
+    """(place of the target, before, after, offset) of all that is asked."""
+    batch = unpadded(rows)
+    here = asked(loss, batch)
+    places = batch["targets_at"][here.target], here.before, here.after, here.offset
+    return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
+
+
+def net(seed: int = 0, **knobs: int) -> Model:
+    """A net whose every tensor is random."""
+    model = Model(ENCODER, (MaskedTokens(), SpanBoundary(**knobs)), VOCAB, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(torch.empty_like(tensor).normal_(0, 0.1, generator=generator))
+    return model
+
+
+def reference(model: Model, rows: Sequence[Row], positions: int) -> tuple[Tensor, int]:
+    """The loss written row by row and span by span."""
+    head, total, number = model.heads["span_boundary"], torch.zeros(()), 0
+    for row in rows:
+        hidden_SD, chosen = model.trunk(unpadded([row])), row["labels"] != IGNORE
+        edges = np.flatnonzero(np.diff(np.r_[False, chosen, False])).reshape(-1, 2)
+        for start, stop in edges:
+            if start < 2 or stop > len(chosen) - 2:
+                continue
+            for place in range(start, min(stop, start + positions)):
+                x = torch.cat([hidden_SD[start - 1], hidden_SD[stop], head.offsets.weight[place - start]])
+                x = head.first_norm(F.gelu(F.linear(x, head.first.weight, head.first.bias)))
+                x = head.second_norm(F.gelu(F.linear(x, head.second.weight, head.second.bias)))
+                logits_V = model.trunk.tokens.weight @ x + head.bias
+                total, number = total - logits_V.log_softmax(-1)[row["labels"][place]], number + 1
+    return total, number
+
+
+def test_tokens_of_a_span_are_asked_from_those_around_it() -> None:
+    assert answers([row_of([3, 4, 7], 10)]) == [(3, 2, 5, 0), (4, 2, 5, 1), (7, 6, 8, 0)]
+
+
+@pytest.mark.parametrize("labelled", [[1, 2], [7, 8], [0], [9], [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_span_that_touches_the_first_or_last_special_token_is_not_asked(labelled: list[int]) -> None:
+    assert answers([row_of(labelled, 10)]) == []
+
+
+def test_spans_that_touch_are_one() -> None:
+    assert [offset for *_, offset in answers([row_of([2, 3, 4, 5], 10)])] == [0, 1, 2, 3]
+
+
+def test_spans_of_two_rows_that_lie_end_to_end_are_two() -> None:
+    assert answers([row_of([5, 8, 9], 10), row_of([0, 1, 5], 10)]) == [(5, 4, 6, 0), (15, 14, 16, 0)]
+
+
+def test_no_more_tokens_of_a_span_are_asked_than_there_are_positions() -> None:
+    found = answers([row_of(range(2, 7), 10)], SpanBoundary(positions=3))
+    assert found == [(2, 1, 7, 0), (3, 1, 7, 1), (4, 1, 7, 2)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("positions", [2, 15])
+def test_loss_gradients_and_count_are_those_of_the_reference(seed: int, positions: int) -> None:
+    rows, model = random_rows([5, 30, 1, 13, 21], VOCAB, seed=seed, rate=0.5), net(seed, positions=positions)
+    loss = SpanBoundary(positions=positions)
+    wanted, number = reference(model, rows, positions)
+    parameters = [weight for name, weight in model.named_parameters() if "masked_tokens" not in name]
+    gradients = torch.autograd.grad(wanted, parameters)
+    for batch in (unpadded(rows), padded(rows, 32)):
+        score = model(batch)["span_boundary"]
+        arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+        assert score.count == number == count(loss, batch) == count(loss, arrays)
+        torch.testing.assert_close(score.loss, wanted, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(torch.autograd.grad(score.loss, parameters), gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_that_asks_nothing_costs_nothing() -> None:
+    batch, model = unpadded([row_of([], 6), row_of([1], 6)]), net()
+    score = model(batch)["span_boundary"]
+    score.loss.backward()
+    assert (float(score.loss.detach()), score.count, count(LOSS, batch)) == (0.0, 0, 0)
+    assert not model.heads["span_boundary"].first.weight.grad.any()
+
+
+def test_head_does_not_see_the_tokens_of_the_span() -> None:
+    """Only the states around it: with a trunk that mixes nothing, another token in the span changes nothing."""
+    batch, model = unpadded([row_of([4, 5], 10)]), net()
+    hidden_TD = model.trunk.embed(batch)
+    changed = model.trunk.embed(batch | {"ids": torch.where(torch.arange(10) == 4, 9, batch["ids"])})
+    head, table = model.heads["span_boundary"], model.trunk.table
+    assert torch.equal(head(hidden_TD, batch, table).loss, head(changed, batch, table).loss)
+
+
+def test_each_place_of_a_span_has_a_vector_of_its_own() -> None:
+    batch, model = unpadded([row_of([4, 5, 6], 10)]), net()
+    features = model.heads["span_boundary"].features(model.trunk(batch), asked(LOSS, batch))
+    assert (features[0] - features[1]).abs().max() > 1e-3

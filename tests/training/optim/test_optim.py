@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from training.engines.engine import set_rate
+from training.optim import Adafactor, AdamW, Lamb, Optim
+
+RATES = [0.1, 0.05, 0.2, 0.1, 0.0, 0.1]
+
+
+def oracle(weight: np.ndarray, gradients: list[np.ndarray], spec: AdamW) -> np.ndarray:
+    """Ten lines of NumPy after arXiv:1711.05101, algorithm 2; google-research/bert leaves the two corrections out."""
+    mean, square = np.zeros_like(weight), np.zeros_like(weight)
+    for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
+        mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
+        square = spec.beta2 * square + (1 - spec.beta2) * gradient**2
+        fix1, fix2 = (1 - spec.beta1**step, 1 - spec.beta2**step) if spec.bias_correction else (1, 1)
+        weight = weight - rate * (mean / fix1 / (np.sqrt(square / fix2) + spec.eps) + spec.decay * weight)
+    return weight
+
+
+def lamb(weight: np.ndarray, gradients: list[np.ndarray], spec: Lamb) -> np.ndarray:
+    """google-research/albert, lamb_optimizer.py."""
+    mean, square = np.zeros_like(weight), np.zeros_like(weight)
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
+        square = spec.beta2 * square + (1 - spec.beta2) * gradient**2
+        update = mean / (np.sqrt(square) + spec.eps) + (spec.decay * weight if weight.ndim > 1 else 0)
+        norms = np.linalg.norm(weight), np.linalg.norm(update)
+        ratio = norms[0] / norms[1] if weight.ndim > 1 and min(norms) > 0 else 1.0
+        weight = weight - rate * ratio * update
+    return weight
+
+
+def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) -> np.ndarray:
+    """mesh_tensorflow/optimize.py, AdafactorOptimizer with the settings of T5; rowanz/grover without `relative`."""
+    square, row, column = np.zeros_like(weight), np.zeros(weight.shape[:1]), np.zeros(weight.shape[-1:])
+    for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
+        decay, now = spec.square_decay or 1 - step**-0.8, gradient**2 + 1e-30
+        if weight.ndim == 2 and min(weight.shape) >= 128:
+            row, column = (decay * old + (1 - decay) * now.mean(axis) for old, axis in ((row, 1), (column, 0)))
+            square = np.outer(row, column) / row.mean()
+        else:
+            square = decay * square + (1 - decay) * now
+        update = gradient / np.sqrt(square)
+        update = update / max(1.0, np.sqrt((update**2).mean()))
+        size = max(1e-3, np.sqrt((weight**2).mean())) if spec.relative else 1.0
+        weight = weight - rate * size * update - rate * (spec.decay if weight.ndim > 1 else 0) * weight
+    return weight
+
+
+def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray]) -> np.ndarray:
+    """The weight after an update with each of the gradients; a vector does not decay."""
+    weight = torch.nn.Parameter(torch.tensor(start))
+    decay = spec.decay if weight.ndim > 1 else 0.0
+    optimizer = spec.build([{"params": [weight], "weight_decay": decay}])
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        weight.grad = torch.tensor(gradient)
+        set_rate(optimizer, rate)
+        optimizer.step()
+    return weight.detach().numpy()
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> None:
+    rng = np.random.default_rng(0)
+    spec = AdamW(peak=0.1, decay=0.1, bias_correction=bias_correction)
+    start, gradients = rng.normal(size=(1, 5)), [rng.normal(size=(1, 5)) for _ in RATES]
+    np.testing.assert_allclose(steps(spec, start, gradients), oracle(start, gradients, spec), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
+@pytest.mark.parametrize(
+    ("spec", "numpy"),
+    [
+        (Lamb(peak=0.1, decay=0.1), lamb),
+        (Adafactor(), adafactor),
+        (Adafactor(decay=0.1), adafactor),
+        (Adafactor(decay=0.01, relative=False, square_decay=0.999), adafactor),
+    ],
+    ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor"],
+)
+def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
+    rng = np.random.default_rng(0)
+    start, gradients = rng.normal(size=shape), [rng.normal(size=shape) for _ in RATES]
+    np.testing.assert_allclose(steps(spec, start, gradients), numpy(start, gradients, spec), rtol=1e-10)
+
+
+@pytest.mark.parametrize("spec", [AdamW(peak=0.1, bias_correction=False), Lamb(peak=0.1), Adafactor()])
+def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(130, 140, generator=generator), torch.randn(4, 130, 140, generator=generator)
+
+    def run(weight: torch.nn.Parameter, gradients: torch.Tensor, stored: dict | None) -> dict:
+        optimizer = spec.build([{"params": [weight], "weight_decay": 0.01}])
+        if stored:
+            optimizer.load_state_dict(stored)
+        for gradient in gradients:
+            weight.grad = gradient.clone()
+            optimizer.step()
+        torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+        return torch.load(tmp_path / "state.pt", weights_only=True)
+
+    whole, parts = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    run(whole, gradients, None)
+    run(parts, gradients[2:], run(parts, gradients[:2], None))
+    assert torch.equal(whole, parts)
+
+
+def test_a_matrix_of_zeros_takes_the_plain_step_of_lamb() -> None:
+    spec, gradients = Lamb(peak=0.1), [np.ones((2, 2)) for _ in RATES]
+    assert steps(spec, np.zeros((2, 2)), gradients) == pytest.approx(lamb(np.zeros((2, 2)), gradients, spec))
+
+
+def test_adafactor_keeps_a_number_for_each_row_and_each_column() -> None:
+    weight = torch.nn.Parameter(torch.ones(200, 300))
+    weight.grad = torch.ones_like(weight)
+    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
+    optimizer.step()
+    kept = [value for value in optimizer.state[weight].values() if isinstance(value, torch.Tensor)]
+    assert sum(value.numel() for value in kept) == 500
+
+
+def test_without_bias_correction_the_first_update_is_smaller() -> None:
+    sizes = []
+    for bias_correction in (True, False):
+        weight = torch.nn.Parameter(torch.zeros(1))
+        weight.grad = torch.ones(1)
+        AdamW(peak=1.0, bias_correction=bias_correction).build([{"params": [weight], "weight_decay": 0}]).step()
+        sizes.append(-weight.item())
+    assert sizes == pytest.approx([1.0, 0.1 / 0.001**0.5], rel=1e-4)
+
+
+@pytest.mark.parametrize("spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor()])
+def test_a_weight_without_a_gradient_stays(spec: Optim) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    spec.build([{"params": [weight], "weight_decay": 0.1}]).step()
+    assert weight.tolist() == [1, 1, 1]

@@ -1,0 +1,89 @@
+import pytest
+
+from training.optim import Adafactor, AdamW, Lamb, rate
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"), [(0, 0.0), (5_000, 5e-5), (10_000, 9.9e-5), (500_000, 5e-5), (MILLION, 0.0)]
+)
+def test_linear_has_the_rates_of_the_reference_bert(step: int, wanted: float) -> None:
+    assert rate(AdamW(peak=1e-4, warmup=10_000), step, MILLION) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"), [(0, 0.0), (5_000, 1e-4 * (1 - 5_000 / 766_000)), (10_000, 2e-4 * (1 - 10_000 / 766_000))]
+)
+def test_linear_product_has_the_rates_of_electra(step: int, wanted: float) -> None:
+    """Warm-up multiplies the decay there, where BERT's is put in its place."""
+    electra = AdamW(peak=2e-4, warmup=10_000, schedule="linear_product")
+    assert rate(electra, step, 766_000) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(114, 6e-5), (79_346, 6e-6), (92_000, 6e-6)])
+def test_a_decay_may_end_before_the_run_as_that_of_gpt_3_does(step: int, wanted: float) -> None:
+    gpt_3 = AdamW(peak=6e-5, warmup=114, schedule="cosine", floor=0.1, horizon=79_346)
+    assert rate(gpt_3, step, 92_000) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_run_may_end_before_its_decay_as_that_of_mt_nlg_does() -> None:
+    mt_nlg = AdamW(peak=5e-5, warmup=254, schedule="cosine", floor=0.1, horizon=86_466)
+    assert rate(mt_nlg, 68_700, 68_700) > 1.5 * 5e-6
+
+
+def test_a_decay_does_not_end_within_the_warm_up() -> None:
+    with pytest.raises(ValueError, match=r"optim\.horizon is 10, allowed is 0, or a step after the warm-up of 10"):
+        AdamW(peak=1.0, warmup=10, horizon=10)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(12_000, 3e-4), (24_000, 6e-4), (262_000, 3e-4), (500_000, 0.0)])
+def test_linear_from_peak_has_the_rates_of_roberta(step: int, wanted: float) -> None:
+    roberta = AdamW(peak=6e-4, warmup=24_000, schedule="linear_from_peak")
+    assert rate(roberta, step, 500_000) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(5, 0.5), (10, 1.0), (60, 0.55), (110, 0.1)])
+def test_cosine_falls_from_the_peak_to_its_floor(step: int, wanted: float) -> None:
+    assert rate(AdamW(peak=1.0, warmup=10, schedule="cosine", floor=0.1), step, 110) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(250, 1.5e-5), (500, 3e-5), (33_000, 3e-5 / 8), (65_500, 0.0)])
+def test_polynomial_falls_with_the_third_power_as_longformer_does(step: int, wanted: float) -> None:
+    longformer = AdamW(peak=3e-5, warmup=500, schedule="polynomial")
+    assert rate(longformer, step, 65_500) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(0, 0.0), (2_000, 2.5e-4), (4_000, 5e-4), (16_000, 2.5e-4)])
+def test_inverse_sqrt_has_the_rates_of_fairseq(step: int, wanted: float) -> None:
+    fairseq = AdamW(peak=5e-4, warmup=4_000, schedule="inverse_sqrt")
+    assert rate(fairseq, step, 100_000) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("step", [0, 1, 9_999, 10_000, 10_001, 40_000, 524_288])
+def test_adafactor_has_the_rate_of_t5(step: int) -> None:
+    assert rate(Adafactor(), step, 524_288) == pytest.approx(1 / max(step, 10_000) ** 0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(1_562, 8.8e-4), (62_500, 0.00088), (125_000, 0.0)])
+def test_linear_has_the_rates_of_albert(step: int, wanted: float) -> None:
+    """LAMB, 125,000 steps, 3,125 of them warm-up."""
+    albert = Lamb(peak=0.00176, warmup=3_125)
+    assert rate(albert, step, 125_000) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_constant_stays_at_the_peak_after_warm_up() -> None:
+    constant = AdamW(peak=0.5, warmup=2, schedule="constant")
+    assert [rate(constant, step, 5) for step in range(5)] == [0.0, 0.25, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"],
+)
+def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
+    assert rate(AdamW(peak=0.5, schedule=schedule), 0, 10) == 0.5
+
+
+def test_a_run_that_is_all_warm_up_has_a_rate_at_its_end() -> None:
+    assert rate(AdamW(peak=1.0, warmup=10, schedule="linear_from_peak"), 10, 10) == 1.0

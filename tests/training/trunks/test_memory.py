@@ -1,0 +1,176 @@
+"""A memory is part of a checkpoint: a run that died goes on with it, on any engine, to the last bit."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from preprocessing.choose import Nothing, Partial
+from preprocessing.rewrite import Permute, Shift
+from preprocessing.segment import Stream, StreamPair
+from tests.training.corpora import mini_run
+from tests.training.engines.test_zero import losses, machine, outcome, spawn
+from tests.training.worker import job
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import Result, pretrain
+from training.losses import MaskedTokens, NextToken
+from training.run import Run
+from training.specs import Decoder, Machine, Phase, TwoStream
+
+SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "init_std": 0.1, "memory": 24}
+
+
+def transformer_xl(run: Run) -> Run:
+    """The run with Transformer-XL, its tables adaptive."""
+    tables = {"cutoffs": (100, 200), "shrink": 2}
+    return replace(
+        run,
+        trunk=Decoder(**SIZES, **tables, positions="relative", norm="post", activation="relu"),
+        losses=(NextToken(),),
+        segment=Stream(),
+        choose=Nothing(),
+        rewrite=Shift(),
+        phases=(Phase(length=16, batch=6, steps=14),),
+    )
+
+
+def xlnet(run: Run) -> Run:
+    """The run with XLNet."""
+    return replace(
+        run,
+        trunk=TwoStream(**SIZES, reuse=16, segments=3),
+        losses=(MaskedTokens(transform=False),),
+        segment=StreamPair(reuse=16),
+        choose=Partial(),
+        rewrite=Permute(block=16),
+        phases=(Phase(length=32, batch=6, steps=14),),
+    )
+
+
+BOTH = pytest.mark.parametrize("make", [transformer_xl, xlnet])
+Make = Callable[[Run], Run]
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path / "run", machine=Machine(micro_tokens=64), save_every=4, eval_every=5)
+
+
+def train(run: Run, die_at: int = -1) -> tuple[Result, list[float], LocalEngine]:
+    """How the run ended, its losses, and the engine."""
+    engine, told = LocalEngine(build_model(run), run.optim, run.machine), dict[int, dict[str, float]]()
+    update, done = engine.step, 0
+
+    def step(rate: float) -> Any:
+        nonlocal done
+        if done == die_at:
+            raise KeyboardInterrupt
+        done += 1
+        return update(rate)
+
+    engine.step = step  # type: ignore[method-assign]
+    result = pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
+    return result, [metrics["train/loss"] for metrics in told.values() if "train/loss" in metrics], engine
+
+
+@BOTH
+def test_a_run_that_died_goes_on_with_its_memory_to_the_last_bit(run: Run, make: Make, tmp_path: Path) -> None:
+    run = make(run)
+    whole, all_losses, wanted = train(replace(run, folder=str(tmp_path / "whole")))
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=10)
+    resumed, found, engine = train(run)
+    assert resumed == whole
+    assert found == all_losses[8:]
+    weights = dict(wanted.model.named_parameters())
+    assert all(torch.equal(weight, weights[name]) for name, weight in engine.model.named_parameters())
+
+
+@BOTH
+def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Path, monkeypatch) -> None:
+    run = make(run)
+    _, wanted, _ = train(replace(run, folder=str(tmp_path / "whole")))
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=10)
+    monkeypatch.setattr("training.engines.local.load_memory", lambda *_: None)
+    assert train(run)[1][0] != wanted[8]
+
+
+@BOTH
+def test_a_checkpoint_holds_the_slots_of_training_only(run: Run, make: Make) -> None:
+    run = make(run)
+    _, _, engine = train(run)
+    assert min(engine.model.trunk.memory.states) < 0
+    (newest,) = sorted(Path(run.folder).glob("checkpoints/step-*"))[-1:]
+    held = safetensors.torch.load_file(newest / "memory-0.safetensors")
+    slots = {int(name.partition(".")[2]) for name in held}
+    assert slots == {slot for slot in engine.model.trunk.memory.states if slot >= 0}
+    assert len(slots) > 1
+    assert held["states.0"].shape[0] == 2
+
+
+# DeepSpeed.
+
+
+@pytest.fixture(scope="module")
+def group(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Folder of the runs, and what two workers saw of each net on each stage, in memories of two slots each."""
+    folder = tmp_path_factory.mktemp("memory")
+    names = [f"{make.__name__} {zero}" for make, zero in CELLS]
+    runs = {name: on(corpus, folder / name, *cell) for name, cell in zip(names, CELLS, strict=True)}
+    seen = outcome(2, [job(run) for run in runs.values()], folder / "group")
+    return folder, dict(zip(runs, seen, strict=True))
+
+
+CELLS = [(make, zero) for make in (transformer_xl, xlnet) for zero in (1, 2, 3)]
+
+
+def on(corpus: Path, folder: Path, make: Make, zero: int) -> Run:
+    """The run on a ZeRO stage, with micro-batches of one or two rows."""
+    return steady(make(mini_run(corpus, folder, machine=machine(zero, micro_tokens=40), save_every=4, keep=9)))
+
+
+def steady(run: Run) -> Run:
+    """The run without dropout, whose draws are other ones in each worker."""
+    return replace(run, trunk=replace(run.trunk, dropout=0.0, attention_dropout=0.0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("make", "zero"), CELLS)
+def test_every_stage_gives_the_losses_of_one_plain_process(group, make, zero: int, run: Run) -> None:
+    _, wanted, _ = train(steady(make(replace(run, eval_every=0))))
+    assert losses(group[1][f"{make.__name__} {zero}"]) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("make", "zero"), [(transformer_xl, 2), (xlnet, 3)])
+def test_killed_workers_go_on_with_their_memories_to_the_last_bit(
+    group, make, zero: int, corpus: Path, tmp_path: Path
+) -> None:
+    folder, seen = group
+    run = on(corpus, tmp_path / "run", make, zero)
+    workers = spawn(2, [job(run, kill_at=10)], tmp_path / "killed")
+    try:
+        assert workers[1].wait(timeout=400) == -signal.SIGKILL
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert {file.name for file in Path(run.folder).glob("checkpoints/step-000000008/memory-*")} == {
+        "memory-0.safetensors",
+        "memory-1.safetensors",
+    }
+    (resumed,) = outcome(2, [job(run)], tmp_path / "resumed")
+    assert losses(resumed) == losses(seen[f"{make.__name__} {zero}"])[8:]
+    final, wanted = (
+        safetensors.torch.load_file(at / "final.safetensors")
+        for at in (Path(run.folder), folder / f"{make.__name__} {zero}")
+    )
+    assert all(torch.equal(weight, wanted[name]) for name, weight in final.items())

@@ -1,0 +1,9 @@
+"""Engines: weights, their optimiser, and the other workers, behind one face.
+
+Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3).
+"""
+
+from training.engines.deepspeed import DeepSpeedEngine, connect
+from training.engines.engine import Applied, Engine
+
+__all__ = ["Applied", "DeepSpeedEngine", "Engine", "connect"]

@@ -1,0 +1,134 @@
+"""DeepSpeed behind the face of engine.Engine: ZeRO 0 to 3, with a configuration that we write, never the user.
+
+DeepSpeed ignores top-level keys that it does not know, and has changed defaults between patch releases: so each value
+that matters is given, and a test checks that DeepSpeed reads every one of them.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+from deepspeed.utils import safe_get_full_fp32_param
+from torch import Tensor
+
+from preprocessing.errors import BadInput, ResourceError
+from preprocessing.schema import Batch
+from training.engines import ops
+from training.engines.engine import Applied, load_memory, save_memory, set_rate, to_tensors
+from training.model import Model, parameter_groups
+from training.optim import Optim
+from training.score import Score
+from training.specs import Machine
+
+TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
+
+
+def connect(machine: Machine) -> None:
+    """Join the group of workers that RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
+
+    DeepSpeed decides at its import what it runs on: set DS_ACCELERATOR to the device's name before this module is
+    imported. Raises ResourceError where the two differ.
+    """
+    found = get_accelerator().device_name()
+    if found != machine.device:
+        raise ResourceError(
+            f"the cluster says device: {machine.device}, but DeepSpeed found {found}: "
+            f"set DS_ACCELERATOR={machine.device} in the workers' environment, or choose another cluster"
+        )
+    # DeepSpeed calls collectives by names that torch 2.13 has renamed; torch says so at every single call.
+    warnings.filterwarnings("ignore", r".torch\.distributed\.\w+. is deprecated", FutureWarning)
+    torch.set_num_threads(machine.threads)
+    ops.switch()
+    backend = "nccl" if machine.device == "cuda" else "gloo"
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+
+
+def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
+    """The whole of what DeepSpeed is told.
+
+    The batch keys are place-holders: the loop owns accumulation (`managed_gradient_accumulation`), calls `step` when a
+    batch is complete, and has already divided the loss by the global count.
+    """
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_allreduce_op": "mean",
+        "gradient_clipping": spec.clip,  # DeepSpeed's own default has been 1.0 since June 2026
+        "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
+        "zero_force_ds_cpu_optimizer": False,
+        "bf16": {"enabled": machine.precision == "bf16"},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "communication_data_type": "fp32",  # else gradients of bf16 weights are summed over the workers in bf16
+        "zero_optimization": {
+            "stage": machine.zero,
+            "overlap_comm": False,  # with our own accumulation DeepSpeed allows it for stage 2 alone
+            "reduce_bucket_size": 50_000_000,  # elements; the buffers are that large even for a tiny net
+            "allgather_bucket_size": 50_000_000,
+            "stage3_param_persistence_threshold": machine.persistence_threshold,
+        },
+        "steps_per_print": 1_000_000_000,
+        "wall_clock_breakdown": False,
+    }
+
+
+class DeepSpeedEngine:
+    """One of `world` workers; call `connect` first.
+
+    Stage 0 is for parity tests: DeepSpeed then applies a gradient that is not finite.
+    """
+
+    def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+        self.model = model
+        self.zero: int | str = machine.zero
+        with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
+            self.engine, self.optimizer, _, _ = deepspeed.initialize(
+                model=model,
+                optimizer=spec.build(parameter_groups(model, spec.decay)),
+                config=deepspeed_config(machine, spec),
+                dist_init_required=False,
+            )
+        self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        return self.engine(to_tensors(batch, self.engine.device))
+
+    def backward(self, loss: Tensor) -> None:
+        self.engine.backward(loss)
+
+    def step(self, rate: float) -> Applied:
+        set_rate(self.optimizer, rate)
+        self.engine.step()
+        norm = self.engine.get_global_grad_norm()
+        return Applied(math.nan if norm is None else float(norm), skipped=not self.engine.was_step_applied())
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        sums = torch.tensor(values, dtype=torch.float64, device=self.engine.device)
+        torch.distributed.all_reduce(sums)
+        return sums.tolist()
+
+    def save(self, folder: Path) -> None:
+        # Without its file `latest`, which is written before the other workers are done; ours is the manifest.
+        self.engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
+        save_memory(self.model, folder, self.rank)
+
+    def load(self, folder: Path) -> None:
+        loaded, _ = self.engine.load_checkpoint(str(folder), tag=TAG)
+        if loaded is None:  # DeepSpeed only warns, and would train from scratch
+            raise BadInput(f"{folder}: DeepSpeed found no state in it; start again with --resume never")
+        load_memory(self.model, folder, self.rank, self.engine.device)
+
+    def full_state(self) -> dict[str, Tensor]:
+        state = {}
+        for name, weight in self.model.named_parameters():
+            whole = safe_get_full_fp32_param(weight)  # a collective call; None on stage 0, where each worker has it all
+            if self.rank == 0:
+                state[name] = (weight if whole is None else whole).detach().float().cpu().clone()
+        return state

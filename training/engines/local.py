@@ -1,0 +1,56 @@
+"""The plain engine: one process, float32, no DeepSpeed."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from preprocessing.schema import Batch
+from training.engines.engine import Applied, load_memory, save_memory, set_rate, to_tensors
+from training.model import Model, parameter_groups
+from training.optim import Optim
+from training.score import Score
+from training.specs import Machine
+
+
+class LocalEngine:
+    """One plain process in float32: the oracle of the parity tests, and what to debug with."""
+
+    def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+        assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
+        self.device = torch.device(machine.device)
+        self.model, self.clip = model.to(self.device), spec.clip
+        self.rank, self.world, self.zero = 0, 1, "none"
+        self.optimizer = spec.build(parameter_groups(model, spec.decay))
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        return self.model(to_tensors(batch, self.device))
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, rate: float) -> Applied:
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
+        if math.isfinite(norm):
+            set_rate(self.optimizer, rate)
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return Applied(norm, skipped=not math.isfinite(norm))
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        return [float(value) for value in values]
+
+    def save(self, folder: Path) -> None:
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "local.pt")
+        save_memory(self.model, folder, self.rank)
+
+    def load(self, folder: Path) -> None:
+        state = torch.load(folder / "local.pt", map_location="cpu", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        load_memory(self.model, folder, self.rank, self.device)
+
+    def full_state(self) -> dict[str, Tensor]:
+        return {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}

@@ -1,0 +1,56 @@
+"""The one DeepSpeed operator that a start on a CPU compiles by surprise, and the decision whether to load it.
+
+`deepspeed.init_distributed` on a CPU loads `deepspeed_shm_comm`; where it is missing, it compiles it with g++ (a minute
+or more), and where ninja is there but no compiler is, it fails. The operator serves `inference_all_reduce` alone, the
+sum in a tensor-parallel layer, which Sesame does not call: training works, and is as fast, without it. So it is loaded
+only where `python -m training.engines.ops` (a part of `make setup`) made it ahead of time, and is off everywhere else.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import deepspeed
+from deepspeed.accelerator import get_accelerator
+
+NAME = "deepspeed_shm_comm"
+
+
+def folder() -> Path:
+    """Where operators are built: TORCH_EXTENSIONS_DIR, else inside the virtual environment; never in ~/.cache."""
+    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path(sys.prefix) / "torch_extensions")
+
+
+def ready() -> bool:
+    """True where the operator was built, and no killed build has left its lock, on which torch waits for ever."""
+    return (folder() / NAME / f"{NAME}.so").is_file() and not (folder() / NAME / "lock").exists()
+
+
+def build() -> bool:
+    """Compile the operator; False where that is not possible, which is no loss."""
+    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
+        return False
+    if " " in sys.prefix:  # torch writes the linker's -L without quotes
+        print(f"setup: torch cannot build {NAME} in a path with a blank, {sys.prefix}", file=sys.stderr)
+        return False
+    shutil.rmtree(folder() / NAME, ignore_errors=True)
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
+    try:
+        builder.load(verbose=False)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # a compiler that is too old, a full disk
+        print(f"setup: {NAME} cannot be built ({str(error).splitlines()[0]})", file=sys.stderr)
+        shutil.rmtree(folder() / NAME, ignore_errors=True)
+    return ready()
+
+
+def switch() -> None:
+    """Let `init_distributed` load the operator where it is ready, and only there."""
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
+    deepspeed.ops.__compatible_ops__[NAME] = ready()
+
+
+if __name__ == "__main__":
+    print(f"setup: {NAME} is built" if ready() or build() else f"setup: no {NAME}; training runs without it")

@@ -1,0 +1,132 @@
+"""Probes: what a trained net tells of held-out text while its weights stay as they are.
+
+    masked   share of the hidden tokens that the net's own head names
+    pairs    share of the pairs whose label a linear classifier reads off the net's `summary` of them
+
+The rows are those that some run would make of its corpus' held-out split; the net need not have been trained on such
+rows. That is what makes the nets of different recipes comparable (ALBERT, arXiv:1909.11942, table 5).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput, DataError
+from preprocessing.manifest import Manifest
+from preprocessing.rows import Rows
+from preprocessing.schema import IGNORE, Floats, Ints, Row
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from training.formats import load_weights
+from training.model import Model
+from training.run import Run
+
+MOST_ROWS: Final = 2_048  # whose hidden tokens are asked for
+MOST_TRAIN, MOST_TEST = 4_096, 2_048  # pairs that the classifier is fitted to, and those that it is scored on
+FEWEST_PAIRS: Final = 30
+BATCH: Final = 64
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An accuracy, and on how much it rests."""
+
+    accuracy: float
+    fitted: int  # pairs; 0 where nothing is fitted
+    scored: int  # pairs, or hidden tokens
+
+
+def load(weights: Path) -> Model:
+    """The net of a finished run, from its folder `weights`, with its heads."""
+    spec, state = load_weights(weights)
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
+    assert state.keys() == dict(model.named_parameters()).keys()
+    model.load_state_dict(state, strict=False)  # what is shared is named once
+    return model.eval()
+
+
+def held_out(run: Run) -> Rows:
+    """The rows that `run` makes of the test split of its corpus, or of the validation split where it has no other.
+
+    They do not depend on the seed of the run.
+    """
+    splits = Manifest.load(run.corpus).splits
+    split = next((name for name in ("test", "validation") if name in splits), "")
+    if not split:
+        raise DataError(f"{run.corpus}: no text is held out; set test: in its corpus file, and make it again")
+    store = Store.open(run.corpus, split)
+    return Rows(
+        store,
+        Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"]),
+        segment=run.segment,
+        choose=run.choose,
+        rewrite=run.rewrite,
+        length=max(phase.length for phase in run.phases),
+        seed=0,
+    )
+
+
+@torch.no_grad()
+def masked(model: Model, rows: Rows) -> Finding:
+    """Share of the hidden tokens of at most MOST_ROWS rows that the net names; BadInput where it names none."""
+    if "masked_tokens" not in model.heads:
+        raise BadInput("a net without the loss masked_tokens cannot be asked for hidden tokens")
+    right = asked = 0
+    for batch in _batches([rows.row(*address) for address in rows.addresses(0, min(MOST_ROWS, rows.count(0)))]):
+        score = model.heads["masked_tokens"](model.trunk(batch), batch, model.trunk.table)
+        right, asked = right + int(score.correct), asked + score.count
+    return Finding(right / max(1, asked), 0, asked)
+
+
+def pairs(model: Model, rows: Rows) -> Finding:
+    """Accuracy of a linear classifier of pairs, with nothing hidden; DataError where there are too few of them.
+
+    A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
+    """
+    if "pair_label" not in rows.segment.emits:
+        raise BadInput(f"pairs of segment {rows.segment.kind} have no label; use negative random or swap")
+    num_rows = rows.count(0)
+    if num_rows < FEWEST_PAIRS:
+        raise DataError(f"{rows.store.folder}: {num_rows} held-out pairs are too few to probe; hold out more (test:)")
+    seam = num_rows * 2 // 3  # rows follow the text: before it and behind it are other documents
+    order_N = np.r_[np.arange(seam)[:MOST_TRAIN], np.arange(seam, num_rows)[:MOST_TEST]]
+    found = [rows.row(0, int(i)) for i in order_N]
+    label_N = np.array([row["pair_label"] for row in found], np.int64)
+    fitted = min(seam, MOST_TRAIN)
+    return Finding(linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
+
+
+@torch.no_grad()
+def summaries(model: Model, rows: Sequence[Row]) -> Floats:
+    """The net's state [N, D] of each row, with its hidden tokens put back."""
+    parts = [model.trunk.summary(batch) for batch in _batches([_revealed(row) for row in rows])]
+    return torch.cat(parts).float().numpy()
+
+
+def linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
+    """Accuracy on the rows after the first `fitted` of a logistic regression on those; the same bits every time.
+
+    >>> linear(np.tile([[-1.0], [1.0]], (20, 1)), np.tile([0, 1], 20), fitted=20)
+    1.0
+    """
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(C=1.0, max_iter=2_000))
+    classifier.fit(feature_ND[:fitted], label_N[:fitted])
+    return float(classifier.score(feature_ND[fitted:], label_N[fitted:]))
+
+
+def _revealed(row: Row) -> Row:
+    return row | {"ids": np.where(row["labels"] != IGNORE, row["labels"], row["ids"])}
+
+
+def _batches(rows: Sequence[Row]) -> Iterator[Mapping[str, Tensor]]:
+    for start in range(0, len(rows), BATCH):
+        yield {name: torch.from_numpy(array) for name, array in unpadded(rows[start : start + BATCH]).items()}

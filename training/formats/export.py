@@ -1,0 +1,98 @@
+"""Weights to files and back: our own folders, and folders that plain `transformers` loads.
+
+Both hold safetensors and JSON only, so nothing is unpickled. The JSON that makes a folder valid is written last, and
+the tied token table is one tensor in either. Weights go by our names, as in `Model.named_parameters()`:
+what several layers share is there once.
+"""
+
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
+from preprocessing.vocab import Vocab
+from training.formats.all import FORMATS
+from training.formats.named import Format
+from training.formats.weights import Weights, _write_json
+from training.model import ModelSpec
+from training.specs import Trunk
+
+# Heads that no class of transformers has, while one may have the rest of the net.
+LEFT_OUT = {"span_boundary": "transformers has none, and SpanBERT was published without it"}
+
+
+def described(spec: ModelSpec, pad: int | None) -> str:
+    """What `to_transformers` makes of a net whose padding is `pad`, in one line; BadInput where it makes nothing."""
+    known = _known(spec)
+    _, architecture = _format(known, pad)
+    heads = [f"{loss.kind} head ({LEFT_OUT[loss.kind]})" for loss in spec.losses if loss not in known.losses]
+    return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
+
+
+def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path) -> None:
+    """Write a folder for `from_pretrained`: model.safetensors, the tokenizer's files and config.json.
+
+    The class is the one that computes the same; a head that none has is left out (see `described`). BadInput where
+    transformers has no such net.
+    """
+    vocab = Vocab.load(vocab_dir)
+    if vocab.size > spec.vocab_size:
+        sizes = f"{vocab.size} pieces, the net's table {spec.vocab_size} rows"
+        raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
+    known = _known(spec)
+    format, architecture = _format(known, vocab.pad)
+    heads = tuple(f"heads.{kind}." for kind in LEFT_OUT)
+    tensors = format.theirs({name: tensor for name, tensor in state.items() if not name.startswith(heads)}, known)
+    (out / "config.json").unlink(missing_ok=True)
+    write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    vocab.save(out)
+    _write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
+    config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
+    _write_json(out / "config.json", config | format.config(known, vocab))
+
+
+def _known(spec: ModelSpec) -> ModelSpec:
+    """The spec without the heads that no class of transformers has, where it has others."""
+    losses = tuple(loss for loss in spec.losses if loss.kind not in LEFT_OUT)
+    return replace(spec, losses=losses) if losses else spec
+
+
+def _format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
+    """Format and class of transformers that compute what `spec` computes."""
+    for format in FORMATS:
+        if architecture := format.architecture(spec, pad):
+            return format, architecture
+    kinds = ", ".join(loss.kind for loss in spec.losses)
+    default = {field.name: field.default for field in fields(spec.trunk)}
+    knobs = ", ".join(f"{knob} {value}" for knob, value in asdict(spec.trunk).items() if value != default[knob])
+    raise BadInput(
+        f"export: transformers has no {spec.trunk.kind} like this ({knobs}) for {kinds}; "
+        "our own files of it are in the run's folder `weights`"
+    )
+
+
+def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    """What is in each config.json."""
+    return {
+        "vocab_size": spec.vocab_size,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+        "pad_token_id": vocab.pad,
+        "bos_token_id": vocab.sep if vocab.cls is None else vocab.cls,
+        "eos_token_id": vocab.sep,
+    }
+
+
+def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
+    """tokenizer_config.json: whatever tokenizer.json is, with its special tokens by name."""
+    ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
+    ids |= {"pad_token": vocab.pad, "bos_token": vocab.cls, "eos_token": vocab.sep}
+    columns = ["input_ids", *(["token_type_ids"] if trunk.segments > 1 else []), "attention_mask"]
+    return {name: vocab.piece(id) for name, id in ids.items() if id is not None} | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": trunk.longest,
+        "model_input_names": columns,
+    }

@@ -1,0 +1,100 @@
+"""Weights to begin with: those of another run or of transformers, fitted to a trunk that sees further than theirs."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from training.formats.load import from_transformers
+from training.formats.weights import load_weights
+from training.model import Model
+from training.run import Run
+from training.specs import Encoder, Trunk, Twin
+from training.trunks import FROZEN
+
+log = logging.getLogger(__name__)
+
+POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
+FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each begins with, as in UniLM's code
+
+
+def build_model(run: Run) -> Model:
+    """The net of a run: random weights from its seed, or those in its folder `start`, ours or transformers'.
+
+    Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
+    """
+    model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+    if run.start:
+        take_over(model, Path(run.start))
+    if run.machine.compile:
+        model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
+    return model
+
+
+def take_over(model: Model, folder: Path) -> None:
+    """Give `model` the weights in `folder`, ours or transformers'; heads that it does not have stay random.
+
+    BadInput where the trunk is another one, but for what `fitted` makes up for.
+    """
+    spec, given = load_weights(folder) if (folder / "spec.json").exists() else from_transformers(folder)
+    given, wanted = fitted(given, spec.trunk, model.spec.trunk), dict(model.named_parameters())
+    for name, weight in wanted.items():
+        if name in given and given[name].shape != weight.shape:
+            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
+            raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
+        if name not in given and name.startswith("trunk."):
+            raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
+    for name in given:
+        if name not in wanted and name.startswith("trunk."):
+            raise BadInput(f"{folder}: has {name}, which this recipe has not; start from weights of the same trunk")
+    model.load_state_dict(given, strict=False)
+    missing = [name for name in wanted if name not in given]
+    log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
+
+
+def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str, Tensor]:
+    """The weights as a trunk with more positions, more segments or a window begins with them.
+
+    The positions are repeated as often as it takes, the linears of a token that sees all begin as those of the others
+    (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM). Both nets of a twin
+    whose generator is frozen begin with those of one encoder.
+    """
+    state = dict(given)
+    if isinstance(ours, Twin) and ours.samples == "frozen" and isinstance(theirs, Encoder):
+        state = _of_both(state)
+    moved = (ours.longest, ours.position_offset) != (theirs.longest, theirs.position_offset)
+    if POSITIONS in state and moved and ours.longest >= theirs.longest:
+        rows = state[POSITIONS][theirs.position_offset :]
+        read = rows[torch.arange(ours.longest) % len(rows)]
+        state[POSITIONS] = torch.cat([read[: ours.position_offset], read])  # nothing reads the rows before the offset
+    if SEGMENTS in state and ours.segments > len(state[SEGMENTS]) == 2:
+        state[SEGMENTS] = state[SEGMENTS][list(FURTHER_SEGMENTS[: ours.segments])]
+    if _global_first(ours) and not _global_first(theirs):
+        for name, tensor in given.items():
+            if ".attention.qkv." in name:
+                query, *key_value = tensor.chunk(3)
+                state[name.replace("qkv", "global_query")] = query
+                state[name.replace("qkv", "global_key_value")] = torch.cat(key_value)
+    return state
+
+
+def _of_both(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an encoder that fills in masks, for a frozen generator and for the discriminator (ELECTRA 3.2)."""
+    state = {}
+    for name, tensor in given.items():
+        if name.startswith("heads.masked_tokens."):
+            state[name.replace("heads.masked_tokens.", f"{FROZEN}head.")] = tensor
+        elif name.startswith("trunk."):
+            state[name.replace("trunk.", f"{FROZEN}net.")] = tensor
+            in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
+            state[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
+    return state
+
+
+def _global_first(trunk: Trunk) -> bool:
+    """Whether the first token of a row sees all by linears of its own."""
+    return isinstance(trunk, Encoder) and trunk.global_tokens == "first"

@@ -1,0 +1,51 @@
+"""Adaptive softmax (arXiv:1609.04309) over the clusters of an adaptive table (trunks/adaptive.py)."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.losses.heads.cross_entropy import linear_cross_entropy, tokens_at
+from training.score import Score
+from training.specs import Decoder
+from training.trunks import bounds
+
+
+class AdaptiveHead(nn.Module):
+    """First a softmax over the frequent tokens and the clusters of the others, then one inside of the token's cluster.
+
+    `table` has the table of each cluster, and the projections where the tables shrink. A rare token counts as correct
+    where both its cluster and its place in there have the highest score: not one target is compared with all tokens.
+    """
+
+    def __init__(self, trunk: Decoder, vocab_size: int) -> None:
+        super().__init__()
+        self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
+        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if trunk.shrink > 1 else nn.Identity()
+        self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.width))
+        self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
+        self.bias = nn.Parameter(torch.empty(vocab_size))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> Score:
+        feature_MD, target_M = tokens_at(hidden, batch["targets_at"]), batch["targets"]
+        tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
+        frequent = self.cutoffs[0]
+        cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
+        loss, right_M = linear_cross_entropy(
+            self.project(feature_MD),
+            torch.cat([tables[0], self.clusters]),
+            torch.cat([self.bias[:frequent], self.cluster_bias]),
+            torch.where(cluster_M == 0, target_M, frequent - 1 + cluster_M),
+        )
+        correct = (right_M & (cluster_M == 0)).sum()
+        for cluster, (start, stop) in enumerate(self.bounds[1:], start=1):
+            at_R = (cluster_M == cluster).nonzero().squeeze(1)
+            feature = feature_MD[at_R]
+            if projections:
+                feature = F.linear(feature, projections[cluster].T)
+            part, right_R = linear_cross_entropy(
+                feature, tables[cluster], self.bias[start:stop], target_M[at_R] - start
+            )
+            loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()
+        return Score(loss, len(target_M), correct)

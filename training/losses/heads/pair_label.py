@@ -1,0 +1,30 @@
+"""The head of a pair's label."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from preprocessing.schema import IGNORE
+from training.losses.heads.cross_entropy import tokens_at
+from training.score import Score
+from training.specs import Trunk
+
+
+class PairLabelHead(nn.Module):
+    """Pooler (linear and tanh) of the first token, then a two-way classifier (BERT 3.1, task 2)."""
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(trunk.width, trunk.width)
+        self.classify = nn.Linear(trunk.width, 2)
+
+    def logits(self, hidden_BD: Tensor) -> Tensor:
+        """Scores of the labels 0 and 1."""
+        return self.classify(torch.tanh(self.pooler(hidden_BD)))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["pair_label"]
+        loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
+        return Score(loss, int((label_B != IGNORE).sum()), (logits_B2.argmax(-1) == label_B).sum())

@@ -1,0 +1,94 @@
+"""What ELECTRA's discriminator is asked (arXiv:2003.10555): was this token replaced, or (3.4) which one was it before?
+
+The batch is the one that the discriminator reads: `ids` hold the replacements, `targets_at` and `targets` say what was
+there; a replacement that is the right token was not replaced.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.losses.heads.cross_entropy import tokens_at
+from training.losses.heads.masked_tokens import MaskedTokensHead
+from training.losses.masked_tokens import MaskedTokens
+from training.losses.replaced import Replaced
+from training.score import Score
+from training.specs import Trunk
+from training.trunks import activate
+
+
+class ReplacedHead(nn.Module):
+    """Linear, activation and a linear to one logit: positive says replaced (google-research/electra, modeling)."""
+
+    def __init__(self, loss: Replaced, trunk: Trunk) -> None:
+        super().__init__()
+        self.at, self.activation = loss.at, trunk.activation
+        self.transform = nn.Linear(trunk.width, trunk.width)
+        self.classify = nn.Linear(trunk.width, 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """States [..., D] -> [...]."""
+        return self.classify(activate(self.transform(hidden), self.activation)).squeeze(-1)
+
+    @torch.no_grad()
+    def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The loss [M], in nats, at each of `targets_at`."""
+        at_M = batch["targets_at"]
+        replaced_M = batch["ids"].flatten()[at_M] != batch["targets"]
+        logit_M = self.logits(tokens_at(hidden, at_M)).float()
+        return F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="none")
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        at_M = asked(batch, self.at)
+        logit_M = self.logits(tokens_at(hidden, at_M)).float()
+        replaced_M = (batch["ids"].flatten() != originals(batch))[at_M]
+        loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
+        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum())
+
+
+class OriginalHead(nn.Module):
+    """Every token's original, by the softmax over the vocabulary or as a copy of the input (3.4, all-tokens MLM).
+
+    P(token) = copy * [token is the input] + (1 - copy) * softmax(token), `copy` being a sigmoid. This is an ablation:
+    the logits of all tokens are in memory at once.
+    """
+
+    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
+        super().__init__()
+        self.tokens = MaskedTokensHead(MaskedTokens(), trunk, vocab_size)
+        self.copy = nn.Linear(trunk.width, 1)
+
+    def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Tensor) -> Tensor:
+        """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
+        logits_MV = F.linear(self.tokens.features(hidden_MD), table_VD, self.tokens.bias).float()
+        copy_M1 = self.copy(hidden_MD).float()
+        said_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
+        given_M1 = given_M[:, None]
+        return said_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), said_MV.gather(1, given_M1)))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        at_M = asked(batch, "all")
+        target_M = originals(batch)[at_M]
+        log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["ids"].flatten()[at_M], table_VD)
+        loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
+        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum())
+
+
+def originals(batch: Mapping[str, Tensor]) -> Tensor:
+    """The ids [B * S] or [T] of a batch with its targets where they belong."""
+    return batch["ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
+
+
+def asked(batch: Mapping[str, Tensor], at: Literal["all", "chosen"]) -> Tensor:
+    """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
+    ids, lengths_B = batch["ids"], batch["lengths"]
+    if at == "chosen":
+        return batch["targets_at"]
+    if ids.ndim == 1:
+        return torch.arange(len(ids), device=ids.device)
+    count = int(lengths_B.sum())  # the host knows it
+    inside_BS = torch.arange(ids.shape[1], device=ids.device) < lengths_B.to(ids.device)[:, None]
+    return inside_BS.flatten().nonzero_static(size=count).squeeze(1)

@@ -1,0 +1,35 @@
+"""Adafactor."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from preprocessing.spec import knob, require
+from training.optim.updates import Schedule, Updates
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@knob
+class Adafactor(Updates):
+    """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
+    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""
+
+    kind: Literal["adafactor"] = "adafactor"
+    peak: float = 0.01
+    warmup: int = 10_000
+    schedule: Schedule = "rsqrt"
+    decay: float = 0.0
+    clip: float = 0.0
+    relative: bool = True
+    square_decay: float = 0.0  # what is kept of the squares at each step; 0: 1 - step^-0.8
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.square_decay < 1, "optim.square_decay", self.square_decay, "a number from 0 up to 1")
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        from training.optim.optimizers import FactoredUpdates, one_by_one
+
+        return FactoredUpdates(one_by_one(groups), self.peak, self.relative, self.square_decay)

@@ -1,0 +1,51 @@
+"""What every optimiser has."""
+
+from typing import Literal
+
+from preprocessing.spec import knob, require
+
+Schedule = Literal[
+    "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
+]
+"""linear is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak, and
+warm-up overrides it; linear_product is ELECTRA's: warm-up multiplies it (google-research/electra, optimization.py);
+linear_from_peak is fairseq's: the decay runs from the end of warm-up; polynomial the same to the third power
+(Longformer); inverse_sqrt: peak * sqrt(warmup / step) after warm-up (arXiv:1706.03762, fairseq's form); rsqrt: the
+same, and the peak instead of a warm-up (T5)."""
+
+
+@knob
+class Updates:
+    """What every optimiser has; `peak` is the highest learning rate."""
+
+    peak: float
+    warmup: int = 0  # steps
+    schedule: Schedule = "linear"
+    floor: float = 0.0  # lowest learning rate as a share of the peak
+    horizon: int = 0  # step at which the decay ends; 0: with the run
+    decay: float = 0.01  # weight decay; never on norms and biases
+    clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
+
+    def __post_init__(self) -> None:
+        require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
+        require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
+        late = self.horizon == 0 or self.horizon > self.warmup
+        require(late, "optim.horizon", self.horizon, f"0, or a step after the warm-up of {self.warmup:,}")
+        require(0 <= self.floor <= 1, "optim.floor", self.floor, "a share from 0 to 1")
+        require(0 <= self.decay < 1, "optim.decay", self.decay, "a number from 0 up to 1")
+        require(self.clip >= 0, "optim.clip", self.clip, "a norm from 0 (off) up")
+
+
+@knob
+class Moments(Updates):
+    """What optimisers have that follow the mean of the gradient and of its square."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "a number from 0 up to 1")
+        require(self.eps > 0, "optim.eps", self.eps, "a positive number")
