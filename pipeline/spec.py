@@ -6,12 +6,12 @@ The modules that read these parts are next door: sources.py and what it calls (t
 
 from typing import Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 # A `path` is a file, a folder (all files below it) or a glob, here or as a URL of fsspec (s3://, gs://, memory://).
 
 
-@knob
+@spec
 class Text:
     """Plain text, optionally .gz, .bz2 or .zst. What a document is: a file, a line, or what blank lines separate."""
 
@@ -20,7 +20,7 @@ class Text:
     unit: Literal["document", "line", "paragraphs"] = "document"
 
 
-@knob
+@spec
 class Books:
     """A file is a book; what Project Gutenberg puts around its text goes."""
 
@@ -28,7 +28,7 @@ class Books:
     path: str
 
 
-@knob
+@spec
 class Jsonl:
     """One JSON object a line, optionally .gz, .bz2 or .zst; the document is the string at `field`."""
 
@@ -38,7 +38,7 @@ class Jsonl:
     spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
 
 
-@knob
+@spec
 class Table:
     """Parquet, Arrow files or streams, or a folder that Hugging Face `datasets` saved; a row is a document."""
 
@@ -48,7 +48,7 @@ class Table:
     spans: str = ""  # column with [[start, stop], ...], as for Jsonl
 
 
-@knob
+@spec
 class WikiDump:
     """A MediaWiki `pages-articles` XML dump, optionally .bz2, .gz or .zst: articles without their markup."""
 
@@ -56,7 +56,7 @@ class WikiDump:
     path: str
 
 
-@knob
+@spec
 class WikiExtractor:
     """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally .gz, .bz2, .zst."""
 
@@ -64,7 +64,7 @@ class WikiExtractor:
     path: str
 
 
-@knob
+@spec
 class Parallel:
     """Aligned files, one for each language: line i of all of them together is document i, its sides are its spans."""
 
@@ -75,7 +75,7 @@ class Parallel:
         require(len(self.paths) >= 2, "parallel.paths", self.paths, "two files or more")
 
 
-@knob
+@spec
 class Warc:
     """Web archives: the main text of the HTML responses of WARC files, the texts of WET files; .gz or not."""
 
@@ -83,7 +83,7 @@ class Warc:
     path: str
 
 
-@knob
+@spec
 class Installed:
     """The documentation installed with Python and its packages: pydoc's topics and docstrings. Nothing is imported."""
 
@@ -94,7 +94,7 @@ class Installed:
 Source = Text | Books | Jsonl | Table | WikiDump | WikiExtractor | Parallel | Warc | Installed
 
 
-@knob
+@spec
 class Clean:
     """What is mended in a document, and which documents are kept."""
 
@@ -114,7 +114,7 @@ class Clean:
         require(0 <= self.max_rejects <= 1, "clean.max_rejects", self.max_rejects, "a share from 0 to 1")
 
 
-@knob
+@spec
 class Dedup:
     """What counts as the same text twice; of several documents one is kept, whichever order they came in."""
 
@@ -134,7 +134,7 @@ class Dedup:
         require(self.lines >= 0, "dedup.lines", self.lines, "a number of characters from 1 up, or 0")
 
 
-@knob
+@spec
 class Decontaminate:
     """Documents that share an n-gram of words with evaluation sets are dropped (GPT-3, appendix C: 13-grams)."""
 
@@ -145,7 +145,7 @@ class Decontaminate:
         require(1 <= self.ngram <= 64, "decontaminate.ngram", self.ngram, "a number of words from 1 to 64")
 
 
-@knob
+@spec
 class Corpus:
     """Named text: its sources, what is kept of them, and what is held out."""
 

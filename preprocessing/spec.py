@@ -5,13 +5,22 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform, get_args
 
 T = TypeVar("T")
+Shrinks = Mapping[str, Mapping[str, object]]
+"""What `--scale` puts into a part: by scale (tiny, small) the keys and their values; `AtMost` only where it is less."""
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A value of a scale that is put only where a recipe says more."""
+
+    value: Any
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def knob(cls: type[T]) -> type[T]:
+def spec(cls: type[T]) -> type[T]:
     """Make `cls` a part: frozen, keyword-only, slotted; the recipe loader refuses keys it does not have.
 
-    >>> @knob
+    >>> @spec
     ... class Tokens:
     ...     rate: float = 0.15
     >>> Tokens(rate=0.3)
@@ -38,7 +47,7 @@ def part(union: Any, values: Mapping[str, Any]) -> Any:
 
     JSON has no tuples: a list becomes one.
 
-    >>> @knob
+    >>> @spec
     ... class Nothing:
     ...     kind: str = "nothing"
     >>> part(Nothing, {"kind": "nothing"})
@@ -46,7 +55,15 @@ def part(union: Any, values: Mapping[str, Any]) -> Any:
     """
     for member in get_args(union) or (union,):
         if member.__dataclass_fields__["kind"].default == values["kind"]:
-            return member(
-                **{knob: tuple(value) if isinstance(value, list) else value for knob, value in values.items()}
-            )
+            return member(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
     raise ValueError(f"unknown kind {values['kind']!r}")
+
+
+def shrunk(*layers: Shrinks) -> Shrinks:
+    """Scales of a part that builds on others: the keys of all of them, of equal keys the last.
+
+    >>> shrunk({"tiny": {"width": 64, "heads": 2}}, {"tiny": {"width": 32}})
+    {'tiny': {'width': 32, 'heads': 2}}
+    """
+    scales = dict.fromkeys(scale for layer in layers for scale in layer)
+    return {scale: {key: value for layer in layers for key, value in layer.get(scale, {}).items()} for scale in scales}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from training.losses import Loss, MaskedTokens, check_losses
 from training.losses.heads import MaskedTokensHead, head
 from training.score import Score
@@ -18,7 +18,7 @@ from training.trunks import FROZEN, EncoderDecoderNet, RelativeDecoder, Transfor
 Net = Transformer | RelativeDecoder | EncoderDecoderNet | TwoStreamNet | TwinNet
 
 
-@knob
+@spec
 class ModelSpec:
     """All that is needed to build a net: what `export.save_weights` writes beside its tensors."""
 

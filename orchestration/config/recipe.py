@@ -24,7 +24,7 @@ from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
 from preprocessing.segment import Segment
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _LISTED = 30  # most names in a message
 
 
-@knob
+@spec
 class Data:
     """Which text, in which pieces, cut into which rows."""
 
@@ -46,7 +46,7 @@ class Data:
     segment: Annotated[Segment, BY_KIND]
 
 
-@knob
+@spec
 class Objective:
     """What is hidden, and what is asked."""
 
@@ -63,7 +63,7 @@ class Objective:
         require(len(set(kinds)) == len(kinds), "objective.losses", kinds, "each kind at most once")
 
 
-@knob
+@spec
 class Recipe:
     """One system of the family, as its paper has it."""
 
@@ -105,7 +105,7 @@ class Recipe:
         return digest(self.science)
 
 
-@knob
+@spec
 class Cluster:
     """Where a recipe runs: how many workers, and how each of them works."""
 
@@ -143,7 +143,7 @@ class Cluster:
         return self.save_every or max(1, min(1_000, recipe.num_steps // 4))
 
 
-@knob
+@spec
 class _CorpusFile(text_spec.Corpus):
     """pipeline.spec.Corpus, told to pydantic: the source's kind says which source it is."""
 

@@ -1,4 +1,4 @@
-"""What `--scale` puts over a recipe, whatever its parts are: each value goes only where the part has such a knob."""
+"""What `--scale` puts over a recipe, whatever its parts are: each value goes only where the part has such a key."""
 
 import copy
 from collections.abc import Iterator

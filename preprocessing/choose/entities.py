@@ -8,10 +8,10 @@ from preprocessing.choose.budget import HITS, Rounding
 from preprocessing.choose.tokens import Tokens
 from preprocessing.choose.words import Words
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Entities:
     """Whole phrases and whole words in random order while they fit (ERNIE, arXiv:1904.09223, 4.2): Words over units.
 

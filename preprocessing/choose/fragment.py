@@ -6,10 +6,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, number_runs
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Fragment:
     """One run of tokens (MASS, arXiv:1905.02450, 3.1): as many as a share `rate` of the row, its ends counted as well.
 

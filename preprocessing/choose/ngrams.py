@@ -8,10 +8,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check, words_to_wall
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Ngrams:
     """Runs of 1 to `longest` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class NoiseSpans:
     """The row is cut into spans that are chosen in turns, beginning with one that is not (T5, arXiv:1910.10683, 3.1.4).
 

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class Nothing:
     """No token is chosen: left-to-right models ask about every next token."""
 

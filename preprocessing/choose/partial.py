@@ -7,10 +7,10 @@ import numpy as np
 from preprocessing.choose.budget import HITS, words_to_wall
 from preprocessing.choose.ngrams import ngram_lengths
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Partial:
     """One token in `of`, as n-grams each in a context of `of` * n tokens (XLNet, arXiv:1906.08237, 2.3 and 3.1).
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check, number_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Spans:
     """Runs of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1); touching runs are one unit.
 

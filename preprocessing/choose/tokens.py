@@ -6,10 +6,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class Tokens:
     """Single tokens, uniformly and without replacement (BERT, arXiv:1810.04805, 3.1).
 

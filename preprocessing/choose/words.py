@@ -6,10 +6,10 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class Words:
     """Whole words in random order while they fit (BERT's whole-word masking, README of google-research/bert, May 2019).
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Cloze:
     """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
 

@@ -7,11 +7,11 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Deshuffle:
     """All tokens in random order; the row as it was is asked for (T5 3.3.1, after arXiv:1904.09408).
 

@@ -7,11 +7,11 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import Cloze
 from preprocessing.schema import Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Fragment:
     """The encoder reads the row with its chosen tokens hidden as Cloze hides them; the decoder is asked for these, and
     reads before each the token that stands before it in the row, at the place where this one stands there (MASS 3.1).

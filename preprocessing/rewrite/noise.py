@@ -9,14 +9,14 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import ordinary_ids
 from preprocessing.rewrite.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
 _COVERING = ("mask", "delete", "infill")
 
 
-@knob
+@spec
 class Noise:
     """One of BART's five noises or several, always in the order of `Edit`, as in fairseq's denoising_dataset.py.
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.schema import IGNORE, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Permute:
     """Who sees whom when the tokens of each `block` come in a random order and the chosen ones are asked for.
 

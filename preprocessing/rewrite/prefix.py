@@ -7,11 +7,11 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Prefix:
     """The row is cut in two, anywhere with the same probability: the second part is asked for (T5 3.3.1, prefix LM).
 

@@ -15,11 +15,11 @@ from preprocessing.errors import BadInput
 from preprocessing.rewrite.cloze import ordinary_ids
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Sentinel:
     """Each run of chosen tokens becomes one sentinel, and is asked for behind this sentinel: the first is the last id
     of the vocabulary, the next the one before it, and so on (T5 3.1.4).

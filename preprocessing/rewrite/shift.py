@@ -6,11 +6,11 @@ import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.schema import Row
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Shift:
     """Each token is asked for the next one (GPT); a row of n + 1 tokens gives n questions."""
 

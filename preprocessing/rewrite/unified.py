@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import Cloze
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 Mode = Literal["full", "sequence", "left", "right"]
@@ -19,7 +19,7 @@ _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second
 }
 
 
-@knob
+@spec
 class Unified:
     """A cloze over a pair, in one of four modes with the shares that the knobs say (UniLM 2.3).
 

@@ -7,11 +7,11 @@ import numpy as np
 from preprocessing.schema import Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, row_of, separators, stretch, windows
 from preprocessing.shards import Shard
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Packed:
     """Rows filled to the brim from documents in order.
 

@@ -8,13 +8,13 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, excess, row_of
 from preprocessing.shards import Shard
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 _TURNS = 3  # query, response, query or the like
 
 
-@knob
+@spec
 class Pair:
     """`[CLS] A [SEP] B [SEP]`, as BERT's create_pretraining_data.py builds it (arXiv:1810.04805, 3.1 and appendix A.2).
 

@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of, windows
 from preprocessing.shards import Shard
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 _MOST: Final = 127  # languages: their numbers are int8
@@ -25,7 +25,7 @@ class _Texts(NamedTuple):
     num_unaligned: int  # documents with other translations in their source, but without sides themselves
 
 
-@knob
+@spec
 class Parallel:
     """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `pairs` of the tokens.
 

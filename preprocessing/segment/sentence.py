@@ -8,11 +8,11 @@ from preprocessing.schema import Row
 from preprocessing.segment.parallel import Parallel
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of
 from preprocessing.shards import Shard
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Sentence:
     """One sentence a row, `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1, as its code and XLM's frame sentences).
 

@@ -22,11 +22,11 @@ from preprocessing.segment.plan import (
     stretch,
 )
 from preprocessing.shards import Shard
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 
 
-@knob
+@spec
 class Stream:
     """Documents, each with a separator behind it, cut every `length` tokens (Transformer-XL, arXiv:1901.02860, 3.2).
 
@@ -60,7 +60,7 @@ class Stream:
         return row_of(special_S, [part], shard, vocab, wanted)
 
 
-@knob
+@spec
 class StreamPair:
     """`reuse` tokens of a stream, then `A <sep> B <sep> <cls>` (XLNet, arXiv:1906.08237, 2.5, as its data_utils.py).
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from preprocessing.vocab import byte_bpe
 
 
@@ -18,7 +18,7 @@ def _require_sentinels(sentinels: int, size: int) -> None:
     require(0 <= sentinels < size, "vocab.sentinels", sentinels, f"a number from 0 up, below vocab.size ({size})")
 
 
-@knob
+@spec
 class WordPiece:
     """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##.
 
@@ -37,7 +37,7 @@ class WordPiece:
         _require_rows(self.rows, self.size)
 
 
-@knob
+@spec
 class ByteBPE:
     """GPT-2's vocabulary over bytes, to which no text is unknown; RoBERTa's has other special tokens."""
 
@@ -52,7 +52,7 @@ class ByteBPE:
         _require_rows(self.rows, self.size)
 
 
-@knob
+@spec
 class Unigram:
     """A unigram language model over pieces (arXiv:1804.10959).
 
@@ -72,7 +72,7 @@ class Unigram:
         _require_sentinels(self.sentinels, self.size)
 
 
-@knob
+@spec
 class SentencePieceBPE:
     """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram.
 
@@ -97,7 +97,7 @@ class SentencePieceBPE:
         require(0 <= self.alpha <= 1, "vocab.alpha", self.alpha, "a share from 0 to 1")
 
 
-@knob
+@spec
 class WholeWords:
     """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
 
@@ -113,7 +113,7 @@ class WholeWords:
         _require_rows(self.rows, self.size)
 
 
-@knob
+@spec
 class SingleBytes:
     """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from preprocessing.collate import unpadded
 from preprocessing.rng import key
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from training.evaluation.tasks import Examples, Task
 from training.model import ModelSpec, build, initialise, parameter_groups
 from training.optim import AdamW, rate
@@ -25,7 +25,7 @@ from training.specs import Trunk
 Start = Literal["pretrained", "random"]
 
 
-@knob
+@spec
 class Budget:
     """What one fine-tuning may spend."""
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class Adversarial:
     """Fill masks with what the discriminator takes for the text's own (ELECTRA 3.2), and not with what was there."""
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class MaskedTokens:
     """Predict the chosen tokens: transform, tied embedding, bias (BERT 3.1, task 1)."""
 

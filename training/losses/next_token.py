@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class NextToken:
     """Predict each next token with the tied embedding (GPT-2 2), or what the decoder of a sequence to sequence says."""
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 
 
-@knob
+@spec
 class Replaced:
     """Tell for each token whether the generator has put it there (ELECTRA 3.1), or what it was (3.4)."""
 

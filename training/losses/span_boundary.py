@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 
-@knob
+@spec
 class SpanBoundary:
     """Predict each token of a chosen span from the tokens around the span and its place in it (SpanBERT 3.2)."""
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 from training.optim.updates import Schedule, Updates
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-@knob
+@spec
 class Adafactor(Updates):
     """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
     (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""

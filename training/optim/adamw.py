@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from training.optim.updates import Moments
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-@knob
+@spec
 class AdamW(Moments):
     """Adam with decoupled weight decay (arXiv:1711.05101)."""
 

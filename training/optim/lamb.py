@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from preprocessing.spec import knob
+from preprocessing.spec import spec
 from training.optim.updates import Moments
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-@knob
+@spec
 class Lamb(Moments):
     """Adam whose update of each tensor is as long as its weights (arXiv:1904.00962), as the reference ALBERT has it:
     no bias correction, and tensors that do not decay do not scale either."""

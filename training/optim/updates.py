@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 Schedule = Literal[
     "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
@@ -14,7 +14,7 @@ linear_from_peak is fairseq's: the decay runs from the end of warm-up; polynomia
 same, and the peak instead of a warm-up (T5)."""
 
 
-@knob
+@spec
 class Updates:
     """What every optimiser has; `peak` is the highest learning rate."""
 
@@ -36,7 +36,7 @@ class Updates:
         require(self.clip >= 0, "optim.clip", self.clip, "a norm from 0 (off) up")
 
 
-@knob
+@spec
 class Moments(Updates):
     """What optimisers have that follow the mean of the gradient and of its square."""
 

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 Precision = Literal["fp32", "bf16"]
 
 
-@knob
+@spec
 class Phase:
     """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512).
 
@@ -25,7 +25,7 @@ class Phase:
         require(self.steps >= 1, "phases.steps", self.steps, "a number of steps from 1 up")
 
 
-@knob
+@spec
 class Machine:
     """Circumstance: how one worker runs. Comes from the cluster file; never changes what is learned."""
 

@@ -6,7 +6,7 @@ The modules are next door: transformer.py (Encoder, Decoder), encoder_decoder.py
 from dataclasses import fields, replace
 from typing import ClassVar, Final, Literal
 
-from preprocessing.spec import knob, require
+from preprocessing.spec import require, spec
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -19,7 +19,7 @@ Visibility = Literal["full", "causal", "rows"]
 ENDLESS: Final = 1 << 20  # longest row where positions are relative: more than any device holds
 
 
-@knob
+@spec
 class Stack:
     """What every stack of blocks has, whatever it is made of."""
 
@@ -55,7 +55,7 @@ class Stack:
         return self.head_width or self.width // self.heads
 
 
-@knob
+@spec
 class Encoder(Stack):
     """A bidirectional transformer: BERT (arXiv:1810.04805) and its line.
 
@@ -90,7 +90,7 @@ class Encoder(Stack):
         return self.max_positions - self.position_offset if self.positions == "learned" else ENDLESS
 
 
-@knob
+@spec
 class Decoder(Stack):
     """A causal transformer, GPT-2 (Radford 2019): pre-norm, final norm, residual projections by 1 / sqrt(2 L).
 
@@ -151,7 +151,7 @@ class Decoder(Stack):
         return self.max_positions if self.positions == "learned" else ENDLESS
 
 
-@knob
+@spec
 class EncoderDecoder(Stack):
     """An encoder, and a decoder that also looks at what it says: `layers` each (arXiv:1706.03762).
 
@@ -192,7 +192,7 @@ class EncoderDecoder(Stack):
         return self.max_positions - self.position_offset if self.positions == "learned" else ENDLESS
 
 
-@knob
+@spec
 class TwoStream(Stack):
     """XLNet (arXiv:1906.08237): relative attention over content, and a second stream of queries that do not see their
     own token; relative segments; a memory. What a token sees is what its row says."""
@@ -218,7 +218,7 @@ class TwoStream(Stack):
         return self.width
 
 
-@knob
+@spec
 class Twin(Stack):
     """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, the discriminator, whose sizes these are, looks
     for what it changed. Both have the same embeddings.
