@@ -22,6 +22,7 @@ from preprocessing.order import shuffled
 from preprocessing.rewrite import Cloze, Rewrite, Shift
 from preprocessing.rng import key
 from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
 from preprocessing.schema import Row
 from preprocessing.segment import Packed, Pair, Segment
 
@@ -121,15 +122,14 @@ def measure() -> list[dict[str, Any]]:
             {"what": what, "ms": round(ms, 3), "mtokens_per_s": round(tokens / ms / 1e3, 1) if tokens else None}
         )
 
-    packed = Rows(
-        small, vocab, segment=SEGMENTS["packed sentences"], choose=Nothing(), rewrite=Shift(), length=LENGTH, seed=0
-    )
+    plain = Sampling(segment=SEGMENTS["packed sentences"], choose=Nothing(), rewrite=Shift())
+    packed = Rows(small, vocab, plain, LENGTH)
     rows = [packed.row(0, sample) for sample in range(BATCH)]
     num_tokens = sum(len(row["ids"]) for row in rows)
     for name, (choose, rewrite) in OBJECTIVES.items():
         note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
     for name, segment in SEGMENTS.items():
-        made = Rows(small, vocab, segment=segment, choose=Words(), rewrite=Cloze(), length=LENGTH, seed=0)
+        made = Rows(small, vocab, Sampling(segment=segment, choose=Words(), rewrite=Cloze()), LENGTH)
         made.count(0)
         note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
     labelled = [row | {"labels": row["ids"]} for row in rows]

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.readers import sniff
-from pipeline.spec import Clean, Corpus, Dedup, Jsonl
+from pipeline.readers import Jsonl, sniff
+from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import Texts, read_text
 from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard

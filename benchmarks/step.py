@@ -236,16 +236,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
 def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
     """The first rows of a corpus in training order."""
     store = Store.open(corpus, "train")
-    rows = Rows(
-        store,
-        Vocab.load(store.vocab_dir),
-        segment=recipe.data.segment,
-        choose=recipe.objective.choose,
-        rewrite=recipe.objective.rewrite,
-        length=length,
-        seed=0,
-        duplicates=recipe.objective.duplicates,
-    )
+    rows = Rows(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0, semantics="fixed"), length)
     return [rows.row(epoch, sample) for epoch, sample in rows.addresses(0, num_rows)]
 
 

@@ -1,4 +1,4 @@
-"""The named jobs: files -> cleaned, planned text (read.py) -> vocabulary -> corpus. Each reads from top to bottom.
+"""The jobs: files -> cleaned, planned text (steps/ingest.py) -> vocabulary -> corpus. Each reads from top to bottom.
 
 A job owns one folder. Parts that are whole stay and are not made again, so a killed job goes on where it was; the last
 file (text.json, made_from.json, manifest.json) makes the folder what it is. Results do not depend on the runner.
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeline.readers import portable
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus
 from pipeline.steps import (
@@ -37,7 +38,7 @@ from pipeline.steps import (
 from preprocessing.files import write_atomic
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
-from preprocessing.vocab import SentencePieceBPE, Vocab, VocabSpec, train
+from preprocessing.vocab import Vocab, VocabSpec, train
 
 __all__ = ["encode", "read_text", "train_vocab"]
 
@@ -62,13 +63,13 @@ def train_vocab(
     """Train (or load, where `spec` names a file) a vocabulary on the training documents with the smallest keys.
 
     That is a random sample of about `sample_mb` MB (0: what the kind needs and the memory bears), the same one however
-    the text was read, with the share of each language as `spec.alpha` says; it is read as it is needed, a few MB at a
+    the text was read, with the share of each language by `spec.alpha`; it is read as it is needed, a few MB at a
     time. BadInput where the text or the file cannot give such a vocabulary.
     """
     texts, out = Texts.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or _SAMPLE_MB.get(spec.kind, SAMPLE_MB)
-    asked = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
-    made_from = {"text": texts.hash, "spec": asked, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
+    wanted = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
+    made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):
         try:
             if not spec.file and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
@@ -93,7 +94,7 @@ def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
     texts = Texts.load(text_dir)
     if spec.file:
         sample: Iterator[str] = iter(())
-    elif isinstance(spec, SentencePieceBPE) and spec.alpha < 1:
+    elif spec.alpha < 1:
         sample = _sample_of_languages(texts, sample_mb << 20, spec)
     else:
         sample = _sample(texts, sample_mb << 20)
@@ -111,7 +112,7 @@ def _sample(texts: Texts, most: int) -> Iterator[str]:
             yield document.text
 
 
-def _sample_of_languages(texts: Texts, most: int, spec: SentencePieceBPE) -> Iterator[str]:
+def _sample_of_languages(texts: Texts, most: int, spec: VocabSpec) -> Iterator[str]:
     """Training documents in which a language has its share by `alpha`, up to `most` bytes.
 
     Of each language the first ones of the plan; where there are too few, they come several times, one after another.
@@ -208,9 +209,7 @@ def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, 
 
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus without the paths of this machine and the order of its sources."""
-    sources = [
-        {name: value for name, value in asdict(source).items() if "path" not in name} for source in corpus.sources
-    ]
+    sources = [portable(source) for source in corpus.sources]
     plain = asdict(corpus) | {"sources": sorted(sources, key=_digest), "units": corpus.units and "units"}
     plain["dedup"]["against"], plain["decontaminate"]["paths"] = (), ()
     return plain

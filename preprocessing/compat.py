@@ -19,6 +19,7 @@ import numpy as np
 from preprocessing.choose import Choose, Ngrams, Tokens, Words
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze, Rewrite
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE, Row
 from preprocessing.segment import Pair, Segment
 from preprocessing.shards import Shard
@@ -27,7 +28,7 @@ from preprocessing.vocab import Vocab
 Document = Sequence[Sequence[int]]  # ids of each sentence
 
 _PARTNER_TRIES: Final = 10  # then the document itself is its own random partner
-# What may go on a word in ALBERT's eyes: four ASCII marks are not in its list
+# Characters inside of a word by ALBERT's list, which lacks four ASCII marks
 _GOES_ON: Final = frozenset(string.ascii_lowercase + string.punctuation) - set("'<=>")
 
 
@@ -37,7 +38,7 @@ class Instance(NamedTuple):
     ids: list[int]  # with [CLS] and [SEP], masked
     segments: list[int]
     label: int  # 1: what the reference calls is_random_next, be the second segment random or the two swapped
-    positions: list[int]  # that are asked, in order
+    positions: list[int]  # of the targets, in order
     targets: list[int]  # the ids that were there
 
 
@@ -68,7 +69,7 @@ def bert(
     """What the reference BERT makes of documents in the order of its file; the names of its flags in brackets.
 
     `length` (max_seq_length) 5 or more, `duplicates` (dupe_factor), `short` (short_seq_prob), `rate` (masked_lm_prob)
-    above 0, `most` (max_predictions_per_seq; 0: no cap), `whole_word` (do_whole_word_mask). It knows WordPiece only.
+    above 0, `most` (max_predictions_per_seq; 0: no cap), `whole_word` (do_whole_word_mask). WordPiece alone.
     """
     starts_V = (vocab.starts_word_V | (not whole_word)).tolist()
     masking = _Masking(vocab, starts_V, rate, most, num_words=lambda: 1, shuffles_again=False)
@@ -91,7 +92,7 @@ def albert(
     negative: Literal["random", "swap"] = "swap",
     ngram_rng: np.random.RandomState | None = None,
 ) -> list[Instance]:
-    """What the reference ALBERT makes of documents, were its lengths of n-grams drawn from `ngram_rng`.
+    """What the reference ALBERT makes of documents when its lengths of n-grams are drawn from `ngram_rng`.
 
     The reference draws them from numpy's global generator, which it does not seed: `np.random.seed(s)` before its run
     is RandomState(s) here, and without one it is RandomState(seed). `longest` (ngram), `favor_short`
@@ -161,11 +162,11 @@ def unfaithful(segment: Segment, choose: Choose, rewrite: Rewrite) -> str | None
     if isinstance(choose, Tokens | Words | Ngrams) and choose.rounding != "nearest":
         return "semantics: compat rounds the budget to the nearest: set choose.rounding=nearest, or semantics: fixed"
     if isinstance(segment, Pair) and segment != Pair(negative=segment.negative, short=segment.short):
-        return "semantics: compat knows short of segment only: leave unit and separators out, or semantics: fixed"
+        return "semantics: compat supports short of segment only: leave unit and separators out, or semantics: fixed"
     plain = {"rate", "most", "longest"} & set(type(choose).__dataclass_fields__)
     if choose != type(choose)(**{name: getattr(choose, name) for name in plain}):
         known = ", ".join(sorted(plain))
-        return f"semantics: compat knows {known} of choose only: leave other knobs out, or semantics: fixed"
+        return f"semantics: compat supports {known} of choose only: leave other keys out, or semantics: fixed"
     if rewrite != Cloze(swap_from="vocabulary"):
         return (
             "semantics: compat swaps in any id of the vocabulary and masks 80/10/10 by token: "
@@ -174,19 +175,10 @@ def unfaithful(segment: Segment, choose: Choose, rewrite: Rewrite) -> str | None
     return None
 
 
-def instances(
-    documents: Sequence[Document],
-    vocab: Vocab,
-    *,
-    segment: Segment,
-    choose: Choose,
-    rewrite: Rewrite,
-    length: int,
-    seed: int,
-    duplicates: int,
-) -> list[Instance]:
+def instances(documents: Sequence[Document], vocab: Vocab, sampling: Sampling, length: int) -> list[Instance]:
     """Instances of the reference that these parts stand for: Pair random is BERT, swap is ALBERT; else BadInput."""
-    if problem := unfaithful(segment, choose, rewrite):
+    segment, choose = sampling.segment, sampling.choose
+    if problem := unfaithful(segment, choose, sampling.rewrite):
         raise BadInput(problem)
     assert isinstance(segment, Pair)
     assert isinstance(choose, Tokens | Words | Ngrams)
@@ -198,8 +190,8 @@ def instances(
         documents,
         vocab,
         length=length,
-        seed=seed,
-        duplicates=duplicates,
+        seed=sampling.seed,
+        duplicates=max(sampling.duplicates, 1),
         short=segment.short,
         rate=choose.rate,
         most=choose.most,
@@ -334,7 +326,7 @@ def _replacement(id: int, vocab: Vocab, rng: random.Random) -> int:
 
 
 def _albert_starts(vocab: Vocab) -> list[bool]:
-    """Pieces that begin a word in ALBERT's eyes: of a sentencepiece model nearly all that are not English."""
+    """Pieces that begin a word by ALBERT's rule: of a sentencepiece model nearly all that are not English."""
     if vocab.kind == "wordpiece":
         return vocab.starts_word_V.tolist()
     return [_albert_starts_word(vocab.piece(id)) for id in range(vocab.size)]

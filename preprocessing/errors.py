@@ -3,8 +3,9 @@
 SesameError
   BadInput       2   something given cannot be used as it is: a name, a key, a file, a folder, a full disk
   DataError      3   the input could be read, but too little of it is usable
-  ResourceError  4   the machine refuses: memory, ports, a lease that another process holds
+  ResourceError  4   the machine lacks something: memory, a free port, a lease that another process holds
   Diverged       5   training produced numbers that cannot be used
+  MiscountedLoss 1   a head does not score the targets that its loss counts: a bug, in the file that the message names
   Preempted     75   stopped on request; the same command goes on
 
 A message is one line: where, what was given, what is allowed, what to do. The command prints it without a traceback.
@@ -12,7 +13,7 @@ A message is one line: where, what was given, what is allowed, what to do. The c
 
 
 class SesameError(Exception):
-    """A failure that its reader can mend; `exit_code` is what the process ends with."""
+    """A failure that the user can mend; `exit_code` is what the process ends with."""
 
     exit_code = 2
 
@@ -30,7 +31,7 @@ class DataError(SesameError):
 
 
 class ResourceError(SesameError):
-    """The machine refuses: memory, a port, a lease held by another process."""
+    """The machine lacks something: memory, a free port, a lease that another process holds."""
 
     exit_code = 4
 
@@ -39,6 +40,12 @@ class Diverged(SesameError):
     """Training produced numbers that cannot be used."""
 
     exit_code = 5
+
+
+class MiscountedLoss(SesameError):
+    """A bug in a loss: its head does not score the targets that it counts before the forward pass."""
+
+    exit_code = 1
 
 
 class Preempted(SesameError):

@@ -4,10 +4,10 @@ The loader and the materialising pipeline both call `Rows.row`, so a row on disk
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -16,21 +16,15 @@ from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.order import shuffled
 from preprocessing.rewrite import Rewrite
-from preprocessing.schema import ASKED_FOR, OPTIONAL, Ints, Row
+from preprocessing.sampling import Sampling
+from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
 from preprocessing.segment import Plan, Segment, plans_of
 from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.spec import kind_of
+from preprocessing.vocab import KINDS, Vocab
 
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
-_REMEDY: Final = {
-    "hits": "use choose kind 'tokens', 'words' or 'spans'",
-    "labels": "use rewrite kind 'cloze' or 'shift'",
-    "pair_label": "use segment kind 'pair', or drop that loss",
-}
-_REMEDY_VOCAB: Final = {
-    "sentinel": "use a vocabulary of kind unigram or sentencepiece_bpe with sentinels 100",
-    "other": "use a vocabulary of kind wordpiece, unigram, sentencepiece_bpe, or byte_bpe with specials 'roberta'",
-}
+_UNIONS: Final[dict[str, Any]] = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
 
 
 @dataclass(frozen=True)
@@ -45,23 +39,15 @@ class _Copy:
 class Rows:
     """Every training sample of one corpus split, made on demand from its address.
 
-    `length` is the most tokens of a row that the model sees. `duplicates` k > 0 is static masking: epoch e repeats the
-    pairs and masks of epoch e % k; with 0 each epoch draws new ones. The order is new in every epoch either way.
-    `semantics` compat: the instances of the reference script, in its order, fill the epochs 0 ... duplicates - 1.
+    `length` is the most tokens of a row that the model reads.
     """
 
     store: Store
     vocab: Vocab
-    _: KW_ONLY
-    segment: Segment
-    choose: Choose
-    rewrite: Rewrite
+    sampling: Sampling
     length: int
-    seed: int
-    duplicates: int = 0
-    semantics: Literal["fixed", "compat"] = "fixed"
-    # Worked out on the way, never part of the identity: plans and row counts by turn, first position after each epoch;
-    # tokens of the text by place of an epoch, and up to its end.
+    # Caches, no part of the identity: plans and numbers of rows by turn; the first position after each epoch; for an
+    # epoch, the tokens up to each of its places; the tokens up to the end of each epoch.
     _copies: dict[int, _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
     _counts: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _ends: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -69,22 +55,23 @@ class Rows:
     _texts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for part in (self.segment, self.rewrite):
-            for name in part.specials:
-                if getattr(self.vocab, name) is None:
+        choose = self.sampling.choose
+        for part in (self.sampling.segment, self.sampling.rewrite):
+            for role in part.specials:
+                if getattr(self.vocab, role) is None:
                     raise BadInput(
-                        f"{part.kind!r} needs a special token {name!r} and the vocabulary has none: "
-                        f"{_REMEDY_VOCAB.get(name, _REMEDY_VOCAB['other'])}"
+                        f"{part.kind!r} needs a special token {role!r} and the vocabulary has none: "
+                        f"use a vocabulary of kind {_one_of(_kinds_with(role))}"
                     )
-        if self.choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
+        if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
-                f"{self.store.folder}: choose {self.choose.kind!r} needs phrases and this corpus has none: "
+                f"{self.store.folder}: choose {choose.kind!r} needs phrases and this corpus has none: "
                 "set `units` in the corpus file and make the corpus again, or use choose kind 'words'"
             )
 
     def count(self, epoch: int) -> int:
         """Rows of this epoch; BadInput when the text does not give a single one."""
-        if self.semantics == "compat":
+        if self.sampling.semantics == "compat":
             return len(self._of_epoch(epoch))
         turn = self._plan_turn(epoch)
         if turn not in self._counts:
@@ -92,20 +79,20 @@ class Rows:
         return self._counts[turn]
 
     def row(self, epoch: int, sample: int) -> Row:
-        """One training sample: the columns of schema.py, labels included; the same bytes whoever asks, and when."""
-        if self.semantics == "compat":
+        """One training sample: the columns of schema.py with labels; the same bytes in any process, at any time."""
+        if self.sampling.semantics == "compat":
             return compat.row(self._instances[self._of_epoch(epoch)[sample]], self.vocab)
         copy = self._copy(epoch)
         k = int(np.searchsorted(copy.end_K, sample, side="right"))
         plan, shard = copy.plans[k], self.store.shards[k % len(self.store.shards)]
         i = sample - int(copy.end_K[k]) + len(plan)
-        row = self.segment.row(plan, i, shard, self.vocab, self._wanted)
+        row = self.sampling.segment.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
             row["counts"] = self._counts_V[row["ids"]]
         if "stream" in self._wanted:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._turn(epoch), sample)
-        return self.rewrite(row | {"hits": self.choose(row, draws)}, self.vocab, draws)
+        return self.sampling.rewrite(row | {"hits": self.sampling.choose(row, draws)}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
         """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end."""
@@ -122,14 +109,14 @@ class Rows:
             start += len(position_N)
         return found
 
-    def beginning(self, start: int, stop: int) -> range:
+    def rows_in_token_range(self, start: int, stop: int) -> range:
         """Positions of the rows that begin at the tokens start ... stop - 1 of the text, in the order of positions.
 
         Special tokens do not count; the tokens of the text run on from epoch to epoch without end.
         """
         return range(self._first_from(start), self._first_from(stop))
 
-    def following(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
+    def stream_rows(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
         """(epoch, sample, fresh) at the positions start ... stop - 1 of rows that go on from each other.
 
         Position p is row p // streams of stream p % streams: in a batch of so many rows each goes on from the one at
@@ -152,7 +139,7 @@ class Rows:
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
-        if self.semantics == "compat":
+        if self.sampling.semantics == "compat":
             made = self._instances
             documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
             return {"documents": documents, "rows": len(made), "negatives": sum(one.label for one in made)}
@@ -181,29 +168,22 @@ class Rows:
 
     def _of_epoch(self, epoch: int) -> range:
         """Numbers of the instances of this epoch; the copies are shuffled together, and each epoch gets its share."""
-        made, copies, turn = len(self._instances), max(self.duplicates, 1), self._turn(epoch) if self.duplicates else 0
+        made, copies = len(self._instances), max(self.sampling.duplicates, 1)
+        turn = epoch % copies
         return range(turn * made // copies, (turn + 1) * made // copies)
 
     @cached_property
     def _instances(self) -> list[compat.Instance]:
         """Made once and kept; BadInput where the parts stand for no reference, or the text is empty."""
-        made = compat.instances(
-            compat.documents_of(self.store.shards),
-            self.vocab,
-            segment=self.segment,
-            choose=self.choose,
-            rewrite=self.rewrite,
-            length=self.length,
-            seed=self.seed,
-            duplicates=max(self.duplicates, 1),
-        )
+        documents = compat.documents_of(self.store.shards)
+        made = compat.instances(documents, self.vocab, self.sampling, self.length)
         if not made:
             raise BadInput(f"{self.store.folder}: not one pair row in {self.store.split}: give more text")
         return made
 
     @cached_property
     def _wanted(self) -> frozenset[str]:
-        return self.choose.needs | self.rewrite.needs
+        return self.sampling.choose.needs | self.sampling.rewrite.needs
 
     @cached_property
     def _end_K(self) -> Ints:
@@ -223,15 +203,15 @@ class Rows:
 
     @cached_property
     def _masking(self) -> rng.Key:
-        return rng.key(self.seed, "masking")
+        return rng.key(self.sampling.seed, "masking")
 
     @cached_property
     def _order(self) -> rng.Key:
-        return rng.key(self.seed, "order")
+        return rng.key(self.sampling.seed, "order")
 
     def _turn(self, epoch: int) -> int:
         """The epoch whose draws this epoch uses."""
-        return epoch % self.duplicates if self.duplicates else epoch
+        return epoch % self.sampling.duplicates if self.sampling.duplicates else epoch
 
     def _epoch_of(self, position: int) -> tuple[int, int]:
         """Epoch of a position, and the epoch's first position."""
@@ -243,19 +223,18 @@ class Rows:
 
     def _plan_turn(self, epoch: int) -> int:
         """The epoch whose pairs this epoch uses."""
-        return self._turn(epoch) if self.segment.fresh else 0
+        return self._turn(epoch) if self.sampling.segment.fresh else 0
 
     def _copy(self, epoch: int) -> _Copy:
         """Plans of the epoch, made on first use; only the latest few stay in memory."""
         turn = self._plan_turn(epoch)
         if turn not in self._copies:
-            key, lookahead = rng.key(self.seed, "segment"), self.rewrite.lookahead
-            stride = self.rewrite.raw_length(self.length, self.choose) - lookahead
-            plans = plans_of(self.segment, self.store.shards, stride, lookahead, lambda k: key.at(turn, k))
+            segment, rewrite = self.sampling.segment, self.sampling.rewrite
+            key, lookahead = rng.key(self.sampling.seed, "segment"), rewrite.lookahead
+            stride = rewrite.raw_length(self.length, self.sampling.choose) - lookahead
+            plans = plans_of(segment, self.store.shards, stride, lookahead, lambda k: key.at(turn, k))
             if not any(len(plan) for plan in plans):
-                raise BadInput(
-                    f"{self.store.folder}: not one {self.segment.kind} row in {self.store.split}: give more text"
-                )
+                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {self.store.split}: give more text")
             while len(self._copies) >= _KEPT_COPIES:
                 self._copies.pop(next(iter(self._copies)))
             self._copies[turn] = _Copy(plans, np.cumsum([len(plan) for plan in plans]))
@@ -274,25 +253,48 @@ def impossible(
     >>> from preprocessing.segment import Packed
     >>> impossible(Packed(fill="tokens"), Nothing(), Shift(), {"next_token": frozenset({"labels"})})
     >>> impossible(Packed(fill="tokens"), Nothing(), Cloze(), {"masked_tokens": frozenset({"labels"})})
-    "rewrite 'cloze' needs column 'hits', which segment 'packed' and choose 'nothing' do not emit:
-    use choose kind 'tokens', 'words' or 'spans'"
+    "rewrite 'cloze' needs column 'hits', which choose 'nothing' does not emit: use choose kind 'tokens', 'words',
+    'entities', 'spans', 'ngrams', 'noise_spans', 'fragment' or 'partial'"
     """
-    emitted = (
-        segment.emits | choose.emits | ASKED_FOR | OPTIONAL
-    )  # whether the corpus has these is seen when it is opened
-    readers = {f"choose {choose.kind!r}": choose.needs, f"rewrite {rewrite.kind!r}": rewrite.needs}
-    for reader, needs in readers.items():
+    parts = {"segment": segment, "choose": choose, "rewrite": rewrite}
+    # Whether the corpus has the optional columns is known when it is opened
+    emitted = segment.emits | choose.emits | ON_DEMAND | OPTIONAL
+    for reader, needs in (("choose", choose.needs), ("rewrite", rewrite.needs)):
         for column in sorted(needs - emitted):
-            givers = f"segment {segment.kind!r} and choose {choose.kind!r}"
-            return f"{reader} needs column {column!r}, which {givers} do not emit: {_REMEDY[column]}"
-    if rewrite.kind == "unified" and segment.kind != "pair":
-        return f"rewrite 'unified' needs two segments, segment {segment.kind!r} has one: use segment kind 'pair'"
+            return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
+    if rewrite.reads_segments not in (1, segment.segments):
+        kinds = [kind_of(member) for member in get_args(Segment) if member.segments == rewrite.reads_segments]
+        return (
+            f"rewrite {rewrite.kind!r} needs rows of {rewrite.reads_segments} segments, segment {segment.kind!r} has "
+            f"{segment.segments}: use segment kind {_one_of(map(repr, kinds))}"
+        )
     if unread := choose.emits - rewrite.needs:
         reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
         return f"choose {choose.kind!r} has no effect, {reason}: use choose kind 'nothing'"
-    emitted |= rewrite.emits
     for loss, needs in losses_needs.items():
-        for column in sorted(needs - emitted):
-            lacking = f"which segment {segment.kind!r} does not emit"
-            return f"loss {loss!r} needs column {column!r}, {lacking}: {_REMEDY[column]}"
+        for column in sorted(needs - emitted - rewrite.emits):
+            return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
     return None
+
+
+def _lacking(column: str, parts: Mapping[str, Segment | Choose | Rewrite]) -> str:
+    """Which part could emit a column that none of a recipe emits, and of which kind it would have to be."""
+    for room, union in _UNIONS.items():
+        if kinds := [kind_of(member) for member in get_args(union) if column in member.can_emit]:
+            return f"which {room} {parts[room].kind!r} does not emit: use {room} kind {_one_of(map(repr, kinds))}"
+    raise ValueError(f"no part emits column {column!r}")
+
+
+def _kinds_with(role: str) -> list[str]:
+    """Kinds of vocabularies that can have a special token of this role, each with the keys that it takes."""
+    return [f"{kind} with {one.roles[role]}".removesuffix(" with ") for kind, one in KINDS.items() if role in one.roles]
+
+
+def _one_of(names: Iterable[str]) -> str:
+    """Alternatives in words.
+
+    >>> _one_of(["words", "spans", "ngrams"]), _one_of(["pair"])
+    ('words, spans or ngrams', 'pair')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

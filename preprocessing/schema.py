@@ -20,16 +20,16 @@ Row, one training sample, a dict of arrays over S (special tokens are in):
   sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs them
   unit_starts       bool  [S]   the same for phrases and the words outside of them; only where the corpus has units
   counts            int64 [S]   how often the corpus has this token; only where the choice needs it
-  stream            uint  [T]   the tokens of a shard, which the row is handed but does not keep; only for the rewrite
-  pair_label        int8  []    1 = the second segment is not the next one (random, or swapped), IGNORE = not asked
+  stream            uint  [T]   the tokens of a shard: an input of the rewrite, not kept in the row
+  pair_label        int8  []    1 = the second segment is not the next one (random, or swapped), IGNORE = not predicted
   hits              int32 [S]   0 = not chosen, k = part of the k-th chosen unit (token, word or span); from choose
-  labels            int32 [S]   the answer at this position or IGNORE; from rewrite
+  labels            int32 [S]   the token to predict at this position, or IGNORE; from rewrite
   positions         int32 [S]   optional: where each token stands, when that is not its place in the row
   languages         int8  [S]   optional: number of its language
-  rank, reach       int32 [S]   optional: who sees whom. Token i sees token j where rank[j] <= reach[i], and itself
+  rank, reach       int32 [S]   optional: attention mask. i attends to j where rank[j] <= reach[i], and to itself
   source_ids        int32 [U]   optional: what an encoder reads while ids, labels and so on are those of a decoder
   source_positions, source_languages   the same for these
-  source_seen       bool  [U]   optional: False where the decoder may not look
+  source_seen       bool  [U]   optional: False where the decoder may not attend
 
 Batch, arrays for the model. Padded: ids, positions, segments are [B, S]. Unpadded: [T], rows end to end.
   ids, positions, segments   int64
@@ -51,10 +51,10 @@ import numpy as np
 import numpy.typing as npt
 
 IGNORE: Final = -100
-"""The label of a position that is not asked (torch's and transformers' convention)."""
+"""The label of a position that is not predicted (torch's and transformers' convention)."""
 
 UNSEEN: Final = np.iinfo(np.int32).max
-"""The rank of what nothing sees."""
+"""The rank of a position that no token attends to."""
 
 PER_TOKEN: Final = ("ids", "segments", "positions", "languages", "rank", "reach")
 """Columns of a row with a number for each token that the model reads."""
@@ -65,8 +65,8 @@ SCHEMA_VERSION: Final = 2
 OPTIONAL: Final = frozenset({"unit_starts"})
 """The columns of a row that depend on the corpus, not on the segment."""
 
-ASKED_FOR: Final = frozenset({"sentence_starts", "counts", "stream"})
-"""The columns that any row has, but only where choose or rewrite needs them."""
+ON_DEMAND: Final = frozenset({"sentence_starts", "counts", "stream"})
+"""The columns that any row can have; they are made where choose or rewrite needs them."""
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]

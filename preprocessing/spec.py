@@ -1,8 +1,8 @@
 """A part of a recipe: a frozen, keyword-only dataclass that forbids unknown keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform, get_args
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints
 
 T = TypeVar("T")
 Shrinks = Mapping[str, Mapping[str, object]]
@@ -42,10 +42,27 @@ def require(holds: bool, where: str, given: object, allowed: str) -> None:
         raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
 
 
+class ByKind:
+    """Marks a union of parts inside a part: `Annotated[Learned | Relative, BY_KIND]`; `kind` says which one it is."""
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: Any) -> Any:
+        """What the recipe loader validates such a value by; pydantic itself stays upstairs."""
+        choices = {kind_of(member): handler.generate_schema(member) for member in get_args(union)}
+        return {"type": "tagged-union", "discriminator": "kind", "choices": choices}
+
+
+BY_KIND: Final = ByKind()
+
+
+def kind_of(member: Any) -> str:
+    """The `kind` of a class of parts."""
+    return member.__dataclass_fields__["kind"].default
+
+
 def part(union: Any, values: Mapping[str, Any]) -> Any:
     """The member of a union of parts that `values["kind"]` names, built from `values`; a union of one is that class.
 
-    JSON has no tuples: a list becomes one.
+    JSON has no tuples: a list becomes one. A mapping becomes the part that its key is annotated with.
 
     >>> @spec
     ... class Nothing:
@@ -54,9 +71,17 @@ def part(union: Any, values: Mapping[str, Any]) -> Any:
     Nothing(kind='nothing')
     """
     for member in get_args(union) or (union,):
-        if member.__dataclass_fields__["kind"].default == values["kind"]:
-            return member(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        if kind_of(member) == values["kind"]:
+            hints = get_type_hints(member)
+            return member(**{key: _value(hints.get(key), value) for key, value in values.items()})
     raise ValueError(f"unknown kind {values['kind']!r}")
+
+
+def _value(annotation: Any, value: Any) -> Any:
+    """A value of JSON as its annotation wants it."""
+    if isinstance(value, Mapping) and is_dataclass((get_args(annotation) or (annotation,))[0]):
+        return part(annotation, value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def shrunk(*layers: Shrinks) -> Shrinks:

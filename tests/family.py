@@ -78,12 +78,8 @@ def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
     made = Rows(
         text,  # type: ignore[arg-type]
         Words(),  # type: ignore[arg-type]
-        segment=one.data.segment,
-        choose=one.objective.choose,
-        rewrite=one.objective.rewrite,
-        length=phase.length,
-        seed=one.seed,
-        duplicates=one.objective.duplicates,
+        one.sampling,
+        phase.length,
     )
     return Loader({phase.length: made}, [phase], Machine(), pad=0, rank=0, world=1)
 

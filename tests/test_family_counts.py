@@ -9,7 +9,6 @@ from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from training.engines.engine import to_tensors
 from training.losses import SpanBoundary
-from training.losses import heads as objectives
 from training.specs import Decoder
 
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
@@ -35,8 +34,8 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
     (batch,) = loader(tiny, steps=1).at(0)
     scores = one(to_tensors(batch, torch.device("cpu")))
     losses = tiny.objective.losses
-    assert [scores[loss.kind].count for loss in losses] == [objectives.count(loss, batch) for loss in losses]
-    assert scores.keys() - {loss.kind for loss in losses} <= {"replaced_share"}  # which is none
+    assert [scores[loss.kind].count for loss in losses] == [loss.count(batch) for loss in losses]
+    assert scores.keys() == {loss.kind for loss in losses}
     total = sum(loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in losses)
     total.backward()
     assert torch.isfinite(total)
@@ -103,7 +102,7 @@ def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
     width, inner, joined = trunk.width, trunk.inner_width, trunk.heads * trunk.width_of_head
     attention = width * 3 * joined + 3 * joined + joined * width + width
     forward = width * inner + inner + inner * width + width
-    tables = (vocabulary + trunk.max_positions) * width
+    tables = (vocabulary + trunk.positions.rows) * width
     return tables + trunk.layers * (attention + forward + 4 * width) + 2 * width
 
 

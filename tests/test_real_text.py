@@ -19,7 +19,6 @@ from training.data import open_validation
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
-from training.losses import heads as objectives
 from training.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -87,5 +86,5 @@ GOALS = {  # what seed 0 reached stands behind each
 def test_each_kind_of_objective_learns_from_real_text(name: str, out: Path) -> None:
     run = run_of(name, out, GOALS[name].steps)
     entropy, found = unigram_entropy(asked(run)), learned(run)
-    lost = [found[f"eval/{loss.kind}/loss"] for loss in run.losses if objectives.names_tokens(loss)]
+    lost = [found[f"eval/{loss.kind}/loss"] for loss in run.losses if loss.names_tokens]
     assert max(lost) < entropy - GOALS[name].below

@@ -44,12 +44,13 @@ class Loader:
         phase, first = self._place(step)
         if phase.fill == "tokens":
             whole = phase.batch * phase.length
-            positions = self.rows_by_length[phase.length].beginning(first * phase.length, first * phase.length + whole)
+            start = first * phase.length
+            positions = self.rows_by_length[phase.length].rows_in_token_range(start, start + whole)
             return self.batches(phase.length, positions)
         positions = range(first, first + phase.batch)
         if not self._is_ordered:
             return self.batches(phase.length, positions)
-        batches = self._following(phase.length, positions, phase.batch)
+        batches = self._stream_batches(phase.length, positions, phase.batch)
         before = self.phase_of(step - 1) if step else phase
         goes_on = (before.length, before.batch) == (phase.length, phase.batch)
         for slot, batch in enumerate(batches):
@@ -77,19 +78,19 @@ class Loader:
         streams = max(self.world, min(batch, len(positions) // _TURNS))
         found: list[Batch] = []
         for first in range(0, len(positions) - streams + 1, streams):
-            turn = self._following(length, range(first, first + streams), streams)
+            turn = self._stream_batches(length, range(first, first + streams), streams)
             found += [batch | {"slot": np.array(-1 - slot)} for slot, batch in enumerate(turn)]
         return found
 
     @property
     def _is_ordered(self) -> bool:
         """Whether rows go on from each other."""
-        return any(rows.segment.ordered for rows in self.rows_by_length.values())
+        return any(rows.sampling.segment.ordered for rows in self.rows_by_length.values())
 
-    def _following(self, length: int, positions: range, streams: int) -> list[Batch]:
+    def _stream_batches(self, length: int, positions: range, streams: int) -> list[Batch]:
         """This worker's share of rows that go on from each other, with `fresh`."""
         rows, mine = self.rows_by_length[length], self._mine(positions)
-        found = rows.following(mine.start, mine.stop, streams)
+        found = rows.stream_rows(mine.start, mine.stop, streams)
         batches = self._micro([rows.row(epoch, sample) for epoch, sample, _ in found], length, len(positions))
         for part, batch in enumerate(batches):
             share = found[rank_slice(len(found), part, len(batches))]
@@ -182,17 +183,6 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
             f"set data.vocab.size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
         )
     rows_by_length = {
-        length: Rows(
-            store,
-            vocab,
-            segment=run.segment,
-            choose=run.choose,
-            rewrite=run.rewrite,
-            length=length,
-            seed=run.seed,
-            duplicates=run.duplicates,
-            semantics=run.semantics,
-        )
-        for length in {phase.length for phase in run.phases}
+        length: Rows(store, vocab, run.sampling, length) for length in {phase.length for phase in run.phases}
     }
     return Loader(rows_by_length, run.phases, run.machine, vocab.pad or 0, rank, world)

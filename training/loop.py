@@ -1,5 +1,6 @@
-"""Pretraining, in the order in which the papers tell it: rows, scores, one global mean, one update."""
+"""Pretraining, in the order in which the papers describe it: rows, scores, one global mean, one update."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -10,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.errors import Diverged
+from preprocessing.errors import Diverged, MiscountedLoss
 from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
 from training.data import Loader, ahead, open_loader, open_validation
-from training.engines import Applied, Engine
-from training.losses import Loss, heads
+from training.engines import Engine, StepResult
+from training.losses import Loss
 from training.meter import Meter, Work, peak
 from training.optim import rate
 from training.run import Run
@@ -28,14 +29,10 @@ Sink = Callable[[int, dict[str, float]], None]
 """Takes the number of updates done and metrics by name; it is called on the first worker only."""
 
 MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
-ACCURACY = {
-    "masked_tokens": "masked_accuracy",
-    "next_token": "next_accuracy",
-    "pair_label": "pair_accuracy",
-    "span_boundary": "span_accuracy",
-    "replaced": "replaced_accuracy",
-    "adversarial": "generator_accuracy",
-}
+COUNTED_STEPS = 3  # after each start: a head that does not score what its loss counts shows it in its first batches
+
+SumName = tuple[str, str]
+"""Kind of a loss, and what is summed: `loss`, `correct`, or a name of `Score.metrics`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class State:
     """What survives a crash beside weights and optimiser; the data's own state is the step."""
 
     step: int = 0  # updates done, skipped ones included
-    tokens: int = 0  # seen by all workers, without padding
+    tokens: int = 0  # read by all workers, without padding
     skipped: int = 0  # updates without a finite gradient
     skipped_in_row: int = 0
     loss: float = math.nan  # when it was last logged
@@ -59,8 +56,8 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What a step asks for, over all workers; known before its forward pass."""
+class StepWork:
+    """The work of a step, over all workers; known before its forward pass."""
 
     stop: bool
     work: Work
@@ -75,35 +72,37 @@ def never() -> bool:
 def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], bool] = never) -> Result:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
-    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run by itself.
+    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
-    gradient.
+    gradient, MiscountedLoss where a head does not score the targets that its loss counts.
     """
     loader = open_loader(run, engine.rank, engine.world)
     validation = open_validation(run, engine.rank, engine.world)
-    tell = sink if engine.rank == 0 else _ignore
-    state = saved = _resume(run, engine)
+    log = sink if engine.rank == 0 else _ignore
+    state = saved = resumed = _resume(run, engine)
     meter = Meter(run.trunk, run.vocab_size, _peak(run, engine))
 
     for step, batches in ahead(loader, state.step, run.steps):
-        demand = _demand(run.losses, batches, should_stop(), engine)
-        if demand.stop:
+        step_work = _step_work(run.losses, batches, should_stop(), engine)
+        if step_work.stop:
             break
         torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
         sums = []
         for batch in batches:
             scores = engine.forward(batch)
-            engine.backward(_objective(run.losses, scores, demand.targets, engine.world))
+            if step < resumed.step + COUNTED_STEPS:
+                _check_counts(run.losses, batch, scores)
+            engine.backward(_objective(run.losses, scores, step_work.targets, engine.world))
             sums.append(_sums(run.losses, scores))
         learning_rate = rate(run.optim, step, run.steps)
-        applied = engine.step(learning_rate)
-        state = _advance(state, demand.work, applied)
-        meter.add(demand.work)
+        result = engine.step(learning_rate)
+        state = _advance(state, step_work.work, result)
+        meter.add(step_work.work)
 
         if _due(state.step, run.log_every, run.steps):
-            metrics = _metrics("train", run.losses, _totals(engine, sums), demand.targets)
+            metrics = _metrics("train", run.losses, _totals(engine, sums), step_work.targets)
             state = replace(state, loss=metrics["train/loss"])
-            tell(state.step, metrics | _vitals(state, learning_rate, applied) | meter.report())
+            log(state.step, metrics | _vitals(state, learning_rate, result) | meter.report())
         if state.skipped_in_row == MOST_SKIPPED:
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
@@ -111,10 +110,10 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
             )
         if validation and _due(state.step, run.eval_every, run.steps):
             state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).length))
-            tell(state.step, state.evaluation)
+            log(state.step, state.evaluation)
             meter.skip()
         if _due(state.step, run.save_every, run.steps):
-            tell(state.step, _save(run, engine, state))
+            log(state.step, _save(run, engine, state))
             saved = state
             meter.skip()
 
@@ -128,26 +127,37 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
     num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
-    demand = _demand(run.losses, batches, stop=False, engine=engine)
+    step_work = _step_work(run.losses, batches, stop=False, engine=engine)
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.rank))  # an address that no update has
     engine.model.eval()
     sums = [_sums(run.losses, engine.forward(batch)) for batch in batches]
     engine.model.train()
-    return _metrics("eval", run.losses, _totals(engine, sums), demand.targets)
+    return _metrics("eval", run.losses, _totals(engine, sums), step_work.targets)
 
 
-def _demand(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> Demand:
-    """Count targets, work and votes to stop over all workers: the one meeting before the forward pass."""
-    counts = [sum(heads.count(loss, batch) for batch in batches) for loss in losses]
-    asked = sum(count for loss, count in zip(losses, counts, strict=True) if heads.names_tokens(loss))
-    work = _work(batches, asked)
+def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> StepWork:
+    """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass."""
+    counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
+    projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
+    work = _work(batches, projected)
     votes, *sums = (int(value) for value in engine.reduce_sums([stop, *astuple(work), *counts]))
     work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
-    return Demand(votes > 0, work, {loss.kind: count for loss, count in zip(losses, counts, strict=True)})
+    return StepWork(votes > 0, work, {loss.kind: count for loss, count in zip(losses, counts, strict=True)})
+
+
+def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Score]) -> None:
+    """Raise MiscountedLoss where a score has another count than its loss: the mean of that loss would be wrong."""
+    for loss in losses:
+        counted, scored = loss.count(batch), scores[loss.kind].count
+        if counted != scored:
+            raise MiscountedLoss(
+                f"{inspect.getfile(type(loss))}: loss {loss.kind} counts {counted} targets in a micro-batch, its head "
+                f"scores {scored}; mend `count` there, or the head that it makes"
+            )
 
 
 def _work(batches: Sequence[Batch], targets: int) -> Work:
-    """What the batches of this worker ask for; the head that names tokens is asked for `targets` of them."""
+    """The work of this worker's batches, of which `targets` states are projected to the vocabulary."""
     length_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.int64)
     source_B = np.zeros_like(length_B)
     if "source_lengths" in batches[0]:
@@ -171,52 +181,52 @@ def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Map
     return torch.stack(parts).sum()
 
 
-def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> Tensor:
-    """Summed loss and number of right answers of each kind, and how many tokens were replaced where any are; float64
-    [2 x kinds or one more], still on the device."""
-    sums = [value for loss in losses for value in (scores[loss.kind].loss, scores[loss.kind].correct)]
-    sums += [scores["replaced_share"].correct] if "replaced_share" in scores else []
-    return torch.stack([value.detach().double() for value in sums])
+def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> dict[SumName, Tensor]:
+    """The sums of a micro-batch that become metrics: float64 [] each, still on the device and without their graph."""
+    return {
+        (loss.kind, name): value.detach().double() for loss in losses for name, value in scores[loss.kind].sums.items()
+    }
 
 
-def _totals(engine: Engine, sums: Sequence[Tensor]) -> list[float]:
+def _totals(engine: Engine, sums: Sequence[Mapping[SumName, Tensor]]) -> dict[SumName, float]:
     """`_sums` added up over micro-batches and workers."""
-    return engine.reduce_sums(torch.stack(list(sums)).sum(0).tolist())
+    total = torch.stack([torch.stack(list(one.values())) for one in sums]).sum(0)
+    return dict(zip(sums[0], engine.reduce_sums(total.tolist()), strict=True))
 
 
 def _metrics(
-    prefix: str, losses: Sequence[Loss], sums: Sequence[float], targets: Mapping[str, int]
+    prefix: str, losses: Sequence[Loss], totals: Mapping[SumName, float], targets: Mapping[str, int]
 ) -> dict[str, float]:
-    """Means over all workers from what `_sums` added up: the weighted loss, and loss and accuracy of each kind."""
+    """Means over all workers: the weighted loss; loss and accuracy of each kind, and the other metrics of its head."""
     metrics = {f"{prefix}/loss": 0.0}
-    if len(sums) > 2 * len(losses):
-        metrics[f"{prefix}/replaced_share"] = sums[-1] / max(1, targets["replaced"])
-    for loss, loss_sum, correct in zip(losses, sums[: 2 * len(losses) : 2], sums[1::2], strict=True):
-        mean = loss_sum / max(1, targets[loss.kind])
+    for loss in losses:
+        means = {name: total / max(1, targets[kind]) for (kind, name), total in totals.items() if kind == loss.kind}
+        mean = means.pop("loss")
         metrics[f"{prefix}/loss"] += loss.weight * mean
         metrics[f"{prefix}/{loss.kind}/loss"] = mean
-        metrics[f"{prefix}/{ACCURACY[loss.kind]}"] = correct / max(1, targets[loss.kind])
-        if loss.kind in ("masked_tokens", "next_token"):
+        metrics[f"{prefix}/{loss.accuracy}"] = means.pop("correct")
+        if loss.perplexity:
             metrics[f"{prefix}/perplexity"] = math.exp(min(mean, 700.0))  # exp(710) is too large for a float
+        metrics |= {f"{prefix}/{name}": value for name, value in means.items()}
     return metrics
 
 
-def _vitals(state: State, learning_rate: float, applied: Applied) -> dict[str, float]:
+def _vitals(state: State, learning_rate: float, result: StepResult) -> dict[str, float]:
     return {
         "train/lr": learning_rate,
-        "train/grad_norm": applied.grad_norm,
+        "train/grad_norm": result.grad_norm,
         "train/skipped_steps": state.skipped,
         "train/tokens": state.tokens,
     }
 
 
-def _advance(state: State, work: Work, applied: Applied) -> State:
+def _advance(state: State, work: Work, result: StepResult) -> State:
     return replace(
         state,
         step=state.step + 1,
         tokens=state.tokens + work.read,
-        skipped=state.skipped + applied.skipped,
-        skipped_in_row=state.skipped_in_row + 1 if applied.skipped else 0,
+        skipped=state.skipped + result.skipped,
+        skipped_in_row=state.skipped_in_row + 1 if result.skipped else 0,
     )
 
 
@@ -226,9 +236,9 @@ def _due(step: int, every: int, last: int) -> bool:
 
 
 def _noise_seed(seed: int, step: int, rank: int) -> int:
-    """Dropout can draw from torch's global generator only, so that one gets an address: (seed, step, worker).
+    """The seed of torch's global generator, the only one that dropout draws from: an address of (seed, step, worker).
 
-    What ELECTRA's generator says is drawn from it too.
+    A head that samples draws from it too.
     """
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
 

@@ -4,9 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from preprocessing.choose import Choose
-from preprocessing.rewrite import Rewrite
-from preprocessing.segment import Segment
+from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
 from training.optim import Optim
@@ -24,12 +22,7 @@ class Run:
     losses: tuple[Loss, ...]
     optim: Optim
     phases: tuple[Phase, ...]
-    segment: Segment
-    choose: Choose
-    rewrite: Rewrite
-    duplicates: int = 0  # 0: fresh masks in every epoch; k: the masks of epoch e are those of e % k
-    semantics: Literal["fixed", "compat"] = "fixed"  # compat: the rows of the reference script
-    seed: int = 0
+    sampling: Sampling  # of the rows of all phases
     recipe_hash: str = ""
     # matter
     corpus: str  # folder of a finished corpus
@@ -50,6 +43,11 @@ class Run:
         """Updates of all phases together."""
         return sum(phase.steps for phase in self.phases)
 
+    @property
+    def seed(self) -> int:
+        """Seed of the rows, of the first weights and of dropout."""
+        return self.sampling.seed
+
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
@@ -57,8 +55,8 @@ class Run:
     def from_json(cls, text: str) -> "Run":
         """The run that `to_json` wrote."""
         value = json.loads(text)
-        parts = {"trunk": Trunk, "optim": Optim, "segment": Segment, "choose": Choose, "rewrite": Rewrite}
-        made = {key: part(union, value[key]) for key, union in parts.items()}
+        made = {key: part(union, value[key]) for key, union in {"trunk": Trunk, "optim": Optim}.items()}
+        made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
         made["machine"] = Machine(**value["machine"])

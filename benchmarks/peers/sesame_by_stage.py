@@ -16,8 +16,8 @@ from task import begin, end
 
 # Where each function is looked up, and the stage that it is.
 STAGES: Final = {
-    "pipeline.readers.splits.lines": "decompress, lines",
-    "pipeline.readers.splits.blocks": "decompress, lines",
+    "pipeline.readers.plain.lines": "decompress, lines",
+    "pipeline.readers.plain.blocks": "decompress, lines",
     "pipeline.readers.jsonl.parsed": "json",
     "preprocessing.text.repair.repaired": "repair",
     "pipeline.steps.clean.normalise": "normalise",

@@ -3,7 +3,8 @@
 from task import Task, begin, end, stage
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Corpus, Jsonl
+from pipeline.readers import Jsonl
+from pipeline.spec import Corpus
 from pipeline.steps import read_text
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import WordPiece

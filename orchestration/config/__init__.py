@@ -6,12 +6,11 @@ Read recipe.py first, then checks.py (what would go wrong later) and scales.py (
 from orchestration.config.checks import check
 from orchestration.config.error_messages import nearest
 from orchestration.config.overrides import flat, split_overrides
-from orchestration.config.recipe import Cluster, Recipe, anchored, digest, load, load_cluster, load_corpus, names
+from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
 
 __all__ = [
     "Cluster",
     "Recipe",
-    "anchored",
     "check",
     "digest",
     "flat",

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orchestration.config import glossary
+
 Keys = tuple[str | int, ...]
 
 _WANTED = {
@@ -135,6 +137,10 @@ def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
     parent, key = path[:-1], str(path[-1])
     part = chosen(annotation_at(root, data, parent), _value(data, parent))
     keys = list(annotations(part)) if part else []
+    if term := glossary.BY_NAME.get(key):
+        ours = term.key.rpartition(".")[2]
+        here = _dotted((*parent, ours)) if ours in keys else term.key
+        return f"{_dotted(path)} is not a key; here it is {here}" + (f", {term.note}" if term.note else ""), here
     close = nearest(key, keys)
     elsewhere = (leaf for leaf in leaves(root, data) if leaf.split(".")[-1] == key)
     meant = _dotted((*parent, close)) if close else next(elsewhere, "")
@@ -161,11 +167,15 @@ def _at(dotted: str, message: str) -> str:
 
     >>> _at("phases.0", "phases.steps is 0, allowed is a number of steps from 1 up")
     'phases.0.steps is 0, allowed is a number of steps from 1 up'
+    >>> _at("trunk", "trunk.tables.kind is 'adaptive', allowed is plain where positions are learned")
+    "trunk.tables.kind is 'adaptive', allowed is plain where positions are learned"
     """
     said = re.fullmatch(r"(.+?) is (.*), allowed is (.*)", message)
     if not said or not dotted:
         return f"{dotted or 'the file'}: {message}" if not said else message
-    return f"{dotted}.{said[1].split('.')[-1]} is {said[2]}, allowed is {said[3]}"
+    first, _, inside = said[1].partition(".")
+    key = inside if first == dotted.split(".")[-1] else said[1].split(".")[-1]
+    return f"{dotted}.{key} is {said[2]}, allowed is {said[3]}"
 
 
 def _path(data: Any, loc: Keys) -> Keys:

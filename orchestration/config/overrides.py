@@ -1,9 +1,10 @@
 """Dotted keys, as `optim.peak` or `phases.0.steps`: list those of a document, set one, read one from a command line."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestration.config import strict_yaml
+from orchestration.config import error_messages, strict_yaml
 from preprocessing.errors import BadInput
 
 CLUSTER = "cluster."  # what an override of the cluster begins with
@@ -33,12 +34,36 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return [given for given in overrides if given not in of_cluster], of_cluster
 
 
-def override(document: dict[str, Any], given: str) -> None:
-    """Set what an override as people write it says: `optim.peak=2e-4`, `cluster.workers=2`; the value is YAML."""
+def override(document: dict[str, Any], given: str, root: type) -> None:
+    """Set what an override as people write it says: `optim.peak=2e-4`, `cluster.workers=2`; the value is YAML.
+
+    `root` is what the document is to be read as.
+    """
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
         raise BadInput(f"{given!r} is not an override; write key=value, as in optim.peak=2e-4")
+    _fill(document, key.split(".")[:-1], root)
     put(document, key, strict_yaml.parse(value, f"override {key}"), f"override {given}")
+
+
+def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
+    """Put in, with their default values, the parts at a path that a document leaves out: a key inside can then be set.
+
+    >>> from orchestration.config.recipe import Recipe
+    >>> document = {"trunk": {"kind": "encoder"}}
+    >>> _fill(document, ["trunk", "positions"], Recipe)
+    >>> document["trunk"]["positions"]
+    {'kind': 'learned', 'max': 512, 'offset': 0, 'init': 'normal'}
+    """
+    part = error_messages.chosen(annotation, values)
+    defaults = {field.name: field.default for field in dataclasses.fields(part)} if part else {}
+    if not path or not isinstance(values, dict) or path[0] not in defaults or part is None:
+        return
+    name, *rest = path
+    default = defaults[name]
+    if name not in values and dataclasses.is_dataclass(default) and not isinstance(default, type):
+        values[name] = dataclasses.asdict(default)
+    _fill(values.get(name), rest, error_messages.annotations(part)[name])
 
 
 def put(document: Any, key: str, value: Any, where: str) -> None:

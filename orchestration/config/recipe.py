@@ -12,23 +12,26 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
-from pipeline import spec as text_spec
+from pipeline.readers import Source, absolute
+from pipeline.spec import Corpus
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
+from preprocessing.sampling import Sampling
 from preprocessing.segment import Segment
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
 from training.specs import Machine, Phase, Trunk
+from training.tasks import TASKS
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
@@ -39,22 +42,26 @@ _LISTED = 30  # most names in a message
 
 @spec
 class Data:
-    """Which text, in which pieces, cut into which rows."""
+    """The text, its vocabulary, and how it is packed into rows."""
 
     corpus: str  # a file of corpora/
     vocab: Annotated[VocabSpec, BY_KIND]
     segment: Annotated[Segment, BY_KIND]
 
+    shrinks: ClassVar[Shrinks] = {}
+
 
 @spec
 class Objective:
-    """What is hidden, and what is asked."""
+    """What is masked and rewritten, and what is predicted."""
 
     choose: Annotated[Choose, BY_KIND]
     rewrite: Annotated[Rewrite, BY_KIND]
-    duplicates: int = 0  # k: every row has k fixed disguises, as in BERT's files; 0: a fresh one every epoch
+    duplicates: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
     losses: tuple[Annotated[Loss, BY_KIND], ...]
     semantics: Literal["fixed", "compat"] = "fixed"  # compat: bit for bit what the reference script made, quirks too
+
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         require(self.duplicates >= 0, "objective.duplicates", self.duplicates, "a number from 0 up")
@@ -74,16 +81,36 @@ class Recipe:
     trunk: Annotated[Trunk, BY_KIND]
     optim: Annotated[Optim, BY_KIND]
     phases: tuple[Phase, ...]
-    evals: tuple[Literal["source", "follows"], ...] = ()
+    evals: tuple[str, ...] = ()  # kinds of tasks (training/tasks)
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0
     expected: dict[str, Any] = dataclasses.field(default_factory=dict)  # figures of the paper, as it prints them
+
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"phases": [{"length": 64, "batch": 32, "steps": 4_000}]},
+        "small": {"phases": [{"length": 128, "batch": 64, "steps": 2_000}]},
+    }
 
     def __post_init__(self) -> None:
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.expected.get("parameters", 1)
         require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
+        for number, task in enumerate(self.evals):
+            require(task in TASKS, f"evals.{number}", task, " or ".join(TASKS))
+
+    @property
+    def sampling(self) -> Sampling:
+        """What its rows are, whatever their length."""
+        objective = self.objective
+        return Sampling(
+            segment=self.data.segment,
+            choose=objective.choose,
+            rewrite=objective.rewrite,
+            seed=self.seed,
+            duplicates=objective.duplicates,
+            semantics=objective.semantics,
+        )
 
     @property
     def num_steps(self) -> int:
@@ -144,10 +171,10 @@ class Cluster:
 
 
 @spec
-class _CorpusFile(text_spec.Corpus):
-    """pipeline.spec.Corpus, told to pydantic: the source's kind says which source it is."""
+class _CorpusFile(Corpus):
+    """A Corpus as pydantic reads it: the kind of a source says which class it is."""
 
-    sources: tuple[Annotated[text_spec.Source, BY_KIND], ...] = ()
+    sources: tuple[Annotated[Source, BY_KIND], ...] = ()
 
 
 def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
@@ -178,46 +205,20 @@ def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
     return _validated(Cluster, document, where, overrides)
 
 
-def load_corpus(name_or_path: str) -> text_spec.Corpus:
+def load_corpus(name_or_path: str) -> Corpus:
     """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
     document, where = _open("corpora", name_or_path)
     read = _validated(_CorpusFile, document, where)
-    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(text_spec.Corpus)}
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
     folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
-    fields["sources"] = tuple(anchored(source, folder) for source in read.sources)
-    fields["dedup"] = dataclasses.replace(dedup, against=_absolute(dedup.against, folder))
-    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=_absolute(decontaminate.paths, folder))
+    fields["sources"] = tuple(source.anchored(folder) for source in read.sources)
+    against, paths = ([absolute(path, folder) for path in given] for given in (dedup.against, decontaminate.paths))
+    fields["dedup"] = dataclasses.replace(dedup, against=tuple(against))
+    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=tuple(paths))
     if fields["units"] not in ("", "given"):
-        (fields["units"],) = _absolute((fields["units"],), folder)
-    return text_spec.Corpus(**fields)
-
-
-def anchored(source: text_spec.Source, folder: Path) -> text_spec.Source:
-    """The source with an absolute path, so that a stage means the same text whatever the current folder is."""
-    match source:
-        case text_spec.Installed():
-            return source
-        case text_spec.Parallel(paths=paths):
-            return dataclasses.replace(source, paths=_absolute(paths, folder))
-        case _:
-            return dataclasses.replace(source, path=_absolute((source.path,), folder)[0])
-
-
-_KIND = re.compile(r"(?:(?:text|line|paragraphs|books|jsonl|table|wiki_dump|wikiextractor|warc):)?")
-
-
-def _absolute(paths: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Paths seen from `folder`, with the kind that stands before one; URLs stay as they are.
-
-    >>> _absolute(("line:/eval/a.txt", "s3://bucket/b"), Path("/corpora"))
-    ('line:/eval/a.txt', 's3://bucket/b')
-    """
-    kinds = [match[0] for path in paths if (match := _KIND.match(path))]
-    return tuple(
-        path if "://" in path else kind + os.path.abspath(folder / path.removeprefix(kind))
-        for kind, path in zip(kinds, paths, strict=True)
-    )
+        fields["units"] = absolute(fields["units"], folder)
+    return Corpus(**fields)
 
 
 def digest(value: Any) -> str:
@@ -251,7 +252,7 @@ def _adapter(root: type) -> TypeAdapter[Any]:
 
 def _validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
     for override in overrides:
-        dotted.override(document, override)
+        dotted.override(document, override, root)
 
     def origin(line: str) -> str:
         """The override that a complaint is about, else the file."""

@@ -26,7 +26,7 @@ from orchestration.progress import Report
 from orchestration.reports import ablations
 from orchestration.reports.ablations import Row, Table
 from preprocessing.files import write_atomic
-from training.evaluation import TASKS
+from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
 POLL_S: Final = 0.5

@@ -7,8 +7,8 @@ from typing import Final
 
 from orchestration.launch import WEIGHTS, finetune_one, made
 from preprocessing.errors import BadInput
-from training.evaluation import LENGTH
 from training.run import Run
+from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
 LABELS, STEPS = 1_000, 600  # of each; with 200 of both, nets of minutes stay at chance

@@ -51,17 +51,7 @@ def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
     recipe, folders = job.recipe, dict[int, Path]()
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":
-            static = Static(
-                corpus=str(job.plan.corpus.folder),
-                split="train",
-                segment=recipe.data.segment,
-                choose=recipe.objective.choose,
-                rewrite=recipe.objective.rewrite,
-                length=length,
-                seed=recipe.seed,
-                duplicates=recipe.objective.duplicates,
-                semantics=recipe.objective.semantics,
-            )
+            static = Static(str(job.plan.corpus.folder), "train", recipe.sampling, length)
             materialise(static, stage.folder, beam_args, report)
             stage.finish()
         folders[length] = stage.folder

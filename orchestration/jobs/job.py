@@ -10,7 +10,6 @@ from pathlib import Path
 from orchestration.config import (
     Cluster,
     Recipe,
-    anchored,
     check,
     digest,
     load,
@@ -20,8 +19,8 @@ from orchestration.config import (
     split_overrides,
 )
 from orchestration.jobs import stages
-from pipeline.readers import plan_splits, sniff
-from pipeline.spec import Corpus, Installed, Parallel, Source, Text
+from pipeline.readers import Source, plan_splits, sniff
+from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.vocab import table_rows
@@ -68,7 +67,7 @@ class Job:
     @property
     def recognised(self) -> list[str]:
         """How each source of the text is read, one line each; `KIND:PATH` would say it otherwise."""
-        return [_said(source) for source in self.corpus.sources]
+        return [source.describe() for source in self.corpus.sources]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -78,12 +77,7 @@ class Job:
             losses=recipe.objective.losses,
             optim=recipe.optim,
             phases=recipe.phases,
-            segment=recipe.data.segment,
-            choose=recipe.objective.choose,
-            rewrite=recipe.objective.rewrite,
-            duplicates=recipe.objective.duplicates,
-            semantics=recipe.objective.semantics,
-            seed=recipe.seed,
+            sampling=recipe.sampling,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
             vocab_size=table_rows(recipe.data.vocab),
@@ -142,7 +136,7 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
     if len(data) == len(corpora) == 1:
         return corpora[0]
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
-    sources += [anchored(sniff(given), Path()) for given in data if not _is_corpus(given)]
+    sources += [sniff(given).anchored(Path()) for given in data if not _is_corpus(given)]
     return replace(default, name=_name(data), sources=tuple(sources))
 
 
@@ -159,16 +153,3 @@ def _name(data: Sequence[str]) -> str:
     steps = [step for step in re.split(r"[/:]", data[0]) if re.search(r"\w", step) and "*" not in step]
     word = re.sub(r"\W+", "_", (steps or ["text"])[-1].split(".")[0]).strip("_").lower() or "text"
     return word + (f"_and_{len(data) - 1}_more" if len(data) > 1 else "")
-
-
-def _said(source: Source) -> str:
-    match source:
-        case Installed():
-            return f"installed documentation of {', '.join(source.packages) or 'Python and all its packages'}"
-        case Parallel():
-            return f"{', '.join(source.paths)}: read as parallel, one document per line of them all"
-        case Text():
-            unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[source.unit]
-            return f"{source.path}: read as text, one document per {unit}"
-        case _:
-            return f"{source.path}: read as {source.kind}"

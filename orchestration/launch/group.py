@@ -263,7 +263,8 @@ def evaluate(
     too small is left out with a warning; DataError where that is so of all. BadInput where the run has no weights yet
     or a task has no such name.
     """
-    from training.evaluation import TASKS, Budget, compare
+    from training.evaluation import Budget, compare
+    from training.tasks import TASKS
 
     if unknown := [task for task in tasks if task not in TASKS]:
         raise BadInput(f"task {unknown[0]!r} is not known, allowed are {', '.join(TASKS)}")

@@ -20,8 +20,9 @@ from training.run import Run
 
 if TYPE_CHECKING:
     from training.engines import Engine
-    from training.evaluation import Budget, Outcome, Start, Task
+    from training.evaluation import Budget, Outcome, Start
     from training.loop import Result
+    from training.tasks import Task
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
 OURS = ("orchestration", "preprocessing", "training")
@@ -120,8 +121,9 @@ def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: in
     """One cell of the grid: fine-tune the weights of the run in `folder`, or random ones of the same shape."""
     import torch
 
-    from training.evaluation import LENGTH, finetune
+    from training.evaluation import finetune
     from training.formats import load_weights
+    from training.tasks import LENGTH
 
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
@@ -132,7 +134,7 @@ def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: in
 @lru_cache
 def made(task: str, corpus: Path, length: int) -> "Task":
     """A task from the corpus' test split, with rows of at most `length` tokens; made once per process."""
-    from training.evaluation import TASKS
+    from training.tasks import TASKS
 
     store = Store.open(corpus, "test")
-    return TASKS[task](store, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]), length)
+    return TASKS[task].make(store, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]), length)

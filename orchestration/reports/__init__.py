@@ -3,21 +3,8 @@
 Read describe.py first, then diff.py and family.py.
 """
 
-from orchestration.reports.describe import brief, choose, losses, rewrite, segment, trunk, vocab
+from orchestration.reports.describe import brief, losses
 from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
 
-__all__ = [
-    "Node",
-    "abstract",
-    "brief",
-    "choose",
-    "losses",
-    "net",
-    "rewrite",
-    "row",
-    "segment",
-    "training_flops",
-    "trunk",
-    "vocab",
-]
+__all__ = ["Node", "abstract", "brief", "losses", "net", "row", "training_flops"]

@@ -1,33 +1,16 @@
-"""How one recipe differs from another, said as the abstract of its paper would say it."""
+"""How one recipe differs from another, as the abstract of its paper would say it."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from orchestration.config import Recipe, flat
-from orchestration.reports import describe as say
-from preprocessing.choose import Nothing
-from training.specs import Decoder, EncoderDecoder
+from orchestration.reports import describe
 
-TOLD_OF: Final = (  # the keys that the sentences of an abstract speak of
-    *("name", "paper", "expected", "phases", "optim.kind", "optim.peak", "optim.warmup", "data.corpus"),
-    *(f"data.vocab.{key}" for key in ("kind", "size", "rows", "lowercase", "alpha", "languages")),
-    *(
-        f"data.segment.{key}"
-        for key in ("kind", "fill", "cross_documents", "long", "negative", "unit", "reuse", "pairs")
-    ),
-    *("objective.losses", "objective.duplicates"),
-    *(
-        f"objective.choose.{key}"
-        for key in ("kind", "rate", "longest", "alpha", "units", "tokens", "mean", "of", "block")
-    ),
-    *(
-        f"objective.rewrite.{key}"
-        for key in ("kind", "mask", "swap", "unit", "answer", "collapse", "edits", "rate", "block", "hide")
-    ),
-    *(f"trunk.{key}" for key in ("kind", "layers", "width", "heads", "norm", "embedding", "sharing", "groups")),
-    *(f"trunk.{key}" for key in ("positions", "memory", "cutoffs", "norm_kind", "window")),
-)
+# What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
+COVERED: Final = ("name", "paper", "expected", "phases", "optim.peak", "optim.warmup", "data.corpus")
+COVERED_PARTS: Final = ("objective.losses", "objective.duplicates")
+PARTS: Final = ("data.vocab", "data.segment", "objective.choose", "objective.rewrite", "trunk", "optim")
 
 
 def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
@@ -35,37 +18,91 @@ def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
 
     >>> from orchestration.config import load
     >>> abstract(load("bert_base"), load("roberta_base"))[3]
-    'removes next sentence prediction'
+    'removes next sentence prediction (NSP)'
     """
-    told = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_net_lines(ours, theirs)]
-    before, after = dict(flat(dataclasses.asdict(ours))), dict(flat(dataclasses.asdict(theirs)))
+    lines = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_net_lines(ours, theirs)]
+    before, after = (dict(flat(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
     for key, value in after.items():  # a key that is gone went with the part that a sentence has named
-        said = any(f"{key}.".startswith(f"{told_of}.") for told_of in TOLD_OF)
-        part = key.rpartition(".")[0]
-        is_new = before.get(f"{part}.kind") != after.get(f"{part}.kind")  # and what it has by default goes unsaid
-        if not said and value != before.get(key) and not (is_new and _is_default(theirs, key, value)):
-            told.append(f"{key}: {_shown(value)}" + (f", was {_shown(before[key])}" if key in before else ""))
-    return told
+        if value != before.get(key) and not _is_covered(ours, theirs, key):
+            lines.append(f"{key}: {_shown(value)}" + (f", was {_shown(before[key])}" if key in before else ""))
+    return lines
+
+
+def _is_covered(ours: Recipe, theirs: Recipe, key: str) -> bool:
+    """Whether a sentence covers the value that a key has in `theirs`, or it is a default that nobody asked for."""
+    if any(f"{key}.".startswith(f"{covered}.") for covered in (*COVERED, *COVERED_PARTS)):
+        return True
+    place = next((place for place in PARTS if key.startswith(f"{place}.")), "")
+    if not place:
+        return False
+    before, after = (_at(recipe, place.split(".")) for recipe in (ours, theirs))
+    path = _path(after, key.removeprefix(f"{place}.").split("."))
+    if path[-1] == "kind":
+        return True
+    old_owner, owner = _at(before, path[:-1]), _at(after, path[:-1])
+    if old_owner is not None and before.kind == after.kind and old_owner.kind == owner.kind:
+        return _in_words(after, path, getattr(old_owner, path[-1]))
+    default = next(field.default for field in dataclasses.fields(owner) if field.name == path[-1])
+    is_default = default == getattr(owner, path[-1])
+    return is_default or default is dataclasses.MISSING or _in_words(after, path, default)
+
+
+def _path(part: Any, steps: Sequence[str]) -> list[str]:
+    """The steps of a dotted key that lead to a value of a part or of a part inside of it; not into lists."""
+    path: list[str] = []
+    for step in steps:
+        path.append(step)
+        part = getattr(part, step)
+        if not dataclasses.is_dataclass(part):
+            break
+    return path
+
+
+def _at(value: Any, steps: Sequence[str]) -> Any:
+    """What stands at a place below a recipe or a part; None where there is no such place."""
+    for step in steps:
+        value = getattr(value, step, None)
+    return value
+
+
+def _in_words(part: Any, path: Sequence[str], other: object) -> bool:
+    """Whether a part would describe itself in other words if the value at `path` were another one."""
+    try:
+        return _words(part) != _words(_with(part, path, other))
+    except (TypeError, ValueError):  # no part has that value together with the others
+        return False
+
+
+def _with(part: Any, path: Sequence[str], value: object) -> Any:
+    """The part with another value at a place."""
+    name, *rest = path
+    return dataclasses.replace(part, **{name: _with(getattr(part, name), rest, value) if rest else value})
+
+
+def _words(part: Any) -> list[str]:
+    """All that a part says of itself."""
+    return [getattr(part, name)() for name in sorted(dir(part)) if name.startswith("describe")]
 
 
 def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     yield from _instead("trains on the text of", ours.data.corpus, theirs.data.corpus)
-    yield from _instead("reads", say.vocab(ours.data.vocab), say.vocab(theirs.data.vocab))
-    yield from _instead("sees", say.segment(ours.data.segment), say.segment(theirs.data.segment))
-    before, after = say.losses(ours), say.losses(theirs)
+    yield from _instead("reads", ours.data.vocab.describe(), theirs.data.vocab.describe())
+    yield from _instead("packs", ours.data.segment.describe(), theirs.data.segment.describe())
+    before, after = describe.losses(ours), describe.losses(theirs)
     if set(before) & set(after):
         yield from (f"removes {loss}" for loss in before if loss not in after)
         yield from (f"adds {loss}" for loss in after if loss not in before)
     else:
-        yield f"asks for {' + '.join(after)}, instead of {' + '.join(before)}"
-    if not (isinstance(theirs.objective.choose, Nothing) and isinstance(theirs.trunk, EncoderDecoder)):
-        yield from _instead("hides", say.choose(ours.objective.choose), say.choose(theirs.objective.choose))
-    yield from _instead("rewrites:", say.rewrite(ours.objective.rewrite), say.rewrite(theirs.objective.rewrite))
-    fixed, now_fixed = ours.objective.duplicates, theirs.objective.duplicates
-    if fixed and not now_fixed and not isinstance(theirs.objective.choose, Nothing):
-        yield f"changes the masks in every epoch, instead of repeating {fixed} fixed ones"
-    elif now_fixed != fixed and now_fixed:
-        yield f"repeats {now_fixed} fixed masks, instead of " + (f"{fixed}" if fixed else "new ones in every epoch")
+        yield f"predicts {' + '.join(after)}, instead of {' + '.join(before)}"
+    if not theirs.objective.rewrite.selects:
+        yield from _instead("masks", ours.objective.choose.describe(), theirs.objective.choose.describe())
+    yield from _instead("rewrites:", ours.objective.rewrite.describe(), theirs.objective.rewrite.describe())
+    copies, now = ours.objective.duplicates, theirs.objective.duplicates
+    if copies and not now and theirs.objective.choose.emits:
+        yield f"masks dynamically, instead of statically with {copies} copies"
+    elif now and now != copies:
+        instead = f"{copies} copies" if copies else "dynamically"
+        yield f"masks statically with {now} copies, instead of {instead}"
 
 
 def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
@@ -74,7 +111,7 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
         for recipe in (theirs, ours)
     )
     if rows != rows_before:
-        size = _than(rows, rows_before, "bigger", "smaller")
+        size = _than(rows, rows_before, "larger", "smaller")
         yield f"trains with {size} batches: {rows:,} rows instead of {rows_before:,}"
     if length != length_before:
         size = _than(length, length_before, "longer", "shorter")
@@ -82,67 +119,38 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     if ours.num_tokens != theirs.num_tokens:
         longer = _than(theirs.num_tokens, ours.num_tokens, "longer", "shorter")
         yield (
-            f"trains {longer}: {say.brief(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
-            f"instead of {say.brief(ours.num_tokens)} in {ours.num_steps:,}"
+            f"trains {longer}: {describe.brief(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
+            f"instead of {describe.brief(ours.num_tokens)} in {ours.num_steps:,}"
         )
-    yield from _instead("learns with", say.optim(ours.optim), say.optim(theirs.optim))
+    yield from _instead("optimises with", ours.optim.describe(), theirs.optim.describe())
     if (peak, theirs.optim.warmup) != (peak_before, ours.optim.warmup):
         yield (
-            f"learns at a peak rate of {peak:g} after {theirs.optim.warmup:,} steps of warm-up, "
+            f"has a peak learning rate of {peak:g} after {theirs.optim.warmup:,} steps of warm-up, "
             f"instead of {peak_before:g} after {ours.optim.warmup:,}"
         )
 
 
 def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     before, after = ours.trunk, theirs.trunk
-    if say.trunk(before) == say.trunk(after):
-        yield f"keeps the net: {say.trunk(before)}"
+    if before.describe() == after.describe():
+        yield f"keeps the architecture: {after.describe()}"
     else:
-        yield f"builds another net: {say.trunk(after)}, instead of {say.trunk(before)}"
+        yield f"has another architecture: {after.describe()}, instead of {before.describe()}"
     narrow, narrow_before = after.table_width != after.width, before.table_width != before.width
     if narrow and (after.table_width, narrow_before) != (before.table_width, narrow):
         yield f"factorises the embeddings: tables {after.table_width:,} wide, instead of {before.table_width:,}"
     elif narrow_before and not narrow:
-        yield f"gives the embeddings the width of the net, {after.width:,}, instead of {before.table_width:,}"
-    yield from _instead("has", say.shared(before), say.shared(after))
-    yield from _instead("knows a token's position by", say.positions(before), say.positions(after))
-    now, then = getattr(after, "memory", 0), getattr(before, "memory", 0)
-    if now != then:
-        yield f"remembers the states of {now:,} tokens before a row, instead of {then:,}" if now else "has no memory"
-    yield from _instead("normalises", _normalises(before), _normalises(after))
-    yield from _instead("looks at", _sees(before), _sees(after))
-    if _cutoffs(after) != _cutoffs(before):
-        cuts = ", ".join(f"{cut:,}" for cut in _cutoffs(after))
-        yield f"predicts frequent tokens first, in clusters that end at {cuts}" if cuts else "predicts all tokens alike"
-
-
-def _normalises(trunk: Any) -> str:
-    by_square = isinstance(trunk, EncoderDecoder) and trunk.norm_kind == "rms"
-    return "by the root mean square" if by_square else "by mean and variance"
-
-
-def _sees(trunk: Any) -> str:
-    window = getattr(trunk, "window", 0)
-    return f"a window of {window:,} tokens" if window else "the whole row"
-
-
-def _cutoffs(trunk: Any) -> tuple[int, ...]:
-    return trunk.cutoffs if isinstance(trunk, Decoder) else ()
-
-
-def _is_default(recipe: Recipe, key: str, value: Any) -> bool:
-    """Whether the value at a dotted key is what its part has anyway: nobody asked for it.
-
-    >>> from orchestration.config import load
-    >>> _is_default(load("gpt2"), "trunk.band", 0)
-    True
-    """
-    *parents, name = key.split(".")
-    part: Any = recipe
-    for step in parents:
-        part = part[int(step)] if step.isdecimal() else getattr(part, step, None)
-    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
-    return any(field.name == name and field.default == value for field in fields)
+        yield f"gives the embeddings the hidden size, {after.width:,}, instead of {before.table_width:,}"
+    yield from _instead("has", before.describe_sharing(), after.describe_sharing())
+    yield from _instead("encodes positions by", before.describe_positions(), after.describe_positions())
+    if after.memory != before.memory:
+        states = f"keeps the states of {after.memory:,} tokens before a row, instead of {before.memory:,}"
+        yield states if after.memory else "has no memory"
+    yield from _instead("normalises", before.describe_norm(), after.describe_norm())
+    yield from _instead("attends to", before.describe_attention(), after.describe_attention())
+    if after.cutoffs != before.cutoffs:
+        cuts = ", ".join(f"{cut:,}" for cut in after.cutoffs)
+        yield f"has an adaptive softmax with clusters that end at {cuts}" if cuts else "has a plain softmax"
 
 
 def _instead(verb: str, before: str, after: str) -> list[str]:

@@ -6,19 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestration.config import Recipe
-from orchestration.reports import describe as say
-from preprocessing.choose import NoiseSpans, Partial
-from preprocessing.rewrite import Fragment, Prefix, Sentinel
+from orchestration.reports import describe
 from preprocessing.vocab import table_rows
 from training import meter
-from training.losses import PairLabel, SpanBoundary
-from training.specs import Decoder, EncoderDecoder
+from training.specs import Work
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not need it
     from torch import nn
 
-KINDS = ("encoder", "twin", "decoder", "two_stream", "encoder_decoder")  # in the order of the table
-COLUMNS = ("recipe", "paper", "year", "rows", "hidden", "asked", "net", "parameters", "oracle")
+    from training.model import ModelSpec
+
+COLUMNS = ("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "oracle")
 
 
 @dataclass(frozen=True)
@@ -105,14 +103,16 @@ def _shape(module: "nn.Module") -> str:
 
 def training_flops(recipe: Recipe) -> float:
     """Floating point operations of the whole run, as the meter counts them, with every row full."""
-    asked, reads, writes = _shares(recipe)
+    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
+    reads, writes = rewrite.shares(choose)
+    predicted = 1.0 if rewrite.two_sided else choose.predicted
     total = 0.0
     for phase in recipe.phases:
         tokens, source_tokens = writes * phase.batch * phase.length, reads * phase.batch * phase.length
-        work = meter.Work(
+        work = Work(
             tokens=round(tokens),
             squares=round(tokens * writes * phase.length),
-            targets=round(asked * tokens),
+            targets=round(predicted * tokens),
             source_tokens=round(source_tokens),
             source_squares=round(source_tokens * reads * phase.length),
             crossed=round(tokens * reads * phase.length),
@@ -121,44 +121,27 @@ def training_flops(recipe: Recipe) -> float:
     return total
 
 
-def _shares(recipe: Recipe) -> tuple[float, float, float]:
-    """The share of its tokens that a net is asked for, and those of a row that its encoder and its decoder read."""
-    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
-    asked = 1 / choose.of if isinstance(choose, Partial) else getattr(choose, "rate", 1.0)
-    if not isinstance(recipe.trunk, EncoderDecoder):
-        return asked, 0.0, 1.0
-    match rewrite:
-        case Sentinel(answer="spans") if isinstance(choose, NoiseSpans):
-            sentinels = choose.rate / choose.mean
-            return 1.0, 1.0, (choose.rate + sentinels) / (1 - choose.rate + sentinels)  # its source is a full row
-        case Sentinel(answer="spans") | Fragment():
-            return 1.0, 1.0, asked
-        case Prefix():
-            return 1.0, 0.5, 0.5
-        case _:
-            return 1.0, 1.0, 1.0
-
-
 def oracle(recipe: Recipe) -> str:
     """What the net's logits and gradients are compared with: a class of transformers, or what stands in for one."""
-    from training.formats import FORMATS
     from training.model import ModelSpec
 
     trunk, losses = recipe.trunk, recipe.objective.losses
     spec = ModelSpec(trunk=trunk, losses=losses, vocab_size=table_rows(recipe.data.vocab))
-    pad = trunk.position_offset - 1 if getattr(trunk, "position_offset", 0) else 0
-    for one in FORMATS:
-        if name := one.architecture(spec, pad):
-            return name
-    body = replace(spec, losses=tuple(loss for loss in losses if not isinstance(loss, SpanBoundary | PairLabel)))
-    match trunk:
-        case Decoder(positions="relative"):
-            return "XLNetModel, one way; memory is a longer row"
-        case EncoderDecoder():
-            return "closed form; one token is MLM, all are CLM"
-        case _:
-            known = next((name for one in FORMATS if (name := one.architecture(body, pad))), "")
-            return f"{known}; the rest in closed form" if known else "closed form"
+    if name := _architecture(spec):
+        return name
+    if trunk.oracle:
+        return trunk.oracle
+    body = replace(spec, losses=tuple(loss for loss in losses if loss.names_tokens and loss.exported))
+    known = _architecture(body)
+    return f"{known}; the rest in closed form" if known else "closed form"
+
+
+def _architecture(spec: "ModelSpec") -> str:
+    """The first class of transformers that computes the same; "" where there is none."""
+    from training.formats import FORMATS
+
+    pad = max(0, spec.trunk.positions.offset - 1)
+    return next((name for one in FORMATS if (name := one.architecture(spec, pad))), "")
 
 
 def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
@@ -166,7 +149,7 @@ def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
     return sorted(
         recipes,
         key=lambda one: (
-            KINDS.index(one.trunk.kind),
+            one.trunk.family,
             _year(one),
             one.paper.split()[0].strip(","),
             parameters(one),
@@ -180,10 +163,10 @@ def row(recipe: Recipe) -> dict[str, Any]:
     return {
         "paper": recipe.paper,
         "year": _year(recipe),
-        "rows": say.segment(recipe.data.segment),
-        "hidden": say.hidden(recipe),
-        "asked": " + ".join(say.losses(recipe)),
-        "net": say.trunk(recipe.trunk),
+        "packing": recipe.data.segment.describe(),
+        "masking": describe.masking(recipe),
+        "objective": " + ".join(describe.losses(recipe)),
+        "architecture": recipe.trunk.describe(),
         "parameters": parameters(recipe),
     }
 

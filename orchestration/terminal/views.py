@@ -22,14 +22,14 @@ COLUMN = 70  # where the numbers of a tree stand
 
 def recipes(all_of_them: Sequence[Recipe]) -> Table:
     """The family: one line per recipe."""
-    table = _table("recipe", "year", "hidden", "asked", "parameters", "tokens", title="The family")
+    table = _table("recipe", "year", "masking", "objective", "parameters", "tokens", title="The family")
     table.columns[4].justify = table.columns[5].justify = "right"
     for one in all_of_them:
         cells = reports.row(one)
         _add(
             table,
             Text(one.name, NAME),
-            *(str(cells[column]) for column in ("year", "hidden", "asked")),
+            *(str(cells[column]) for column in ("year", "masking", "objective")),
             Text(f"{cells['parameters']:,}", NUMBER),
             reports.brief(one.num_tokens),
         )
@@ -44,14 +44,14 @@ def recipe(one: Recipe) -> Tree:
     )
     data = tree.add("data")
     data.add(f"text of {one.data.corpus}")
-    data.add(reports.vocab(one.data.vocab))
-    data.add(reports.segment(one.data.segment))
+    data.add(one.data.vocab.describe())
+    data.add(f"packing: {one.data.segment.describe()}")
     objective = tree.add("objective")
-    objective.add(f"hides {reports.choose(one.objective.choose)}: {reports.rewrite(one.objective.rewrite)}")
+    objective.add(f"masking: {one.objective.choose.describe()}; {one.objective.rewrite.describe()}")
     if one.objective.duplicates:
-        objective.add(f"{one.objective.duplicates} fixed disguises of each row, in turn")
-    objective.add(f"asks for {' + '.join(reports.losses(one))}")
-    below = tree.add(_counted(f"net: {reports.trunk(one.trunk)}", net.parameters, depth=1))
+        objective.add(f"static masking, {one.objective.duplicates} copies")
+    objective.add(f"predicts {' + '.join(reports.losses(one))}")
+    below = tree.add(_counted(f"architecture: {one.trunk.describe()}", net.parameters, depth=1))
     for part in net.parts:
         _add_node(below, part, depth=2)
     training = tree.add("training")

@@ -5,16 +5,26 @@ multistream dumps, .warc.gz) is cut where a member begins that begins with a doc
 whole: to read its middle one needs what stands before, or an index that takes a pass of its own (as rapidgzip's does).
 """
 
-import bz2
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.readers.files import open_stored
+from pipeline.readers.files import File, is_text, open_stored, stored_head
 
+_INFLATED: Final = 4  # text compresses to about a quarter
 _WINDOW: Final = 1 << 20  # bytes looked at a time; a bz2 block of 900 kB is whole in there
 _FAR: Final = 1 << 26  # bytes in which a member must begin, or the rest of the file is no place for cuts
+
+
+class Piece(NamedTuple):
+    """A file, or a range [start, stop) of it: of its stored bytes, or of the parts of a table."""
+
+    file: File
+    start: int = 0
+    stop: int | None = None
+    weight: int = 0  # about how many bytes of text
+    beside: tuple[tuple[File, int, int | None], ...] = ()  # the same lines in other languages
 
 
 class Members(NamedTuple):
@@ -25,19 +35,19 @@ class Members(NamedTuple):
     opened: Callable[[bytes], bytes]
 
 
-BZ2_PAGES: Final = Members(
-    re.compile(rb"BZh[1-9]1AY&SY"),
-    re.compile(rb"  <page>\n"),
-    lambda data: bz2.BZ2Decompressor().decompress(data, max_length=64),
-)
-GZIP_WARC: Final = Members(
-    re.compile(rb"\x1f\x8b\x08"),
-    re.compile(rb"WARC/1\.\d\r?\n"),
-    lambda data: zlib.decompressobj(31).decompress(data, 64),
-)
-PLAIN_WARC: Final = Members(
-    re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
-)
+def weight(file: File, stored: int) -> int:
+    """About how many bytes of text are in so many stored bytes of a file."""
+    return stored * _ratio(file)
+
+
+def _ratio(file: File) -> int:
+    return _INFLATED if file.compression else 1
+
+
+def pieces_at(file: File, cuts: list[int]) -> Iterator[Piece]:
+    """A file cut at these stored bytes; in one piece without cuts."""
+    for start, stop in ranges(cuts):
+        yield Piece(file, start, stop, weight(file, (file.size if stop is None else stop) - start))
 
 
 def ranges(cuts: list[int]) -> list[tuple[int, int | None]]:
@@ -47,6 +57,18 @@ def ranges(cuts: list[int]) -> list[tuple[int, int | None]]:
     [(0, 4), (4, 8), (8, None)]
     """
     return list(zip([0, *cuts], [*cuts, None], strict=True))
+
+
+def text_cuts(file: File, step: int) -> list[int]:
+    """Cuts of a file of lines at about every `step` bytes; none where it is compressed, or UTF-16."""
+    plain = not file.compression and file.size >= 1.5 * step and is_text(stored_head(file.path))
+    return by_bytes(file.size, step) if plain else []
+
+
+def member_cuts(file: File, step: int, members: Members) -> list[int]:
+    """Cuts of a file of members at about every `step` bytes of text."""
+    large = weight(file, file.size) >= 1.5 * step
+    return at_members(file.path, file.size, step // _ratio(file), members) if large else []
 
 
 def by_bytes(size: int, step: int) -> list[int]:

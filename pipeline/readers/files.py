@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import fsspec
 import pyarrow as pa
 
 from preprocessing.errors import BadInput
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+SNIFFED: Final = 1 << 16  # bytes by which a format is recognised
 _PIECE: Final = 1 << 13  # bytes decompressed at a time
 _GATHERED: Final = 8  # of these, handed on together
 _BLOCK: Final = 1 << 20  # bytes asked for at a time where a file is far away
@@ -36,9 +36,9 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
-_TAR_MARK: Final = 257  # where a .tar says what it is
+_TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
 _UTF16: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-# What tells one version of a remote file from the next, in the words of different stores.
+# Keys by which different stores name the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
 
@@ -48,20 +48,33 @@ class File(NamedTuple):
     label: str
     path: str  # or URL
     size: int  # bytes where it is stored
-    changed: int  # time of the last change, ns; of a URL a hash of what its store says of the version
+    changed: int  # time of the last change, ns; of a URL a hash of its version in the store
 
     @property
     def compression(self) -> str | None:
         return COMPRESSED.get(Path(self.path).suffix)
 
 
+Sides = tuple[File, ...]
+"""Files that are read side by side, line by line: one for each language of a translation, else a single file."""
+
+
 def is_url(path: str) -> bool:
-    """Whether fsspec is asked for it; what is said of a kind is no protocol.
+    """Whether fsspec opens it; a kind before a path is no protocol.
 
     >>> is_url("s3://bucket/wiki"), is_url("jsonl:wiki.txt")
     (True, False)
     """
     return "://" in path
+
+
+def absolute(path: str, folder: Path) -> str:
+    """A path seen from `folder`; a URL stays as it is.
+
+    >>> absolute("../a.txt", Path("/texts/old")), absolute("s3://bucket/b", Path("/texts"))
+    ('/texts/a.txt', 's3://bucket/b')
+    """
+    return path if is_url(path) else os.path.abspath(folder / path)
 
 
 def local(path: str) -> str:
@@ -75,10 +88,15 @@ def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
     Folders are searched in depth, hidden files apart, for names with one of `endings` (all names, without endings).
     """
     path = local(path)
-    return sorted(_far(path, endings) if is_url(path) else _near(path, endings))
+    return sorted(_find_remote(path, endings) if is_url(path) else _find_local(path, endings))
 
 
-def _near(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+def find_single(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
+    """The files of `find`, each of them read by itself."""
+    return [(file,) for file in find(path, endings)]
+
+
+def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     top = Path(path)
     if top.is_dir():
         found = [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
@@ -103,8 +121,8 @@ def _near(path: str, endings: tuple[str, ...]) -> Iterator[File]:
         yield File(name, str(file), stat.st_size, stat.st_mtime_ns)
 
 
-def _far(path: str, endings: tuple[str, ...]) -> Iterator[File]:
-    """As `_near`, through fsspec, whose stores raise what they like."""
+def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+    """As `_find_local`, through fsspec, whose stores raise errors of any class."""
     store, inside = _store(path)
     try:
         if glob.has_magic(inside):
@@ -122,7 +140,7 @@ def _far(path: str, endings: tuple[str, ...]) -> Iterator[File]:
         raise
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file or folder; check the URL") from None
-    except Exception as error:  # no two stores have a class of errors in common
+    except Exception as error:  # stores share no class of errors
         raise BadInput(f"{path}: {_brief(error)}; check the URL and the credentials in the environment") from None
     if not found:
         raise BadInput(f"{path}: no file matches; check the pattern")
@@ -135,14 +153,16 @@ def _far(path: str, endings: tuple[str, ...]) -> Iterator[File]:
 
 def _store(url: str) -> tuple[Any, str]:
     """The fsspec file system of a URL and the path in there."""
+    import fsspec  # 80 ms, which paths of this machine need not cost
+
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise BadInput(f"{url}: {_brief(error)}") from None
     except ValueError as error:
-        known = "file, memory, http, s3, gs and what else fsspec knows"
+        known = "file, memory, http, s3, gs and the others of fsspec"
         raise BadInput(f"{url}: {_brief(error)}; protocols are {known}") from None
-    except Exception as error:  # no two stores have a class of errors in common
+    except Exception as error:  # stores share no class of errors
         raise BadInput(f"{url}: {_brief(error)}; check the URL and the credentials in the environment") from None
 
 
@@ -151,9 +171,9 @@ def _brief(error: Exception) -> str:
 
 
 def _version(facts: dict[str, Any]) -> int:
-    """What a store says of the version of a file, as a number of 63 bits."""
-    said = sorted((name, str(value)) for name, value in facts.items() if name.replace("_", "").lower() in _VERSIONS)
-    return int.from_bytes(hashlib.sha256(repr(said).encode()).digest()[:8], "big") >> 1
+    """The version of a file in its store, as a number of 63 bits."""
+    version = sorted((name, str(value)) for name, value in facts.items() if name.replace("_", "").lower() in _VERSIONS)
+    return int.from_bytes(hashlib.sha256(repr(version).encode()).digest()[:8], "big") >> 1
 
 
 def _wanted(label: str, endings: tuple[str, ...]) -> bool:
@@ -190,14 +210,20 @@ def open_stored(path: str) -> io.BufferedReader:
     return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
 
 
+def stored_head(path: str) -> bytes:
+    """The first 64 KB of a file as it is stored."""
+    with open_stored(path) as file:
+        return file.read(SNIFFED)
+
+
 class _EndsHere(Exception):
-    """The rest of a compressed file is not read; the argument says why."""
+    """The rest of a compressed file is not read; the argument is the fault."""
 
 
 class Decoded(io.RawIOBase):
-    """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, and `fault` says why.
+    """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, with a `fault`.
 
-    `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond all measure.
+    `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond _MOST_RATIO, else "".
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -272,13 +298,13 @@ def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
 
 
 def raise_if_ours(error: Exception) -> None:
-    """Raise what is a matter of the disk or the network, not of the archive."""
+    """Raise an error of the disk or the network; return where it is one of the archive."""
     if getattr(error, "errno", None) is not None or isinstance(error, TimeoutError | ConnectionError):
         raise error
 
 
 def _before_the_tear(path: str, compression: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
-    """What can be decompressed after the first `done` bytes, byte for byte: a piece that cannot be filled is lost."""
+    """What can be decompressed after the first `done` bytes, byte by byte: pyarrow drops a piece that is not full."""
     with suppress(*TORN), pa.input_stream(_archive(path, start, stop), compression=compression) as stream:
         while done:
             done -= len(stream.read(min(done, _PIECE)))

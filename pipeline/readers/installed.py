@@ -11,18 +11,21 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.files import File
+from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.files import File, Sides
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.errors import BadInput
+from preprocessing.spec import spec
 
 STANDARD: Final = "python"
 _OTHER: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "_vendor"}
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _TOPICS: Final = "pydoc_data/topics.py"
 
-# Parsing is slow (5 MB/s), so a file is parsed only where this cheap look says that it is documentation in good part.
+# Parsing is slow (5 MB/s), so a file is parsed only where long strings are a good part of it, which is quick to find.
 _LONG_STRING: Final = re.compile(rb'"""([^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*)"""', re.DOTALL)
 _LONG: Final = 150  # bytes
 _WORTH_PARSING: Final = 0.3  # share of a file that is long strings
@@ -36,6 +39,46 @@ _ROLE: Final = re.compile(r":[\w:+-]+:`~?([^`<]*?)\s*(?:<[^`>]*>)?`_*")
 _MARKUP: Final = re.compile(r"[`*]{1,2}([^`*\n]+)[`*]{1,2}_*")
 _WORD: Final = re.compile(r"\b[A-Za-z][a-z']*\b")
 _CODE: Final = re.compile(r"[=_{}\[\]<>|\\/@#$%^~+]")
+
+
+@spec
+class Installed:
+    """The documentation installed with Python and its packages: pydoc's topics and docstrings. Nothing is imported."""
+
+    names: ClassVar[tuple[str, ...]] = ("installed",)
+    located: ClassVar[tuple[str, ...]] = ()
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["installed"] = "installed"
+    packages: tuple[str, ...] = ()  # top-level names, "python" for the standard library; none named means all
+
+    @property
+    def place(self) -> str:
+        return ",".join(self.packages)
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(packages=tuple(filter(None, place.split(","))))
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        """Never: it has no path."""
+        return None
+
+    def describe(self) -> str:
+        return f"installed documentation of {', '.join(self.packages) or 'Python and all its packages'}"
+
+    def anchored(self, folder: Path) -> Self:
+        return self
+
+    def files(self) -> list[Sides]:
+        return [(file,) for file in find_modules(self.packages)]
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        return documentation(piece.file)
 
 
 def find_modules(packages: tuple[str, ...] = ()) -> list[File]:

@@ -2,15 +2,85 @@
 
 import json
 import re
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
 
+from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.files import Sides, absolute, find_single, head, plain_suffix
 from pipeline.readers.lines import Line, dropped
-from pipeline.readers.plain import is_blank
+from pipeline.readers.plain import always, is_blank, line_records
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, Record
+from preprocessing.errors import BadInput
+from preprocessing.spec import spec
 from preprocessing.text import decode
 
+_ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+
+
+@spec
+class Jsonl:
+    """One JSON object a line, optionally .gz, .bz2 or .zst; the document is the string at `field`."""
+
+    names: ClassVar[tuple[str, ...]] = ("jsonl",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: str
+    field: str = "text"
+    spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        if not is_json_lines(sample):
+            return None
+        check_field(sample.path, _fields(sample.start))
+        return cls(path=sample.path)
+
+    def describe(self) -> str:
+        return f"{self.path}: read as jsonl"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, _ENDINGS)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        (file,) = sides
+        return pieces_at(file, text_cuts(file, step))
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        parse = partial(parsed, field=self.field, spans=self.spans)
+        return line_records(piece, head(piece.file.path), always, parse, limit)
+
+
+def is_json_lines(sample: Sample) -> bool:
+    """Whether a file has the name of JSON lines, or begins as one does."""
+    return sample.start != b"" and (plain_suffix(sample.file.path) in _ENDINGS or sample.start.startswith(b'{"'))
+
+
+def check_field(path: str, fields: Sequence[str] | None) -> None:
+    """BadInput where the names of the fields of `path` can be read, and "text" is not among them."""
+    if fields is not None and "text" not in fields:
+        have = ", ".join(sorted(map(repr, fields))[:8])
+        raise BadInput(
+            f"{path}: its documents have no 'text', but {have}; name one as `field` of the source in a corpus file"
+        )
 
 
 def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Record:
@@ -41,7 +111,7 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
 
 
-def names(start: bytes) -> list[str] | None:
+def _fields(start: bytes) -> list[str] | None:
     """The fields of the first line; None where it is not an object in JSON."""
     try:
         value = json.loads(decode(start.lstrip().partition(b"\n")[0])[0])
@@ -76,13 +146,13 @@ def as_spans(value: Any, text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def _is_twice(line: str, name: str) -> bool:
-    """Whether an object in a line of JSON has one name twice: which of the two is meant, nobody knows."""
+    """Whether an object in a line of JSON has one name twice, so that its value is ambiguous."""
     twice = False
 
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal twice
         twice = twice or sum(key == name for key, _ in pairs) > 1
         return dict(pairs)
 
-    json.loads(line, object_pairs_hook=look)
+    json.loads(line, object_pairs_hook=note)
     return twice

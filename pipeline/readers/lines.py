@@ -1,4 +1,4 @@
-"""Files -> lines and blocks of lines. A bad byte, a torn archive or an endless line stops nothing, no byte gets lost.
+"""Files -> lines and blocks of lines. A bad byte, a torn archive or an endless line stops nothing; each byte counts.
 
 Large files are read in ranges, by several workers. A range of bytes owns the lines from the first boundary (where a
 document may begin) at or after its start up to the first boundary at or after its stop, so that ranges that touch share
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pipeline.readers.files import COMPRESSED, fault, open_bytes
 from pipeline.readers.record import SNIPPET, Record
 
-_SKIPPED: Final = 1 << 20  # bytes held at a time while the rest of a line that nobody keeps goes by
+_SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
 
 
 class Line(NamedTuple):

@@ -1,23 +1,77 @@
 """Aligned files, one for each language -> documents: line i of all of them, its sides one blank line apart."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import Final
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 
-from pipeline.readers.files import File, find, open_bytes
+from pipeline.readers.cut import Piece, ranges, weight
+from pipeline.readers.files import Sides, absolute, find, open_bytes
 from pipeline.readers.lines import Line, lines, owned
 from pipeline.readers.plain import always
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
 from preprocessing.text import decode
 
 _BLOCK: Final = 1 << 20
 _BETWEEN_SIDES: Final = "\n\n"
 
 
-def find_sides(paths: Sequence[str]) -> list[tuple[File, ...]]:
+@spec
+class Parallel:
+    """Aligned files, one for each language: line i of all of them together is document i, its sides are its spans."""
+
+    names: ClassVar[tuple[str, ...]] = ("parallel",)
+    located: ClassVar[tuple[str, ...]] = ("paths",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["parallel"] = "parallel"
+    paths: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.paths) >= 2, "parallel.paths", self.paths, "two files or more")
+
+    @property
+    def place(self) -> str:
+        return ",".join(self.paths)
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(paths=tuple(place.split(",")))
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        """Never: one path says nothing of its translation."""
+        return None
+
+    def describe(self) -> str:
+        return f"{', '.join(self.paths)}: read as parallel, one document per line of them all"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, paths=tuple(absolute(path, folder) for path in self.paths))
+
+    def files(self) -> list[Sides]:
+        return find_sides(self.paths)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        total = sum(weight(side, side.size) for side in sides)
+        share = step * sides[0].size // max(1, sum(side.size for side in sides))
+        each = [ranges(cuts) for cuts in aligned_cuts(sides, max(1, share))]
+        for (start, stop), *others in zip(*each, strict=True):
+            beside = tuple((side, *other) for side, other in zip(sides[1:], others, strict=True))
+            yield Piece(sides[0], start, stop, total // len(each[0]), beside)
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        sides = ((piece.file, piece.start, piece.stop), *piece.beside)
+        return pairs(piece.file.label, [(side.path, start, stop) for side, start, stop in sides], limit)
+
+
+def find_sides(paths: Sequence[str]) -> list[Sides]:
     """The files of each language, side by side: those that come first in each path belong together, and so on."""
     found = [find(path) for path in paths]
     if len(set(map(len, found))) > 1:
@@ -26,10 +80,10 @@ def find_sides(paths: Sequence[str]) -> list[tuple[File, ...]]:
     return list(zip(*found, strict=True))
 
 
-def aligned_cuts(sides: tuple[File, ...], step: int) -> list[list[int]]:
+def aligned_cuts(sides: Sides, step: int) -> list[list[int]]:
     """Where each side may be cut, about every `step` bytes of the first; BadInput where they are not aligned.
 
-    All files are read for it: lines that do not belong together would spoil each document behind the first of them.
+    All files are read for it: one line too many on a side would spoil all documents after it.
     """
     plain = not any(side.compression for side in sides)
     numbers, total = _line_numbers(sides[0].path, step if plain else None)

@@ -1,33 +1,15 @@
-"""Plain text: what begins a document, and how it is read."""
+"""Documents among the lines of a file: what begins one, and how one is read. Most readers are made of this."""
 
-import re
-from typing import Final
+from collections.abc import Callable, Iterator
 
-from pipeline.readers.lines import Line, dropped
-from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.cut import Piece
+from pipeline.readers.files import is_text
+from pipeline.readers.lines import Line, blocks, lines, owned
+from pipeline.readers.record import SNIPPET, Record
 from preprocessing.text import decode
 
-# What Project Gutenberg puts around a book, as its files of 1991 to today have it.
-_START: Final = re.compile(
-    r"^[ \t]*(?:\*\*\*[ \t]*START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT).*"
-    r"|\*END[ *]*THE SMALL PRINT.*"  # the end of the small print of 1991 to 2003, which stood before the book
-    r")\n",
-    re.IGNORECASE | re.MULTILINE,
-)
-_END: Final = re.compile(
-    r"^[ \t]*(?:\*\*\*[ \t]*END OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
-    r"|(?:\*\*\*[ \t]*)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
-    r"|\*\*\*[ \t]*START: FULL LICENSE)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_CREDITS: Final = re.compile(
-    r"\s*(?:E-?text |This e(?:-?text|book) was )?(?:produced|prepared|transcribed|scanned) (?:by|from)\b.*\n"
-    r"(?:.+\n)*\s*",
-    re.IGNORECASE,
-)
-BOOK_MARK: Final = re.compile(
-    rb"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE
-)
+Begins = Callable[[Line], bool]  # whether a document begins with this line
+Parse = Callable[[str, Line], Record]  # label of the file, lines of a document as one -> its record
 
 
 def never(line: Line) -> bool:
@@ -50,28 +32,20 @@ def document(label: str, block: Line) -> Record:
     return Record(label, block.size, *decode(block.content), "", block.start)
 
 
-def paragraph(label: str, block: Line) -> Record:
-    """What stands between blank lines; the blank line that begins the block belongs to it."""
-    return dropped(label, block, BETWEEN) if is_blank(block) else document(label, block)
+def line_records(piece: Piece, start: bytes, begins: Begins, parse: Parse, limit: int) -> Iterator[Record]:
+    """The documents in the lines of a piece, those of more than `limit` bytes without their text.
 
-
-def book(label: str, block: Line) -> Record:
-    """A book without Project Gutenberg's header, credits and licence, if it has these."""
-    text, repaired = decode(block.content)
-    return Record(label, block.size, stripped(text.replace("\r\n", "\n")), repaired, start=block.start)
-
-
-def stripped(text: str) -> str:
-    r"""The book between the marks of Project Gutenberg: the last start, the first end after it.
-
-    >>> stripped("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
-    ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
-    'Call me X.\n\n'
+    `start` is the beginning of the file, `files.head`: a file that is no text is one record, a fault.
     """
-    starts = list(_START.finditer(text))
-    if starts:
-        text = text[starts[-1].end() :]
-        if credits := _CREDITS.match(text):
-            text = text[credits.end() :]
-    end = _END.search(text)
-    return text[: end.start()] if end else text
+    file = piece.file
+    if piece.start == 0 and not is_text(start):
+        yield Record(file.label, file.size, fault="not_text", snippet=start[:SNIPPET])
+        return
+    found = lines(file.path, piece.start, piece.stop, limit)
+    if not file.compression:
+        found = owned(found, piece.stop, begins)
+    for block in found if begins is always else blocks(found, begins, limit):
+        if block.fault:
+            yield Record(file.label, block.size, fault=block.fault, start=block.start, snippet=block.content)
+        else:
+            yield parse(file.label, block)

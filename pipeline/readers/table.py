@@ -1,29 +1,82 @@
 """Parquet, Arrow files and streams, and folders that Hugging Face `datasets` saved -> documents, by pyarrow alone.
 
-A part is a row group (Parquet) or a record batch (Arrow). Of a torn Arrow file the whole batches are read; Parquet has
-its table of contents at the end, without which nothing can be found.
+A part is a row group (Parquet) or a record batch (Arrow). Of a torn Arrow file the whole batches are read; of torn
+Parquet nothing, as its table of contents stands at the end.
 """
 
 import glob
 import json
 import posixpath
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipeline.readers.files import TORN, File, find, is_url, local, open_stored, raise_if_ours
-from pipeline.readers.jsonl import as_spans
+from pipeline.readers.cut import Piece
+from pipeline.readers.files import TORN, File, Sides, absolute, find, is_url, local, open_stored, raise_if_ours
+from pipeline.readers.jsonl import as_spans, check_field
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import SNIPPET, Record
 from preprocessing.errors import BadInput
+from preprocessing.spec import spec
 from preprocessing.text import decode
 
-ENDINGS: Final = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+# pyarrow.parquet and pyarrow.compute are imported where they are used: together 60 ms, which a check need not cost.
 _PARQUET: Final = b"PAR1"
 _ARROW_FILE: Final = b"ARROW1\x00\x00"
 _ROWS: Final = 256  # of a row group at a time
+
+
+@spec
+class Table:
+    """Parquet, Arrow files or streams, or a folder that Hugging Face `datasets` saved; a row is a document."""
+
+    names: ClassVar[tuple[str, ...]] = ("table",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+
+    kind: Literal["table"] = "table"
+    path: str
+    field: str = "text"
+    spans: str = ""  # column with [[start, stop], ...], as for Jsonl
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        if sample.first and is_saved(sample.path):
+            check_field(sample.path, columns(saved_files(sample.path)[0]))
+        elif is_table(sample.stored):
+            check_field(sample.path, columns(sample.file))
+        else:
+            return None
+        return cls(path=sample.path)
+
+    def describe(self) -> str:
+        return f"{self.path}: read as table"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""
+        found = saved_files(self.path) if is_saved(self.path) else find(self.path, self.leads)
+        return [(file,) for file in found]
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        (file,) = sides
+        return ranges_of_parts(file, part_sizes(file, self.field, self.spans), step)
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        return documents(piece.file, piece.start, piece.stop, self.field, self.spans, limit)
 
 
 class Batch(NamedTuple):
@@ -37,10 +90,8 @@ def is_table(start: bytes) -> bool:
     return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
 
 
-def files(path: str) -> list[File]:
-    """The tables that a path names; of a folder that `datasets` saved those that it lists: others are its caches."""
-    if not is_saved(path):
-        return find(path, ENDINGS)
+def saved_files(path: str) -> list[File]:
+    """The files that a folder lists which `datasets` saved; BadInput where these are none."""
     found = list[File]()
     for folder in _saved(path):
         prefix = folder[len(path) :].strip("/")
@@ -78,6 +129,8 @@ def _json(folder: str, name: str) -> dict[str, Any]:
 
 def columns(file: File) -> list[str] | None:
     """The names of the columns; None where the file cannot be opened."""
+    import pyarrow.parquet as pq
+
     try:
         with _opened(file.path) as stored:
             return list((pq.read_schema(stored) if _starts(stored, _PARQUET) else _stream(stored).schema).names)
@@ -86,7 +139,7 @@ def columns(file: File) -> list[str] | None:
         return None
 
 
-def parts(file: File, field: str, spans: str) -> list[int]:
+def part_sizes(file: File, field: str, spans: str) -> list[int]:
     """About how many bytes each part has; [] where the file cannot be opened. BadInput where a column is missing."""
     have = columns(file)
     if have is None:
@@ -97,17 +150,35 @@ def parts(file: File, field: str, spans: str) -> list[int]:
             raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `field` of the source")
     try:
         with _opened(file.path) as stored:
-            if _starts(stored, _PARQUET):
-                table = pq.ParquetFile(stored)
-                groups = range(table.metadata.num_row_groups)
-                sizes = [table.metadata.row_group(group).total_byte_size for group in groups]
-            else:
-                number = sum(1 for _ in _arrow_batches(stored, [])) if not is_url(file.path) else 1
-                sizes = [file.size // max(1, number)] * number
-            return sizes
+            return _parquet_sizes(stored) if _starts(stored, _PARQUET) else _arrow_sizes(file, stored)
     except TORN as error:
         raise_if_ours(error)
         return []
+
+
+def _parquet_sizes(stored: pa.NativeFile) -> list[int]:
+    import pyarrow.parquet as pq
+
+    metadata = pq.ParquetFile(stored).metadata
+    return [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+
+
+def _arrow_sizes(file: File, stored: pa.NativeFile) -> list[int]:
+    number = sum(1 for _ in _arrow_batches(stored, [])) if not is_url(file.path) else 1
+    return [file.size // max(1, number)] * number
+
+
+def ranges_of_parts(file: File, sizes: list[int], step: int) -> Iterator[Piece]:
+    """The parts of a table together in ranges of about `step` bytes."""
+    if sum(sizes) < 1.5 * step:
+        yield Piece(file, 0, None, max(file.size, sum(sizes)))
+        return
+    start, weight = 0, 0
+    for part, size in enumerate(sizes, start=1):
+        weight += size
+        if weight >= step or part == len(sizes):
+            yield Piece(file, start, part if part < len(sizes) else None, weight)
+            start, weight = part, 0
 
 
 def documents(file: File, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
@@ -142,6 +213,8 @@ def _starts(stored: pa.NativeFile, mark: bytes) -> bool:
 
 
 def _parquet_batches(stored: pa.NativeFile, names: list[str], start: int, stop: int | None) -> Iterator[Batch]:
+    import pyarrow.parquet as pq
+
     table = pq.ParquetFile(stored, buffer_size=1 << 20)
     groups = range(table.metadata.num_row_groups)
     row = sum(table.metadata.row_group(group).num_rows for group in groups[:start])
@@ -166,6 +239,8 @@ def _arrow_batches(stored: pa.NativeFile, names: list[str]) -> Iterator[Batch]:
 
 
 def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Iterator[Record]:
+    import pyarrow.compute as pc
+
     texts = _as_binary(batch.columns.column(field))
     if texts is None:
         yield from (

@@ -6,18 +6,32 @@ no documents. Bytes are counted decompressed, with the headers.
 
 import io
 import re
+import zlib
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
-from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
-from resiliparse.extract.html2text import extract_plain_text
-from resiliparse.parse.encoding import bytes_to_str, detect_encoding
-
-from pipeline.readers.files import fault, open_bytes
+from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at
+from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.spec import spec
 from preprocessing.text import decode
 
-ENDINGS: Final = (".warc", ".wet")
+if TYPE_CHECKING:
+    from fastwarc.warc import WarcRecord
+
+# fastwarc and resiliparse are imported where they are used: their libraries are loaded for web archives only.
+GZIP_WARC: Final = Members(
+    re.compile(rb"\x1f\x8b\x08"),
+    re.compile(rb"WARC/1\.\d\r?\n"),
+    lambda data: zlib.decompressobj(31).decompress(data, 64),
+)
+PLAIN_WARC: Final = Members(
+    re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
+)
+_MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; another one is a single stream
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
 _GAP: Final = b"\r\n\r\n"  # after each record
@@ -32,8 +46,49 @@ _CLOSE_THEMSELVES: Final = frozenset(
 )
 
 
+@spec
+class Warc:
+    """Web archives: the main text of the HTML responses of WARC files, the texts of WET files; .gz or not."""
+
+    names: ClassVar[tuple[str, ...]] = ("warc",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = (".warc", ".wet")
+
+    kind: Literal["warc"] = "warc"
+    path: str
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        return cls(path=sample.path) if sample.start.startswith(b"WARC/") else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as warc"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.leads)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        (file,) = sides
+        members = _MEMBERS.get(file.compression)
+        return pieces_at(file, member_cuts(file, step, members) if members else [])
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit)
+
+
 class _Watched:
-    """The bytes of a file on the way to fastwarc, which does not say where a record ends or what is behind the last."""
+    """The bytes of a file as fastwarc reads them: it reports neither the end of a record nor what follows the last."""
 
     def __init__(self, file: io.BufferedReader, most: int) -> None:
         self.file, self.most, self.size, self.recent = file, most, 0, b""
@@ -45,7 +100,7 @@ class _Watched:
         raise io.UnsupportedOperation("seek")
 
     def close(self) -> None:
-        """The file is closed by who opened it."""
+        """The caller closes the file."""
 
     def read(self, size: int = -1) -> bytes:
         data = self.file.read(min(size if size >= 0 else self.most, self.most - self.size))
@@ -53,8 +108,8 @@ class _Watched:
         self.recent = (self.recent + data)[-_RECENT:]
         return data
 
-    def end(self, record: WarcRecord) -> int | None:
-        """Where a record ends whose headers have just been read; None where they do not tell."""
+    def end(self, record: "WarcRecord") -> int | None:
+        """Where a record ends whose headers have just been read; None where they do not have its length."""
         headers = _HEADERS.match(self.recent, max(0, record.stream_pos - self.size + len(self.recent)))
         length = str(record.headers.get("Content-Length"))
         if headers is None or not (length.isascii() and length.isdigit()):
@@ -89,8 +144,10 @@ def documents(label: str, path: str, start: int, stop: int | None, limit: int) -
             yield Record(label, -missing, fault=fault(file) or "bad_warc", start=offset + end)
 
 
-def _archive(file: _Watched) -> Iterator[WarcRecord]:
-    """The records of an archive; it ends where fastwarc finds none any more."""
+def _archive(file: _Watched) -> Iterator["WarcRecord"]:
+    """The records of an archive, up to the last that fastwarc finds."""
+    from fastwarc.warc import ArchiveIterator, WarcRecordType
+
     try:
         yield from ArchiveIterator(
             file, WarcRecordType.any_type, parse_http=True, auto_decode="all", stream_detect=False
@@ -100,7 +157,9 @@ def _archive(file: _Watched) -> Iterator[WarcRecord]:
 
 
 def _document(label: str, record: Any, limit: int) -> Record:
-    """The text of a record; its size and place are known later."""
+    """The text of a record, without its size and place."""
+    from fastwarc.warc import WarcRecordType
+
     is_text = record.record_type == WarcRecordType.conversion
     if not is_text and (record.record_type != WarcRecordType.response or record.http_content_type not in _HTML):
         return Record(label, 0, fault=BETWEEN)
@@ -112,14 +171,17 @@ def _document(label: str, record: Any, limit: int) -> Record:
         return Record(label, 0, *decode(content))
     if _is_too_deep(content):
         return Record(label, 0, fault="timeout", snippet=content[:SNIPPET])
-    encoding = str(record.http_charset or detect_encoding(content, from_html_meta=True))
-    return Record(label, 0, _main_text(content, encoding))
+    return Record(label, 0, _main_text(content, record.http_charset))
 
 
-def _main_text(content: bytes, encoding: str) -> str:
+def _main_text(content: bytes, charset: str | None) -> str:
+    """The main text of a page, in the encoding that its server names, or else in the one that it seems to have."""
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
+
     try:
-        html = bytes_to_str(content, encoding)
-    except LookupError:  # a server may say anything
+        html = bytes_to_str(content, str(charset or detect_encoding(content, from_html_meta=True)))
+    except LookupError:  # the server names an unknown encoding
         html = bytes_to_str(content, str(detect_encoding(content, from_html_meta=True)))
     return str(extract_plain_text(html, main_content=True, list_bullets=False, alt_texts=False))
 

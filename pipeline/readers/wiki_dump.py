@@ -3,19 +3,78 @@
 https://www.mediawiki.org/wiki/Help:Export; a page is parsed alone, so that a damaged one costs no other.
 """
 
+import bz2
 import re
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
 from xml.etree import ElementTree
 
+from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at, text_cuts
+from pipeline.readers.files import Sides, absolute, find_single, head
 from pipeline.readers.lines import Line, dropped
+from pipeline.readers.plain import line_records
+from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, Record
-from pipeline.readers.wikitext import MOST_MARKUP, TooDeep, prose
+from preprocessing.spec import spec
 from preprocessing.text import decode
 
+BZ2_PAGES: Final = Members(
+    re.compile(rb"BZh[1-9]1AY&SY"),
+    re.compile(rb"  <page>\n"),
+    lambda data: bz2.BZ2Decompressor().decompress(data, max_length=64),
+)
 _NAMESPACE: Final = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)<')
-MOST_BYTES: Final = 2 * MOST_MARKUP  # of a page: `<` is `&lt;` in there
+_MOST_MARKUP: Final = 1 << 21  # bytes; MediaWiki's own $wgMaxArticleSize: nothing longer is an article
+_MOST_BYTES: Final = 2 * _MOST_MARKUP  # of a page: `<` is `&lt;` in there
 _HIDDEN: Final = {b"-2", b"6", b"14"}  # media, files, categories
 _ENGLISH: Final = ("media", "file", "image", "category")  # these work in any language
+
+
+@spec
+class WikiDump:
+    """A MediaWiki `pages-articles` XML dump, optionally .bz2, .gz or .zst: articles without their markup."""
+
+    names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["wiki_dump"] = "wiki_dump"
+    path: str
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        is_dump = sample.start.startswith(b"<mediawiki") or b"\n<mediawiki" in sample.start[:1024]
+        return cls(path=sample.path) if is_dump else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as wiki_dump"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        (file,) = sides
+        is_bz2 = file.compression == "bz2"
+        return pieces_at(file, member_cuts(file, step, BZ2_PAGES) if is_bz2 else text_cuts(file, step))
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        start = head(piece.file.path)
+        parse = partial(article, hidden=hidden_namespaces(start))
+        return line_records(piece, start, begins, parse, max(limit, _MOST_BYTES))  # most of a page may be markup
 
 
 def begins(line: Line) -> bool:
@@ -35,6 +94,8 @@ def hidden_namespaces(start: bytes) -> frozenset[str]:
 
 def article(label: str, block: Line, hidden: frozenset[str]) -> Record:
     """The article in the lines of a page; its title is the first line."""
+    from pipeline.readers.wikitext import TooDeep, prose  # the parser of markup, which other formats need not load
+
     start, end = block.content.find(b"<page>"), block.content.rfind(b"</page>")
     if start < 0:
         return dropped(label, block, BETWEEN)
@@ -48,7 +109,7 @@ def article(label: str, block: Line, hidden: frozenset[str]) -> Record:
     if page.find("redirect") is not None:
         return dropped(label, block, "redirect")
     title, markup = page.findtext("title", ""), (page.findall("revision/text") or [page])[-1].text or ""
-    if len(markup.encode()) > MOST_MARKUP:
+    if len(markup.encode()) > _MOST_MARKUP:
         return dropped(label, block, "too_long")
     try:
         body = prose(markup, hidden)

@@ -12,8 +12,7 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-MOST_MARKUP: Final = 1 << 21  # bytes; MediaWiki's own $wgMaxArticleSize: nothing longer is an article
-# Each opening without an end makes the parser read the rest of the article once more.
+# For each opening without an end the parser reads the rest of the article again.
 _MOST_READ: Final = 4_000_000  # characters, with these repetitions: a few seconds
 _MOST_TAGS: Final = 100
 _DEEPEST: Final = 40  # MediaWiki's own limit of nested templates
@@ -40,20 +39,20 @@ _GAP: Final = re.compile(r"(?<=\()[ \t]*+(?:[,;:][ \t]*+)+|(?<![ \t])[ \t]++(?=[
 _LIST_MARK: Final = re.compile(r"^[*#:;]+[ \t]*")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 _LANGUAGE_LINK: Final = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z-]+)?:")
-# Templates in the middle of a sentence: what of them is read, by the numbers of their parameters.
+# Templates in the middle of a sentence: the numbers of the parameters that are part of it.
 _READ: Final = {
     "lang": "2", "transl": "3", "transliteration": "3", "nowrap": "1", "nobr": "1", "small": "1", "abbr": "1",
     "ill": "1", "convert": "12", "cvt": "12", "as of": "1", "quote": "1", "blockquote": "1", "cquote": "1",
     "circa": "1", "sc": "1",
 }  # fmt: skip
-_SAID: Final = {"as of": "As of ", "circa": "c. ", "ndash": "\u2013", "mdash": "\u2014", "snd": " \u2013 ", "'": "'"}
+_SHOWN: Final = {"as of": "As of ", "circa": "c. ", "ndash": "\u2013", "mdash": "\u2014", "snd": " \u2013 ", "'": "'"}
 _RANGE: Final = {"to", "and", "or", "by", "x", "-", "\u2013"}  # {{convert|10|to|20|km}}
 _HEADING: Final = "\x00"  # marks a heading until it is known whether text follows
 _LONE_HEADING: Final = re.compile(rf"{_HEADING}[^\n]*\n\s*+(?={_HEADING}|\Z)")
 
 
 class TooDeep(ValueError):
-    """Markup that would keep the parser busy for minutes; the argument is no concern of anyone."""
+    """Markup that the parser would need minutes for."""
 
 
 def prose(markup: str, hidden: frozenset[str]) -> str:
@@ -129,7 +128,7 @@ def _of_template(node: Template, hidden: frozenset[str]) -> Iterator[str]:
     numbers = "1" if name.startswith("lang-") else _READ.get(name, "")
     if numbers == "12" and node.has("2") and str(node.get("2").value).strip() in _RANGE:
         numbers = "1234"
-    yield _SAID.get(name, "")
+    yield _SHOWN.get(name, "")
     for number in numbers:
         if node.has(number):
             yield " " if number != numbers[0] else ""

@@ -1,4 +1,4 @@
-"""Where Beam runs: running.py runs a graph, workers.py owns the processes, forkserver.py starts them quickly."""
+"""Beam, here or on a cluster: running.py runs a graph, workers.py owns the processes, forkserver.py starts them."""
 
 from pipeline.runners.running import Report, beam, pipeline, watched
 

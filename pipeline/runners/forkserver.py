@@ -1,4 +1,4 @@
-"""Where Beam's workers come from: a process that has imported all that they need, and forks one whenever it is asked.
+"""The fork server of Beam's workers: a process that has imported what they need and forks one for each request.
 
 A new interpreter takes 1.5 s of a core to import Beam, for each worker of each job; a fork takes none. As a script with
 arguments this file is the client, which needs the standard library only.
@@ -18,21 +18,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+_LONGEST_FOLDER = 80  # characters; the path of a socket has at most 107 bytes
+
 
 def serve(preload: str) -> None:
-    """Say where to ask, import `preload` (the module that workers call), then fork a worker for each request.
+    """Print the address, import `preload` (the module that workers call), then fork a worker for each request.
 
-    Ends with standard input: then none of the workers lives on.
+    It ends when its standard input does, and ends all workers that are left.
     """
-    short = (
-        tempfile.gettempdir() if len(tempfile.gettempdir()) < 80 else "/tmp"
-    )  # a socket's path has 107 bytes at most
-    home = Path(tempfile.mkdtemp(prefix="sesame-", dir=short))
+    folder = tempfile.gettempdir()
+    home = Path(tempfile.mkdtemp(prefix="sesame-", dir=folder if len(folder) < _LONGEST_FOLDER else "/tmp"))
     try:
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(home / "ask"))
+            listener.bind(str(home / "socket"))
             listener.listen(64)
-            print(home / "ask", flush=True)
+            print(home / "socket", flush=True)
             _fork_for_each(listener, preload)
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -44,34 +44,34 @@ def _fork_for_each(listener: socket.socket, preload: str) -> None:
 
     alive = set[int]()
 
-    def bury(number: int, frame: FrameType | None) -> None:
+    def reap_children(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 alive.discard(pid)
 
-    signal.signal(signal.SIGCHLD, bury)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the job ends by itself, then our input does
+    signal.signal(signal.SIGCHLD, reap_children)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted job closes our input
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-        asked, _ = listener.accept()
+        connection, _ = listener.accept()
         if pid := os.fork():
             alive.add(pid)
-            asked.close()
+            connection.close()
             continue
         for handled in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(handled, signal.SIG_DFL)
         listener.close()
         try:
-            _become(json.loads(asked.makefile().readline()))
+            _adopt(json.loads(connection.makefile().readline()))
             sdk_worker_main.main([])
         finally:
             sys.stderr.flush()
-            os._exit(0)  # at once: what an interpreter does at its end takes half a second
+            os._exit(0)  # at once: the end of an interpreter takes half a second
     for pid in list(alive):
         os.kill(pid, signal.SIGKILL)
 
 
-def _become(request: dict[str, Any]) -> None:
-    """Take the environment of the one who asks, log to its file, tell it the process id."""
+def _adopt(request: dict[str, Any]) -> None:
+    """Take the environment of the client, log to its file, and write the process id into its list."""
     os.environ.clear()
     os.environ.update(request["environment"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -81,17 +81,17 @@ def _become(request: dict[str, Any]) -> None:
         file.write(f"{os.getpid()}\n")
 
 
-def ask(address: str, log: str, pids: str) -> None:
-    """Have a worker made with our environment; returns when it has ended."""
-    with socket.socket(socket.AF_UNIX) as nursery:
-        nursery.connect(address)
+def start_worker(address: str, log: str, pids: str) -> None:
+    """Have a worker forked with our environment; returns when it has ended."""
+    with socket.socket(socket.AF_UNIX) as forkserver:
+        forkserver.connect(address)
         request = {"environment": dict(os.environ), "log": log, "pids": pids}
-        nursery.sendall(json.dumps(request).encode() + b"\n")
-        nursery.recv(1)
+        forkserver.sendall(json.dumps(request).encode() + b"\n")
+        forkserver.recv(1)
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 2:
         serve(sys.argv[1])
     else:
-        ask(*sys.argv[1:])
+        start_worker(*sys.argv[1:])

@@ -65,10 +65,11 @@ _TAIL: Final = 4000  # characters of a worker's log that an unforeseen error sho
 def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> Iterator[beam.Pipeline]:
     """A pipeline that runs when the block ends: FnApiRunner, on all cores where the work is worth it.
 
-    `beam_args` are Beam's own options and go first. What a worker raises arrives here as what it was (SesameError,
-    OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, removed at the end.
+    `beam_args` are Beam's own options and come first. An error of a worker is raised here in its own class
+    (SesameError, OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, which
+    is removed at the end.
     """
-    _give_back()
+    _free_memory()
     options = _options(beam_args)
     log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
     processes = _processes(beam_args, work_bytes)
@@ -81,8 +82,8 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
             else:
                 graph.run().wait_until_finish()
     except Exception as error:
-        if told := _told(error):
-            raise told from None
+        if known := _known_error(error):
+            raise known from None
         if log.exists():
             error.add_note(f"the workers' log ends with:\n{log.read_text(errors='replace')[-_TAIL:]}")
         raise
@@ -91,15 +92,15 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
         pids.unlink(missing_ok=True)
 
 
-def _give_back() -> None:
-    """Free what an earlier pipeline held its keys in, which refers to itself; the C library would keep it all."""
+def _free_memory() -> None:
+    """Free the memory of an earlier pipeline, whose objects refer to each other; the C library would keep it."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Alarm(logging.Handler):
-    """Listens to Beam's log for a worker that failed."""
+    """A handler of Beam's log that sets `failed` when a worker failed."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -125,15 +126,15 @@ def _quiet_run() -> Iterator[threading.Event]:
 
 
 def _options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options; BadInput for what Beam would pass over in silence or answer with a page of usage."""
-    said = io.StringIO()
+    """Beam's options; BadInput for those that Beam would ignore in silence or answer with a page of usage."""
+    usage = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(usage):
             options = PipelineOptions(list(beam_args))
             known = options.get_all_options().keys()
             given = options.get_all_options(retain_unknown_options=True).keys()
     except SystemExit:
-        raise BadInput(f"Beam options: {said.getvalue().strip().splitlines()[-1]}") from None
+        raise BadInput(f"Beam options: {usage.getvalue().strip().splitlines()[-1]}") from None
     stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
     if unknown := sorted(given - known) + stray:
         raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
@@ -147,7 +148,7 @@ def _is_value(arg: str, args: Sequence[str]) -> bool:
 
 def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
     """How many worker processes are ours to start; 0: the work is done in this process, or by another runner."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # Beam does not tell a default from a choice
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # Beam gives defaults and choices alike
     parser.add_argument("--runner", default=_RUNNER)
     parser.add_argument("--direct_running_mode")
     parser.add_argument("--direct_num_workers", type=int)
@@ -172,8 +173,8 @@ def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> 
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
 
 
-def _told(error: Exception) -> BaseException | None:
-    """What a worker raised that is no bug, from the text that Beam makes of it; None where it is one."""
+def _known_error(error: Exception) -> BaseException | None:
+    """The error of a worker that is no bug, from the text that Beam makes of it; None for a bug."""
     text = "\n".join(traceback.format_exception_only(error))
     if "KeyboardInterrupt" in text:
         return KeyboardInterrupt()
@@ -203,7 +204,7 @@ def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | Non
         return
     seen: dict[str, dict[str, int]] = {}
 
-    def tell() -> None:
+    def report_totals() -> None:
         for part in parts:
             path = (folder / part).with_suffix(".json")
             if part not in seen:
@@ -214,16 +215,16 @@ def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | Non
 
     finished = threading.Event()
 
-    def tell_until_finished() -> None:
+    def report_until_finished() -> None:
         while not finished.wait(0.5):
-            tell()
+            report_totals()
 
-    thread = threading.Thread(target=tell_until_finished, name=f"progress of {stage}", daemon=True)
-    tell()
+    thread = threading.Thread(target=report_until_finished, name=f"progress of {stage}", daemon=True)
+    report_totals()
     thread.start()
     try:
         yield
     finally:
         finished.set()
         thread.join()
-    tell()
+    report_totals()

@@ -50,17 +50,17 @@ class Cleaner:
         if reason := unfit(text, clean):
             return None, reason, masked
         text, reason = apply_rules(text, clean.rules)
-        reason = reason or unfit(text, clean) or self._foreign(text) or self._known(text)
+        reason = reason or unfit(text, clean) or self._other_language(text) or self._contaminated(text)
         if reason:
             return None, reason, masked
         spans = relocate_spans(record.text, record.spans, text) if self.with_spans else ()
         return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
 
-    def _foreign(self, text: str) -> str:
+    def _other_language(self, text: str) -> str:
         wanted = self.clean.languages
         return "language" if wanted and language(text)[0] not in wanted else ""
 
-    def _known(self, text: str) -> str:
+    def _contaminated(self, text: str) -> str:
         if not self.known_ngrams:
             return ""
         return "contaminated" if shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
@@ -68,7 +68,7 @@ class Cleaner:
 
 @dataclass
 class Tally:
-    """What cleaning a split came to: each byte read is in the ledger, the first rejects of each reason are shown."""
+    """The result of cleaning a split: each byte read is in the ledger, the first rejects of each reason are shown."""
 
     ledger: Ledger = field(default_factory=Ledger)
     repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
@@ -117,7 +117,7 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
             continue
         try:
             document, reason, masked = cleaner.document(record)
-        except (ValueError, RecursionError) as error:  # one text that a library stumbles over does not stop the job
+        except (ValueError, RecursionError) as error:  # an error of a library in one text does not stop the job
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
             continue
         if document is None:

@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     repeats: np.ndarray
 
     def save(self, path: Path) -> None:
-        """Write them down for `load`: Beam would hold a dozen copies of what it hands from worker to worker."""
+        """Write a file for `load`: Beam would hold a dozen copies of values that travel between workers."""
         file = io.BytesIO()
         np.savez(file, allow_pickle=False, **self._asdict())
         write_atomic(path, file.getvalue())
@@ -262,7 +262,7 @@ def _numbered(key_2K: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> None:
-    """Say which document was dropped for which: key, source, reason, kept_key, kept_source (empty: from elsewhere)."""
+    """Write what was dropped, and for which: key, source, reason, kept_key, kept_source (empty: from elsewhere)."""
     repeat_K = repeat_K[np.lexsort([repeat_K[name] for name in ("row", "part", "source", "low", "high")])]
     names: dict[int, str] = {}
     if len(repeat_K):
@@ -288,7 +288,7 @@ def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> No
 
 
 def _hex(high_K: np.ndarray, low_K: np.ndarray) -> pa.Array:
-    """Keys as people and other tools write them."""
+    """Keys as hexadecimal digits."""
     return pa.array(
         [f"{high:016x}{low:016x}" for high, low in zip(high_K.tolist(), low_K.tolist(), strict=True)], pa.string()
     )

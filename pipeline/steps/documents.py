@@ -99,7 +99,7 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
 
 
 def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
-    """Whether what a column says of where rows are lies inside of it: pyarrow goes wherever a flipped bit leads."""
+    """Whether the offsets of rows lie inside of a column: pyarrow follows those that a flipped bit changed, too."""
     offset_N1 = np.frombuffer(column.buffers()[1], np.int32)[column.offset :]
     start_K, stop_K = offset_N1[row_K], offset_N1[row_K + 1]
     size = len(column.values) if pa.types.is_list(column.type) else column.buffers()[2].size

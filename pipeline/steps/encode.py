@@ -142,7 +142,7 @@ def check_fit(vocab: Vocab, texts: Texts) -> None:
 def chained(text: Ledger, encoded: Ledger) -> Ledger:
     """The ledger of both passes: what was read is what cleaning saw, what is kept is what encoding kept."""
     assert (text.kept.documents, text.kept.bytes) == (encoded.seen.documents, encoded.seen.bytes), (
-        "documents went astray"
+        "the text and the corpus disagree about the documents"
     )
     both = Ledger(text.seen, encoded.kept, text.dropped).merge(Ledger(dropped=encoded.dropped))
     both.see(0, tokens=encoded.seen.tokens)

@@ -17,7 +17,7 @@ import xxhash
 from pipeline.readers import Split, plan_splits, records, sniff
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
-from pipeline.steps import line_dedup as once
+from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
 from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
@@ -25,8 +25,8 @@ from pipeline.steps.plan import (
     PLAN,
     TEXT,
     Texts,
-    forget_kept,
     planned_shards,
+    remove_kept,
     rows_kept,
     text_hash,
     write_kept,
@@ -74,10 +74,10 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     with owned(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
         if (finished := _finished(out, identity)) is not None:
             return finished
-        (out / TEXT).unlink(missing_ok=True)  # what it says is true no more
+        (out / TEXT).unlink(missing_ok=True)  # it describes the folder as it was before
         sweep(out, {*names, *finals, ngrams})
         _write_ngrams(corpus.decontaminate, cleaner)
-        forget_kept(out)
+        remove_kept(out)
         with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
             keyed = [cleaned | "Keys" >> beam.FlatMap(_addresses, str(out))]
@@ -97,10 +97,10 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
             )
         if corpus.dedup.lines:
             with pipeline(out, work, beam_args) as graph:
-                left = _each_line_once(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
+                left = _without_repeated_lines(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
                 keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
                 _distinct(keyed, out, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
-            forget_kept(out)
+            remove_kept(out)
         planned = _text(out, identity, corpus, ours, finals)
         planned.save()
     return planned
@@ -136,7 +136,7 @@ def _name(kind: str, *made_of: Any) -> str:
 
 
 def _final(part: Part, corpus: Corpus, identity: str) -> str:
-    """The file whose documents are planned: what is left of a part when lines that repeat are struck."""
+    """The file whose documents are planned: what is left of a part without the lines that repeat."""
     return _name("once", part.name, part.number, identity) if corpus.dedup.lines else part.name
 
 
@@ -165,13 +165,13 @@ def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     return bands(Path(out) / part.name, part.number, dedup)
 
 
-def _each_line_once(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
+def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
     """The parts again, with the documents that are kept, without the lines that repeat."""
     repeated = (
         parts
         | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.lines)
         | "By line" >> beam.GroupByKey()
-        | "Repeated" >> beam.FlatMap(once.repeated)
+        | "Repeated" >> beam.FlatMap(line_dedup.repeated)
     )
     numbered = parts | "Number" >> beam.Map(lambda part: (part.number, part))
     return (
@@ -183,14 +183,14 @@ def _each_line_once(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any
 
 def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
     folder = Path(out)
-    return once.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
+    return line_dedup.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
 
 
 def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
     (part,), struck, folder = group[1]["parts"], group[1]["struck"], Path(out)
     left = replace(part, name=_final(part, corpus, identity))
     rows = rows_kept(folder, part.number)
-    once.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, identity)
+    line_dedup.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, identity)
     return left
 
 
@@ -226,7 +226,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
         lost = [seal_of(out / name)["lost"] for name in finals]
-        repeats[once.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
+        repeats[line_dedup.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
     for reason, (documents, size) in repeats.items():
         if documents or size:
             ledger.drop(reason, documents, bytes=size)

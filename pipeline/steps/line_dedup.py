@@ -1,7 +1,7 @@
-"""Lines that occur again, in the same document or in another, go (C4, arXiv:1910.10683, section 2.2).
+"""Removal of lines that repeat, in the same document or in another (C4, arXiv:1910.10683, section 2.2).
 
-Documents that repeat others have gone before. Of equal lines the one in the document with the smallest rank stays, a
-hash of its text and source: so what is kept depends neither on the order of the input nor on how it was cut. Only
+Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays, a
+hash of its text and source: what is kept depends neither on the order of the input nor on its cuts. Only
 hashes of lines travel between workers.
 """
 
@@ -63,7 +63,7 @@ def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
 def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
     """Write the kept rows of a part without the lines that are struck, unless they are there and whole.
 
-    A document of which too little is left goes as a whole; the phrases that its source marked go where lines do.
+    A document of which too little is left is dropped; one that loses lines loses the phrases that its source marked.
     """
     if sealed(out, identity=identity) is not None:
         return

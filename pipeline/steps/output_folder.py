@@ -1,6 +1,6 @@
-"""The folder of a stage: one writer, parts that are sealed when they are whole, a full disk told in one line.
+"""The folder of a stage: one writer, parts that are sealed when they are whole, one line about a full disk.
 
-A part is a file and its seal, a small JSON file beside it with size, hash and what there is to say about it. A killed
+A part is a file and its seal, a small JSON file beside it with its size, its hash and facts about it. A killed
 job leaves whole parts and unfinished files: the next one keeps the first and removes the second.
 """
 
@@ -24,7 +24,7 @@ from preprocessing.files import checked_json, from_checked_json, remove_unfinish
 SPARE: Final = 1.2  # room to ask for, as a multiple of the estimate
 REJECTS: Final = "rejects"  # folder of what could not be read, a file for each part of a text that has any
 _OWNER: Final = ".owner.json"
-_PARTS: Final = re.compile(  # ours to remove; what stands beside a part of a text has its number
+_PARTS: Final = re.compile(  # what `sweep` may remove; a file beside a part of a text has its number
     r"(?:(?:text|once|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
     r"|(?:train|validation|test|rows)-\d{5}-of-\d{5})\.(?:arrow|npy|jsonl?)"
 )
@@ -62,14 +62,14 @@ def owned(folder: Path, need: int) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, a file that says who has it: the kernel drops the lock however the process ends."""
+    """Hold the lock of a folder, a file that names its owner: the kernel drops the lock however the process ends."""
     path = folder / _OWNER
     if (handle := _lock(path)) is None:
         raise ResourceError(f"{folder}: {_owner(path)} is writing here; wait for it, or write elsewhere with --out")
     try:
         since = datetime.now().astimezone().isoformat(timespec="seconds")
         who = {"pid": os.getpid(), "host": platform.node(), "since": since}
-        os.ftruncate(handle, 0)  # a killed process has left its name there
+        os.ftruncate(handle, 0)  # a killed process leaves its name
         os.pwrite(handle, json.dumps(who).encode(), 0)
         yield
     finally:
@@ -90,11 +90,11 @@ def _lock(path: Path) -> int | None:
             return None
         except FileNotFoundError:
             pass
-        os.close(handle)  # who had the lock before has just removed the file
+        os.close(handle)  # the owner before has just removed the file
 
 
 def _owner(path: Path) -> str:
-    """Who holds a lock, in words; a name that is not there yet, or of a process that is gone, is soon the right one."""
+    """The owner of a lock, in words; read again where no name is written yet, or that of a process that has ended."""
     for _ in range(20):
         try:
             who = json.loads(path.read_bytes())
@@ -107,19 +107,19 @@ def _owner(path: Path) -> str:
 
 
 def _no_room(folder: Path, need: float, have: int) -> BadInput:
-    """The one line about a full disk; an estimate that was too low is corrected by the fact."""
+    """The error for a full disk; where the estimate was too low, the room that was there is named instead."""
     wanted, there = f"{max(need, have) / 1e6:,.0f} MB", f"{have / 1e6:,.0f} MB"
     return BadInput(f"{folder}: no disk space: need over {wanted}, have {there}; make room or write elsewhere")
 
 
 def seal(part: Path, **facts: Any) -> None:
-    """Say that a part is whole: write size, hash and `facts` beside it."""
+    """Mark a part as whole: write its size, its hash and `facts` beside it."""
     sealed = {"bytes": part.stat().st_size, "xxh3": xxh3_file(part), **facts}
     write_atomic(part.with_suffix(".json"), checked_json(sealed))
 
 
 def sealed(part: Path, **wanted: Any) -> dict[str, Any] | None:
-    """What the seal says, or None where the part is missing, damaged, or not as `wanted`."""
+    """The facts of the seal, or None where the part is missing, damaged, or not as `wanted`."""
     try:
         facts = from_checked_json(part.with_suffix(".json").read_bytes())
         whole = facts["bytes"] == part.stat().st_size and facts["xxh3"] == xxh3_file(part)

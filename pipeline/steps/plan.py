@@ -1,7 +1,7 @@
 """Keys -> plan: which documents are kept, in which split of the corpus, in which shard, in which order.
 
 All of it follows from the keys (hashes of the texts) and the sources alone. So the shards depend neither on the order
-of the input nor on how it was cut, nor on who worked on it; and only keys travel between workers, never text.
+of the input nor on its cuts nor on the workers; and only keys travel between workers, never text.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from preprocessing.shards import shard_name
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
-_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # while the lines of what is kept are looked at
+_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # while repeated lines are removed
 _REPEATS_BEFORE: Final = f"{TEMPORARY}repeats.npy"
 _FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
@@ -88,7 +88,7 @@ def rows_kept(folder: Path, part: int) -> np.ndarray:
     return np.sort(address_N["row"][address_N["part"] == part])
 
 
-def forget_kept(folder: Path) -> None:
+def remove_kept(folder: Path) -> None:
     """Remove what `write_kept` wrote."""
     for name in (_KEPT_BEFORE, _REPEATS_BEFORE):
         (folder / name).unlink(missing_ok=True)
@@ -231,7 +231,7 @@ class Texts:
     def documents(self, start: int, stop: int) -> Iterator[Document]:
         """Documents [start, stop) of the plan, in order; BadInput where one is not what it was.
 
-        Their texts are held together, as Arrow has them: at most a shard's at a time is asked for.
+        All of their texts are in memory together: callers take the documents of one shard at most.
         """
         planned_N = self.plan_N[start:stop]
         batch_N, row_N = np.empty(len(planned_N), np.int64), np.empty(len(planned_N), np.int64)

@@ -9,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.steps.output_folder import owned, seal, sealed, sweep
-from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count, Ledger
-from preprocessing.rewrite import Rewrite
 from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
 from preprocessing.schema import Row
-from preprocessing.segment import Segment
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 
@@ -31,7 +29,7 @@ ROWS: Final = "rows.json"
 _ROWS_BYTES: Final = 64 << 20  # of a file, about
 _BYTES_A_TOKEN: Final = 10  # ids, labels, segments and flags
 _AT_ONCE: Final = 1024  # rows of a record batch
-_TYPES: Final = {  # columns of a row in schema.py; what told how the row was made, `hits` and the like, stays behind
+_TYPES: Final = {  # columns of a row in schema.py, without those of how it was made, `hits` and the like
     "ids": pa.list_(pa.int32()),
     "segments": pa.list_(pa.int8()),
     "special": pa.list_(pa.bool_()),
@@ -55,13 +53,8 @@ class Static:
 
     corpus: str  # folder
     split: str
-    segment: Segment
-    choose: Choose
-    rewrite: Rewrite
+    sampling: Sampling  # its `duplicates` are the copies that are written, each with its own pairs and masks
     length: int  # tokens
-    seed: int
-    duplicates: int  # copies, each with its own pairs and masks
-    semantics: Literal["fixed", "compat"] = "fixed"
 
 
 @dataclass(frozen=True)
@@ -77,18 +70,19 @@ class Part:
 def materialise(
     static: Static, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
 ) -> dict[str, Any]:
-    """Write all rows of `static` to `out` and return what rows.json says; BadInput where there are none to make."""
-    if static.duplicates < 1:
-        raise BadInput(
-            f"objective.duplicates is {static.duplicates}, static rows need 1 or more; set objective.duplicates=10"
-        )
+    """Write all rows of `static` to `out` and return the values of rows.json; BadInput where there are none to make."""
+    copies = static.sampling.duplicates
+    if copies < 1:
+        raise BadInput(f"objective.duplicates is {copies}, static rows need 1 or more; set objective.duplicates=10")
     out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
     rows = _rows(static)
-    num_rows = [rows.count(copy) for copy in range(static.duplicates)]
+    num_rows = [rows.count(copy) for copy in range(copies)]
     parts = list(_parts(num_rows, static.length))
     identity = {
         "corpus": rows.store.manifest.digest,
-        **{name: value for name, value in asdict(static).items() if name != "corpus"},
+        "split": static.split,
+        "length": static.length,
+        **asdict(static.sampling),
     }
     work = sum(num_rows) * static.length * _BYTES_A_TOKEN
     names = [part.name for part in parts]
@@ -103,9 +97,9 @@ def materialise(
             for name in names
             if (facts := sealed(out / name))
         ]
-        said = identity | {"rows": num_rows, "files": files}
-        write_atomic(out / ROWS, json.dumps(said, indent=1, sort_keys=True).encode() + b"\n")
-    return said
+        summary = identity | {"rows": num_rows, "files": files}
+        write_atomic(out / ROWS, json.dumps(summary, indent=1, sort_keys=True).encode() + b"\n")
+    return summary
 
 
 def _parts(num_rows: Sequence[int], length: int) -> Iterator[Part]:
@@ -157,14 +151,4 @@ def _rows(static: Static) -> Rows:
     """The rows of the corpus, with their plans, once in each process."""
     store = Store.open(static.corpus, static.split)
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
-    return Rows(
-        store,
-        vocab,
-        segment=static.segment,
-        choose=static.choose,
-        rewrite=static.rewrite,
-        length=static.length,
-        seed=static.seed,
-        duplicates=static.duplicates,
-        semantics=static.semantics,
-    )
+    return Rows(store, vocab, static.sampling, static.length)

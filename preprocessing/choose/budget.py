@@ -1,4 +1,4 @@
-"""What all choices have in common: how many tokens a row is asked for, and how chosen units are numbered."""
+"""What all choices have in common: how many tokens of a row are predicted, and how chosen units are numbered."""
 
 from math import ceil, floor
 from typing import Final, Literal
@@ -25,15 +25,15 @@ def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.
     return min(wanted, num_ordinary, most or num_ordinary)
 
 
-def words_to_wall(special_W: Bools) -> Ints:
+def words_until_special(special_W: Bools) -> Ints:
     """Words from each one on up to the next special one, or to the end.
 
-    >>> words_to_wall(np.array([True, False, False, True, False])).tolist()
+    >>> words_until_special(np.array([True, False, False, True, False])).tolist()
     [0, 2, 1, 0, 1]
     """
-    wall_at = np.append(np.flatnonzero(special_W), len(special_W))
+    special_at = np.append(np.flatnonzero(special_W), len(special_W))
     word_W = np.arange(len(special_W))
-    return wall_at[np.searchsorted(wall_at, word_W)] - word_W
+    return special_at[np.searchsorted(special_at, word_W)] - word_W
 
 
 def number_runs(is_chosen_S: Bools) -> Ints:

@@ -8,7 +8,7 @@ from preprocessing.choose.budget import HITS, Rounding
 from preprocessing.choose.tokens import Tokens
 from preprocessing.choose.words import Words
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -28,10 +28,22 @@ class Entities:
 
     needs: ClassVar[frozenset[str]] = frozenset({"special", "unit_starts"})
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset({"phrases"})
 
     def __post_init__(self) -> None:
         Tokens(rate=self.rate, rounding=self.rounding, most=self.most)  # has the same limits
         require(0 <= self.tokens <= 1, "choose.tokens", self.tokens, "a share of the rows, from 0 to 1")
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def describe(self) -> str:
+        singly = f", or ({self.tokens:.0%} of the rows) one by one" if self.tokens else ""
+        return f"{self.rate:.0%} of the tokens, in whole phrases and words{singly}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         if self.tokens and rng.random() < self.tokens:

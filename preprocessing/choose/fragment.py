@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, number_runs
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -28,10 +28,21 @@ class Fragment:
 
     needs: ClassVar[frozenset[str]] = frozenset({"special"})
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(0 < self.rate <= 1, "choose.rate", self.rate, "a share above 0, at most 1")
         require(self.block >= 0, "choose.block", self.block, "a number of tokens from 1 up, or 0 for the whole row")
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in one run" + (f" of each {self.block:,}" if self.block else "")
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         if self.block and np.any(is_chosen_S := self._of_blocks(len(row["special"]), rng) & ~row["special"]):

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, Rounding, budget, check, words_to_wall
+from preprocessing.choose.budget import HITS, Rounding, budget, check, words_until_special
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -31,6 +31,10 @@ class Ngrams:
     of: Literal["words", "tokens"] = "words"
 
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.most)
@@ -44,10 +48,17 @@ class Ngrams:
         """Columns of a row that are read."""
         return frozenset({"special", "word_starts"} if self.of == "words" else {"special"})
 
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in n-grams of up to {self.longest} {self.of}"
+
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         begin_W = np.flatnonzero(row["word_starts"]) if self.of == "words" else np.arange(len(row["ids"]))
         long_W = np.diff(begin_W, append=len(row["ids"]))
-        long, free_W = long_W.tolist(), words_to_wall(row["special"][begin_W])
+        long, free_W = long_W.tolist(), words_until_special(row["special"][begin_W])
         # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
         places_of = [(free_W > n).nonzero()[0].tolist() for n in range(self.longest)]
         kinds = [0, *sorted(set(long))]

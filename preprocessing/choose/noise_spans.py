@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -25,10 +25,24 @@ class NoiseSpans:
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids"})
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, "choose.rate", self.rate, "a share between 0 and 1")
         require(self.mean >= 1, "choose.mean", self.mean, "a number of tokens from 1 up")
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    @property
+    def span_mean(self) -> float:
+        return self.mean
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in spans of {self.mean:g} on average"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["ids"])

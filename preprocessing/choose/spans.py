@@ -7,7 +7,7 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check, number_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -31,6 +31,9 @@ class Spans:
     units: float = 0.0
 
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         check(self.rate, 0)
@@ -42,6 +45,18 @@ class Spans:
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset({"special", "word_starts"} | ({"unit_starts"} if self.units else set()))
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset({"phrases"} if self.units else ())
+
+    def describe(self) -> str:
+        named = f", {self.units:.0%} of them in whole phrases" if self.units else ""
+        return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.longest} words"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         special_S, num_tokens = row["special"], len(row["ids"])

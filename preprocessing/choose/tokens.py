@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 
 @spec
@@ -15,7 +15,7 @@ class Tokens:
 
     The budget of a row of n tokens, m of them ordinary: `nearest` is BERT's max(1, round(rate * n)); `stochastic` is
     fairseq's floor(rate * n + U) with U uniform in [0, 1); `up` is SpanBERT's ceil(rate * m); `independent` has none:
-    each token is chosen with probability `rate` (XLM and ERNIE), and a row may be asked nothing. `most` caps it (BERT's
+    each token is chosen with probability `rate` (XLM and ERNIE), and a row may have none. `most` caps it (BERT's
     max_predictions_per_seq); 0 is no cap. With `mask_specials` all n tokens may be chosen, as in fairseq.
 
     With `alpha` rare tokens are more likely: weights count^-alpha (XLM 3.3; .5 there), one token after the other drawn
@@ -31,6 +31,10 @@ class Tokens:
     alpha: float = 0.0
 
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.most)
@@ -45,6 +49,13 @@ class Tokens:
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset({"special", "counts"} if self.alpha else {"special"})
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens" + (", rare ones more often" if self.alpha else "")
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["ids"])

@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.choose.budget import HITS, Rounding, budget, check
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 
 
 @spec
@@ -24,9 +24,20 @@ class Words:
 
     needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.most)
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in whole words"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         begin_W = np.flatnonzero(row["word_starts"])

@@ -1,4 +1,4 @@
-"""Fill in the blanks: chosen tokens are hidden where they stand, and asked for there."""
+"""Fill in the blanks: chosen tokens are masked where they stand, and predicted there."""
 
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.choose import Choose
+from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 
@@ -15,7 +16,7 @@ from preprocessing.vocab import Vocab
 class Cloze:
     """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
 
-    `unit`: the dice are thrown for each token, or once for all tokens of a chosen unit (a span, as in SpanBERT).
+    `unit`: one draw for each token, or one for all tokens of a chosen unit (a span, as in SpanBERT).
     `swap_from`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as in the
     reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the corpus
     (corpus, as in the reference SpanBERT), or the row's own (row).
@@ -30,6 +31,15 @@ class Cloze:
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = ""
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         for name in ("mask", "swap"):
@@ -42,8 +52,18 @@ class Cloze:
         """Columns of a row that are read."""
         return frozenset({"ids", "special", "hits"} | ({"stream"} if self.swap_from == "corpus" else set()))
 
+    def describe(self) -> str:
+        return f"{self.describe_shares()}, drawn per {self.unit}"
+
+    def describe_shares(self) -> str:
+        """How many of the chosen tokens are masked, swapped and kept."""
+        return f"{self.mask:.0%} masked, {self.swap:.0%} swapped, {abs(1 - self.mask - self.swap):.0%} kept"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 0.0, 1.0
+
     def raw_length(self, length: int, choose: Choose) -> int:
-        """Tokens of a row from which at most `length` are seen."""
+        """Tokens of a row of which at most `length` are read."""
         return length
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
@@ -51,9 +71,9 @@ class Cloze:
         at_M = np.flatnonzero(hit_S)
         labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
         labels_S[at_M] = ids_S[at_M]
-        dice_M = rng.random(len(at_M)) if self.unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
-        swap_at = at_M[(dice_M >= self.mask) & (dice_M < self.mask + self.swap)]
-        ids_S[at_M[dice_M < self.mask]] = vocab.mask
+        draw_M = rng.random(len(at_M)) if self.unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
+        swap_at = at_M[(draw_M >= self.mask) & (draw_M < self.mask + self.swap)]
+        ids_S[at_M[draw_M < self.mask]] = vocab.mask
         ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
         made = row | {"ids": ids_S, "labels": labels_S}
         made.pop("stream", None)  # not of the row

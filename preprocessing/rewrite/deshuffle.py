@@ -5,15 +5,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.choose import Choose
+from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Deshuffle:
-    """All tokens in random order; the row as it was is asked for (T5 3.3.1, after arXiv:1904.09408).
+    """All tokens in random order; the row as it was is predicted (T5 3.3.1, after arXiv:1904.09408).
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -29,6 +30,21 @@ class Deshuffle:
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = "the whole text"
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "tokens in random order are read, the text is predicted"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 1.0, 1.0
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which each side, its end included, has `length`."""

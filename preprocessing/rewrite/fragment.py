@@ -1,4 +1,4 @@
-"""A fragment of the row is hidden from the encoder, and is what the decoder writes (MASS, arXiv:1905.02450)."""
+"""A fragment of the row is masked for the encoder, and predicted by the decoder (MASS, arXiv:1905.02450)."""
 
 from typing import ClassVar, Literal
 
@@ -6,20 +6,21 @@ import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import Cloze
+from preprocessing.rewrite.part import Attention
 from preprocessing.schema import Row
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Fragment:
-    """The encoder reads the row with its chosen tokens hidden as Cloze hides them; the decoder is asked for these, and
-    reads before each the token that stands before it in the row, at the place where this one stands there (MASS 3.1).
+    """The encoder reads the row with its chosen tokens masked as Cloze masks them. The decoder predicts these: before
+    each it reads the token that stands before it in the row, with the position of that token (MASS 3.1).
 
-    With `hide` the decoder does not see the encoder's states at [MASK] (the reference's `enc_mask`, which its code for
-    summarisation does not have). One chosen token is masked language modelling by another name, and the whole row
-    chosen is a causal language model: the encoder has nothing. The reference may ask for the end token of a sentence as
-    well; here none but ordinary tokens are chosen.
+    With `hide` the decoder does not attend to the encoder's states at [MASK] (the reference's `enc_mask`, which its
+    code for summarisation does not have). With one chosen token this is masked language modelling; with the whole row
+    chosen it is a causal language model, since the encoder reads masks alone. The reference may predict the end token
+    of a sentence as well; here only ordinary tokens are chosen.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -40,6 +41,15 @@ class Fragment:
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_ids", "source_seen"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = "the fragment"
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         Cloze(mask=self.mask, swap=self.swap)  # has the same limits
@@ -49,12 +59,20 @@ class Fragment:
         """Columns of a row that are made."""
         return frozenset({"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide else set()))
 
+    def describe(self) -> str:
+        shares = Cloze(mask=self.mask, swap=self.swap).describe_shares()
+        visible = "" if self.hide else ", which reads the masks as well"
+        return f"masked for the encoder ({shares}), predicted by the decoder{visible}"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 1.0, choose.predicted
+
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        hidden = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)
+        masked = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)
         ids_S, at_M = row["ids"], np.flatnonzero(row["hits"])
         before_M = np.maximum(at_M - 1, 0)
         ids_M = np.full(len(at_M), vocab.sep, dtype=np.int32)
@@ -64,10 +82,10 @@ class Fragment:
             "segments": np.zeros(len(at_M), dtype=np.int8),
             "positions": before_M.astype(np.int32),
             "labels": ids_S[at_M].astype(np.int32),
-            "source_ids": hidden["ids"],
+            "source_ids": masked["ids"],
         }
         if self.hide:
-            made["source_seen"] = hidden["ids"] != vocab.mask
+            made["source_seen"] = masked["ids"] != vocab.mask
         if "languages" in row:
             made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
         return made

@@ -1,19 +1,27 @@
-"""Noise over a whole row, which the decoder writes out as it was (BART, arXiv:1910.13461, 2.2)."""
+"""Noise over a whole row, which the decoder restores (BART, arXiv:1910.13461, 2.2)."""
 
 from math import ceil
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import ordinary_ids
+from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
-_COVERING = ("mask", "delete", "infill")
+_COVERING: Final = ("mask", "delete", "infill")
+_DESCRIBED: Final[dict[Edit, str]] = {
+    "permute": "sentences shuffled",
+    "mask": "{rate:.0%} of the tokens masked",
+    "delete": "{rate:.0%} of the tokens deleted",
+    "infill": "{rate:.0%} of the words infilled in spans of {mean:g}",
+    "rotate": "tokens rotated",
+}
 
 
 @spec
@@ -25,7 +33,7 @@ class Noise:
     infill: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`mean`) until they sum up
     to a share `rate` of the words, rounded up, and the last is cut to fit. A run of length 0 puts a [MASK] between two
     tokens. The others begin at different words, drawn uniformly, and end early at a special token; a run that begins
-    inside another one becomes a part of it, so that somewhat less than `rate` is hidden.
+    inside another one becomes a part of it, so that somewhat less than `rate` is masked.
     rotate: the row begins with another token, drawn uniformly, and what was before it follows at the end.
 
     A token that a mask stands for becomes a random one with probability `mask_random` instead. A special token inside
@@ -54,6 +62,15 @@ class Noise:
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = "the whole text"
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         once = 0 < len(self.edits) == len(set(self.edits))
@@ -70,6 +87,13 @@ class Noise:
         """Columns of a row that are read."""
         extra = {"permute": "sentence_starts", "infill": "word_starts"}
         return frozenset({"ids", "special"} | {extra[edit] for edit in self.edits if edit in extra})
+
+    def describe(self) -> str:
+        noise = ", ".join(_DESCRIBED[edit].format(rate=self.rate, mean=self.mean) for edit in self.edits)
+        return f"text with {noise} is read, the text is predicted"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 1.0, 1.0
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
@@ -132,7 +156,7 @@ class Noise:
         return longer
 
     def _masks(self, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        """What stands for hidden text: [MASK], or now and then a random token."""
+        """What stands in place of the text: [MASK], or with probability `mask_random` a random token."""
         mask_N = np.full(count, vocab.mask, dtype=np.int64)
         if self.mask_random:
             random_at = (rng.random(count) < self.mask_random).nonzero()[0]

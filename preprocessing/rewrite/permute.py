@@ -1,34 +1,35 @@
-"""Permutation language modelling: tokens are asked for in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
+"""Permutation language modelling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from preprocessing.choose import Choose
+from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Permute:
-    """Who sees whom when the tokens of each `block` come in a random order and the chosen ones are asked for.
+    """The attention mask of a random order of the tokens of each `block`, in which the chosen ones are predicted.
 
-    The rule of the reference (`_local_perm` in data_utils.py): every token of a block draws an index, a permutation.
-    Ordinary tokens that are not asked get the index -1 instead. Token i may not see token j of its block if j has an
-    index of its own and index[i] <= index[j]; where i is not a target, index[i] + 1 takes the place of index[i]. No
-    block sees a later one, each sees all of the earlier ones, and a content state sees its own token.
+    The rule of the reference (`_local_perm` in data_utils.py): the tokens of a block draw a permutation, an index each.
+    Ordinary tokens that are not predicted get the index -1 instead. Token i does not attend to token j of its block if
+    j has an index of its own and index[i] <= index[j]; where i is not a target, index[i] + 1 takes the place of
+    index[i]. No block attends to a later one, each attends to all earlier ones, and a content state to its own token.
 
-    As `rank` and `reach`, i sees j iff rank[j] <= reach[i], in block b, where all ranks are above those before:
+    As `rank` and `reach`, i attends to j iff rank[j] <= reach[i], in block b, where all ranks are above those before:
 
-    * Not asked, index -1: all in the block and behind it see it. It sees what has no index: for all others is
-      0 <= index[j]. So its rank is the lowest of the block, b * (block + 1), and so is its reach.
-    * Special tokens (separators, [CLS]) keep their index, are never asked, and see j iff index[j] <= index[i].
-      So rank = b * (block + 1) + 1 + index, and reach = rank.
-    * Targets see j iff index[j] < index[i]: the same rank, and reach = rank - 1.
+    * Not predicted, index -1: all in the block and behind it attend to it. It attends to what has no index: for all
+      others is 0 <= index[j]. So its rank is the lowest of the block, b * (block + 1), and so is its reach.
+    * Special tokens (separators, [CLS]) keep their index, are never predicted, and attend to j iff
+      index[j] <= index[i]. So rank = b * (block + 1) + 1 + index, and reach = rank.
+    * Targets attend to j iff index[j] < index[i]: the same rank, and reach = rank - 1.
 
-    A target's reach does not cover itself: a query is bound by this relation alone, a content state sees its own token
-    besides. What the reference shares between blocks of one half, the permutation, is drawn for each block here.
+    A target's reach does not cover itself: it holds for a query as it is, and a content state attends to its own token
+    besides. The reference draws one permutation for the blocks of one half; here each block has its own.
 
     >>> from preprocessing.rng import key
     >>> special_S = np.array([False, False, False, False, False, True])
@@ -47,12 +48,26 @@ class Permute:
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "queries"
+    target: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {"tiny": {"block": 32}, "small": {"block": 64}}
 
     def __post_init__(self) -> None:
         require(self.block >= 1, "rewrite.block", self.block, "a number of tokens from 1 up")
 
+    def describe(self) -> str:
+        return f"attention mask of a random order of prediction in each {self.block:,} tokens"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 0.0, 1.0
+
     def raw_length(self, length: int, choose: Choose) -> int:
-        """Tokens of a row of which `length` are seen."""
+        """Tokens of a row of which `length` are read."""
         return length
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:

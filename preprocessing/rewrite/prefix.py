@@ -5,15 +5,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.choose import Choose
+from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Prefix:
-    """The row is cut in two, anywhere with the same probability: the second part is asked for (T5 3.3.1, prefix LM).
+    """The row is cut in two, anywhere with the same probability: the second part is predicted (T5 3.3.1, prefix LM).
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -29,6 +30,21 @@ class Prefix:
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = "the rest of the text"
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "the beginning is read, the rest is predicted"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 0.5, 0.5
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither part, its end included, is longer than `length`."""

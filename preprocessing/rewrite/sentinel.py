@@ -10,22 +10,23 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose import Choose, NoiseSpans
+from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite.cloze import ordinary_ids
+from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Sentinel:
-    """Each run of chosen tokens becomes one sentinel, and is asked for behind this sentinel: the first is the last id
+    """Each run of chosen tokens becomes one sentinel, and is predicted behind this sentinel: the first is the last id
     of the vocabulary, the next the one before it, and so on (T5 3.1.4).
 
-    Without `collapse` the runs are left out, and what is asked for is the tokens alone. `answer` all: the whole row is
-    asked for, and without `collapse` each chosen token becomes the first sentinel, or with probability `swap` a random
+    Without `collapse` the runs are left out, and the tokens alone are predicted. `answer` all: the whole row is
+    predicted, and without `collapse` each chosen token becomes the first sentinel, or with probability `swap` a random
     token. Where the chosen runs begin behind an unchosen token and end the row, as noise_spans makes them, ids are
     those of the reference; elsewhere its targets begin without a sentinel, or end with one more.
 
@@ -46,6 +47,14 @@ class Sentinel:
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "trunk"
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         require(0 <= self.swap <= 1, "rewrite.swap", self.swap, "a share from 0 to 1")
@@ -58,20 +67,42 @@ class Sentinel:
         drops = self.answer == "spans" and not self.collapse
         return ("pad", "sep") if drops else ("pad", "sep", "sentinel")
 
+    @property
+    def target(self) -> str:
+        return "masked spans" if self.answer == "spans" else "the whole text"
+
+    def describe(self) -> str:
+        if self.collapse:
+            answer = "predicted behind it" if self.answer == "spans" else "and the text is predicted"
+            return f"each masked span is one sentinel, {answer}"
+        if self.answer == "spans":
+            return "masked tokens are left out, and predicted"
+        swapped = f", {self.swap:.0%} of them another token" if self.swap else ""
+        return f"each masked token is a sentinel{swapped}, and the text is predicted"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        if self.answer == "all":
+            return 1.0, 1.0
+        if not choose.span_mean:
+            return 1.0, choose.predicted
+        sentinels = choose.predicted / choose.span_mean
+        return 1.0, (choose.predicted + sentinels) / (1 - choose.predicted + sentinels)  # its source is a full row
+
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`; with noise_spans the source is just as long.
 
+        >>> from preprocessing.choose import NoiseSpans
         >>> [Sentinel().raw_length(length, NoiseSpans()) for length in (512, 256, 128, 64)]
         [568, 284, 141, 70]
         """
-        if not isinstance(choose, NoiseSpans) or self.answer == "all":
+        if not choose.span_mean or self.answer == "all":
             return length - 1  # one for the end; how many spans there will be is not known
         raw = length - 1
         while max(self._lengths(raw + 1, choose)) <= length:
             raw += 1
         return raw
 
-    def _lengths(self, num_tokens: int, choose: NoiseSpans) -> tuple[int, int]:
+    def _lengths(self, num_tokens: int, choose: Choose) -> tuple[int, int]:
         """Lengths of source and answer of a row, their ends included."""
         hit_S = choose({"ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse else 0

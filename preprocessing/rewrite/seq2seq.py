@@ -1,4 +1,4 @@
-"""The two sides of a row for sequence to sequence: what the encoder reads, and what the decoder is asked for."""
+"""The two sides of a row for sequence to sequence: what the encoder reads, and what the decoder predicts."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from preprocessing.schema import Ints, Row
 
 
 def two_sides(row: Row, source_U: Ints, answer_S: Ints, start: int | None) -> Row:
-    """A row of which the encoder reads `source_U`, and the decoder, after `start`, is asked for `answer_S` in order.
+    """A row of which the encoder reads `source_U`, and the decoder, after `start`, predicts `answer_S` in order.
 
     What the decoder reads is the answer shifted right (teacher forcing). Columns with a value for each token of the old
     row are left behind, for there are other tokens now; a label of the whole row stays.

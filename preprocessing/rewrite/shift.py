@@ -5,14 +5,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.choose import Choose
+from preprocessing.rewrite.part import Attention
 from preprocessing.schema import Row
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 
 
 @spec
 class Shift:
-    """Each token is asked for the next one (GPT); a row of n + 1 tokens gives n questions."""
+    """Each token predicts the next one (GPT); a row of n + 1 tokens gives n targets."""
 
     kind: Literal["shift"] = "shift"
 
@@ -20,9 +21,24 @@ class Shift:
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 1
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "trunk"
+    target: ClassVar[str] = ""
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "each token predicts the next"
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 0.0, 1.0
 
     def raw_length(self, length: int, choose: Choose) -> int:
-        """Tokens of a row of which `length` are seen."""
+        """Tokens of a row of which `length` are read."""
         return length + self.lookahead
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:

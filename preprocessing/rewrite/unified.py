@@ -1,4 +1,4 @@
-"""One net, four ways to read: each row is a cloze under one of four visibilities (UniLM, arXiv:1905.03197)."""
+"""One net, four attention masks: each row is a cloze under one of them (UniLM, arXiv:1905.03197)."""
 
 from typing import ClassVar, Final, Literal, get_args
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import Cloze
+from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 Mode = Literal["full", "sequence", "left", "right"]
@@ -21,16 +22,16 @@ _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second
 
 @spec
 class Unified:
-    """A cloze over a pair, in one of four modes with the shares that the knobs say (UniLM 2.3).
+    """A cloze over a pair, under one of four attention masks, each for a share of the rows (UniLM 2.3).
 
-    full: each token sees each. left: it sees what is left of it, and itself; right: what is right of it. sequence: the
-    first segment sees itself; a token of the second sees the first, and of the second what is left of it. There the
-    end token of the second may be hidden as well, with the probability of an ordinary token, so that the net learns to
-    stop. Segments are numbered by mode, six in all; the label of a pair is asked for in mode full alone.
+    full: each token attends to each. left: to itself and what is left of it; right: to itself and what is right of it.
+    sequence: the first segment attends to itself; a token of the second to the first, to itself and to what is left of
+    it. There the end token of the second may be masked as well, with the probability of an ordinary token, so that the
+    net learns to stop. Segments are numbered by mode, six in all; the label of a pair is predicted in mode full alone.
 
-    A pair that does not go on (label 1) is always read in full: nothing is to be learnt of a target that has another
-    source, or of a text that changes in the middle. So that half of what is read in full goes on, `share` of the pairs
-    is to be half of `full`; the other modes then have their shares of all rows.
+    A pair of which the second segment is not the next one (label 1) is always read in full: its target would have
+    another source, or its text would change in the middle. `share` of the segment should be half of `full`: then half
+    of the rows in mode full are such pairs, and the other modes have their shares of all rows.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -55,6 +56,15 @@ class Unified:
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    segments: ClassVar[int] = 6
+    reads_segments: ClassVar[int] = 2
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "rows"
+    target: ClassVar[str] = ""
+    block: ClassVar[int] = 0
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         Cloze(mask=self.mask, swap=self.swap)  # has the same limits
@@ -62,8 +72,18 @@ class Unified:
         require(min(shares) >= 0, "rewrite", shares, "no negative share")
         require(abs(sum(shares) - 1) < 1e-6, "rewrite.full + sequence + left + right", sum(shares), "1")
 
+    def describe(self) -> str:
+        shares = Cloze(mask=self.mask, swap=self.swap).describe_shares()
+        return (
+            f"{self.full:.0%} bidirectional, {self.sequence:.0%} sequence-to-sequence, {self.left:.0%} left-to-right, "
+            f"{self.right:.0%} right-to-left; {shares}"
+        )
+
+    def shares(self, choose: Choose) -> tuple[float, float]:
+        return 0.0, 1.0
+
     def raw_length(self, length: int, choose: Choose) -> int:
-        """Tokens of a row of which `length` are seen."""
+        """Tokens of a row of which `length` are read."""
         return length
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
@@ -72,26 +92,26 @@ class Unified:
             row = row | {"hits": _with_end(row, rng)}
         rank_S = _rank(mode, row["segments"])
         segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["segments"]]
-        seen: Row = {"rank": rank_S, "reach": rank_S, "segments": segment_S}
+        masks: Row = {"rank": rank_S, "reach": rank_S, "segments": segment_S}
         if "pair_label" in row and mode != "full":
-            seen["pair_label"] = np.array(IGNORE, dtype=np.int8)
-        return Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng) | seen
+            masks["pair_label"] = np.array(IGNORE, dtype=np.int8)
+        return Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng) | masks
 
-    def _mode(self, dice: float, label: Ints | None) -> Mode:
-        """The mode in whose share of the line from 0 to 1 `dice` lies; half of `full` is left to label 1."""
+    def _mode(self, draw: float, label: Ints | None) -> Mode:
+        """The mode in whose share of the line from 0 to 1 `draw` lies; half of `full` is left to label 1."""
         if label == 1:
             return "full"
         taken = 0.0 if label is None else self.full / 2
-        dice = taken + dice * (1 - taken)
+        draw = taken + draw * (1 - taken)
         for mode in get_args(Mode):
-            dice -= getattr(self, mode)
-            if dice < 0:
+            draw -= getattr(self, mode)
+            if draw < 0:
                 return mode
         return "full"  # the shares may sum up to a little less than 1
 
 
 def _rank(mode: Mode, segment_S: Ints) -> Ints:
-    """The rank of each token, which is also its reach: it sees what ranks as high or lower."""
+    """The rank of each token, which is also its reach: it attends to what has the same rank or a lower one."""
     place_S = np.arange(len(segment_S), dtype=np.int32)
     match mode:
         case "full":

@@ -1,25 +1,42 @@
-"""Segments: which ranges of a shard's tokens make one row, and the special tokens around them.
+"""Segments (packing): which ranges of a shard's tokens make one row, and the special tokens around them.
 
 `plan` does the index arithmetic of a whole shard at once and reads no token; `row` fetches one row of a plan. Read
-plan.py first, then packed.py; pair.py, stream.py, sentence.py and parallel.py are its siblings. The union is the
-registry.
+plan.py and part.py first, then packed.py; pair.py, stream.py, sentence.py and parallel.py are its siblings. A new one
+is one file here and one line in the union below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
 from preprocessing.segment.packed import Packed
 from preprocessing.segment.pair import Pair
 from preprocessing.segment.parallel import Parallel
+from preprocessing.segment.part import BothWays, Segmentation
 from preprocessing.segment.plan import Plan
 from preprocessing.segment.sentence import Sentence
 from preprocessing.segment.stream import Stream, StreamPair
 from preprocessing.shards import Shard
 
-__all__ = ["Packed", "Pair", "Parallel", "Plan", "Segment", "Sentence", "Stream", "StreamPair", "plans_of"]
+__all__ = [
+    "Packed",
+    "Pair",
+    "Parallel",
+    "Plan",
+    "Segment",
+    "Segmentation",
+    "Sentence",
+    "Stream",
+    "StreamPair",
+    "plans_of",
+]
 
 Segment = Packed | Pair | Stream | StreamPair | Sentence | Parallel
+
+
+def _has_every_fact(segment: Segment) -> Segmentation:
+    return segment  # a member without a fact is a type error here
 
 
 def plans_of(
@@ -27,12 +44,12 @@ def plans_of(
 ) -> tuple[Plan, ...]:
     """A plan of each shard, and where the text is read both ways one more of each, which reads it from its end.
 
-    Those that read forward stand first. `draws(k)` are the dice of the k-th plan.
+    Those that read forward stand first. `draws(k)` is the generator of the k-th plan.
     """
     plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(shards)]
-    if isinstance(segment, StreamPair) and segment.ways == "both":
+    if segment.both_ways:
         plans += [
-            segment.plan(shard, length, lookahead, draws(k), backward=True)
+            cast(BothWays, segment).plan(shard, length, lookahead, draws(k), backward=True)
             for k, shard in enumerate(shards, start=len(shards))
         ]
     return tuple(plans)

@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.schema import Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, row_of, separators, stretch, windows
 from preprocessing.shards import Shard
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 
@@ -30,8 +30,16 @@ class Packed:
     separators: bool = True
 
     emits: ClassVar[Columns] = EMITTED
-    fresh: ClassVar[bool] = False  # every epoch has the same rows, in another order
+    can_emit: ClassVar[Columns] = EMITTED
+    fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    segments: ClassVar[int] = 1
+    reuse: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         require(self.separators or self.fill == "tokens", "segment.separators", self.separators, "true with sentences")
@@ -40,6 +48,12 @@ class Packed:
     def specials(self) -> tuple[str, ...]:
         """Special tokens that the vocabulary must have."""
         return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
+
+    def describe(self) -> str:
+        if self.fill == "tokens":
+            return "running text packed end to end" + ("" if self.cross_documents else ", one document a row")
+        where = "across" if self.cross_documents else "inside"
+        return f"full sentences packed {where} documents" + ", none longer than a row" * (self.long == "drop")
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""

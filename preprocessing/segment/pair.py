@@ -1,6 +1,6 @@
 """Pairs of segments: `[CLS] A [SEP] B [SEP]`, as BERT and those after it build them."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -8,10 +8,18 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, excess, row_of
 from preprocessing.shards import Shard
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
-_TURNS = 3  # query, response, query or the like
+Negative = Literal["random", "swap", "none", "dialogue"]
+
+_TURNS: Final = 3  # query, response, query or the like
+_LABEL_SAYS: Final[dict[Negative, str]] = {
+    "random": "next sentence prediction",
+    "swap": "sentence order prediction",
+    "dialogue": "real or made-up response",
+    "none": "",
+}
 
 
 @spec
@@ -34,16 +42,23 @@ class Pair:
     """
 
     kind: Literal["pair"] = "pair"
-    negative: Literal["random", "swap", "none", "dialogue"]
+    negative: Negative
     share: float = 0.5  # of the rows, that are labelled 1
     short: float = 0.1
     unit: Literal["segment", "sentence"] = "segment"
     separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
     single: float = 0.0  # share of the rows without B; of negative `none`
 
-    fresh: ClassVar[bool] = True  # every epoch pairs anew
-    ordered: ClassVar[bool] = False
+    can_emit: ClassVar[Columns] = EMITTED | {"pair_label"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
+    fresh: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
+    segments: ClassVar[int] = 2
+    reuse: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         for name in ("share", "short", "single"):
@@ -56,8 +71,20 @@ class Pair:
     def emits(self) -> Columns:
         return EMITTED if self.negative == "none" else EMITTED | {"pair_label"}
 
+    @property
+    def label_says(self) -> str:
+        return _LABEL_SAYS[self.negative]
+
+    def describe(self) -> str:
+        return {
+            "random": f"pairs of {self.unit}s, {self.share:.0%} random next sentence (NSP)",
+            "swap": f"pairs of {self.unit}s, {self.share:.0%} swapped (SOP)",
+            "dialogue": f"queries and responses, {self.share:.0%} made up",
+            "none": "pairs of segments, the second following the first",
+        }[self.negative]
+
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
-        """Pairs of at most length + lookahead tokens; BadInput when a random partner is wanted of a lone document."""
+        """Pairs of at most length + lookahead tokens; BadInput where a lone document needs a random partner."""
         room = length + lookahead - 2 - self.separators
         bounds_N1 = np.searchsorted(
             shard.sentence_at_M, shard.offset_N1

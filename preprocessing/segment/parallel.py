@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of, windows
 from preprocessing.shards import Shard
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 _MOST: Final = 127  # languages: their numbers are int8
@@ -51,9 +51,15 @@ class Parallel:
     alpha: float = 0.7
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
 
+    can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = True  # other rows are repeated in every epoch
     ordered: ClassVar[bool] = False
-    specials: ClassVar[tuple[str, ...]] = ("sep",)
+    segments: ClassVar[int] = 1
+    reuse: ClassVar[int] = 0
+    label_says: ClassVar[str] = ""
+    both_ways: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
 
     def __post_init__(self) -> None:
         for name in ("pairs", "alpha"):
@@ -64,6 +70,14 @@ class Parallel:
     @property
     def emits(self) -> Columns:
         return EMITTED | {"languages"} | ({"positions"} if self._has_positions else frozenset())
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset({"translations"} if self.pairs else ())
+
+    def describe(self) -> str:
+        one = "running text of one language a row"
+        return f"{one}, or ({self.pairs:.0%} of the tokens) a sentence and its translation" if self.pairs else one
 
     @property
     def _has_positions(self) -> bool:

@@ -15,7 +15,7 @@ from preprocessing.shards import Shard
 from preprocessing.vocab import Vocab
 
 EMITTED: Final = frozenset({"ids", "segments", "special", "word_starts"})
-"""The columns that every segment makes; `sentence_starts` and `unit_starts` come on top where they are wanted."""
+"""The columns that every segment makes; `sentence_starts` and `unit_starts` come on top where they are needed."""
 
 Columns = frozenset[str]
 
@@ -30,7 +30,7 @@ class Plan:
 
     start_RP: Ints
     stop_RP: Ints
-    counts: dict[str, int]  # what a data card says about the plan
+    counts: dict[str, int]  # for the data card
     pair_label_R: Ints = field(
         default_factory=_none
     )  # int8; only where rows are pairs that follow each other or do not

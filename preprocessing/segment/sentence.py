@@ -8,7 +8,7 @@ from preprocessing.schema import Row
 from preprocessing.segment.parallel import Parallel
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of
 from preprocessing.shards import Shard
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 
 
@@ -23,9 +23,16 @@ class Sentence:
     kind: Literal["sentence"] = "sentence"
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: rows do not say theirs
 
+    can_emit: ClassVar[Columns] = EMITTED | {"languages"}
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
-    specials: ClassVar[tuple[str, ...]] = ("sep",)
+    segments: ClassVar[int] = 1
+    reuse: ClassVar[int] = 0
+    label_says: ClassVar[str] = ""
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # the text has one
 
     def __post_init__(self) -> None:
         Parallel(languages=self.languages)  # has the same limits
@@ -33,6 +40,9 @@ class Sentence:
     @property
     def emits(self) -> Columns:
         return EMITTED | {"languages"} if self.languages else EMITTED
+
+    def describe(self) -> str:
+        return "single sentences"
 
     @property
     def _parallel(self) -> Parallel:

@@ -22,7 +22,7 @@ from preprocessing.segment.plan import (
     stretch,
 )
 from preprocessing.shards import Shard
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
 
 
@@ -36,9 +36,20 @@ class Stream:
     kind: Literal["stream"] = "stream"
 
     emits: ClassVar[Columns] = EMITTED
+    can_emit: ClassVar[Columns] = EMITTED
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = True
-    specials: ClassVar[tuple[str, ...]] = ("sep",)
+    segments: ClassVar[int] = 1
+    reuse: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "streams of running text, each row going on where the last one stopped"
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of exactly length + lookahead tokens; draws nothing."""
@@ -67,27 +78,41 @@ class StreamPair:
     A begins where the reused stretch ends and stops behind a sentence; B is what follows, or with probability 1/2, or
     where A is one sentence without an end in sight, what stands somewhere else. Both are cut on the right. The next row
     of a stream begins `reuse` tokens further on: a memory keeps the states of the reused stretch and of nothing else.
-    Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not asked of the model.
+    Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not predicted.
 
     Both ways, half of the rows of a batch read the text from its end (3.1; `bi_data` there): all of it is turned around
-    but for the separators and <cls>, which stand where they always do. Their `positions` count down, by which a net
-    knows. Words are whole there as well, and n-grams of them are drawn in the order in which they are read.
+    but for the separators and <cls>, which stand where they always do. Their `positions` count down, which tells a
+    net the direction. Words are whole there as well, and n-grams of them are drawn in the order in which they are read.
     """
 
     kind: Literal["stream_pair"] = "stream_pair"
     reuse: int = 256  # tokens
     ways: Literal["both", "forward"] = "both"
 
-    fresh: ClassVar[bool] = True  # other pairs in every epoch
-    ordered: ClassVar[bool] = True
+    can_emit: ClassVar[Columns] = EMITTED | {"positions"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
+    fresh: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
+    segments: ClassVar[int] = 3
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    wants: ClassVar[frozenset[str]] = frozenset()
+    shrinks: ClassVar[Shrinks] = {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
 
     def __post_init__(self) -> None:
         require(self.reuse >= 1, "segment.reuse", self.reuse, "a number of tokens from 1 up")
 
     @property
     def emits(self) -> Columns:
-        return EMITTED | {"positions"} if self.ways == "both" else EMITTED
+        return EMITTED | {"positions"} if self.both_ways else EMITTED
+
+    @property
+    def both_ways(self) -> bool:
+        return self.ways == "both"
+
+    def describe(self) -> str:
+        from_end = ", half of them read from the end" if self.both_ways else ""
+        return f"{self.reuse:,} tokens of a stream that goes on, then a pair of segments{from_end}"
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False
@@ -113,7 +138,7 @@ class StreamPair:
             stop_RP=compact(stop_RP),
             separator_at_N=separator_at_N,
             counts={
-                "documents": 0 if backward else len(separator_at_N),  # told by the other half
+                "documents": 0 if backward else len(separator_at_N),  # counted in the forward plan
                 "rows": num_rows,
                 "negatives": int(is_random_R.sum()),
             },
@@ -134,7 +159,7 @@ class StreamPair:
         else:
             special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
             row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
-        if self.ways == "both":
+        if self.both_ways:
             place_S = np.arange(len(special_S), dtype=np.int32)
             row["positions"] = place_S[::-1].copy() if is_backward else place_S
         row["ids"][-1] = vocab.cls

@@ -18,7 +18,7 @@ _LENGTH_BITS: Final = 58  # the number of words, up to 63 + 1, is in the upper b
 
 
 def ngram_hashes(texts: Iterable[str], ngram: int) -> Hashes:
-    """uint64 [K], sorted, each once: what to look for so as to find the texts again.
+    """uint64 [K], sorted, each once: the hashes by which the texts are found in others.
 
     >>> sets = ["What is the capital of the country that lies between Spain and the sea?", "Too short."]
     >>> len(ngram_hashes(sets, ngram=13)), len(ngram_hashes(sets, ngram=8))

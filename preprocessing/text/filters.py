@@ -39,7 +39,7 @@ def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
 
 # --- C4 ---------------------------------------------------------------------------------------------------------------
 
-_END_MARKS: Final = (".", "!", "?", '"', "\u201d")  # the code knows no curly quotation mark, the paper does not say
+_END_MARKS: Final = (".", "!", "?", '"', "\u201d")  # no curly quotation mark, as in the code; the paper leaves it open
 _LONGEST_WORD: Final = 1000
 _FEWEST_WORDS: Final = 5  # of a line, in the paper and in its code; datatrove has 3
 _FEWEST_SENTENCES: Final = 3  # of a page, in the paper and in its code; datatrove has 5

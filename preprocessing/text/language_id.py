@@ -31,5 +31,5 @@ def language(text: str) -> tuple[str, float]:
 
 @cache
 def _identifier() -> LanguageIdentifier:
-    """Read once in a process, in half a second, by the first who asks."""
+    """Read once in a process, on first use, in half a second."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

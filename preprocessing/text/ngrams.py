@@ -104,7 +104,7 @@ def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
 
 @cache
 def _kind_of_code() -> npt.NDArray[np.uint8]:
-    """uint8 [0x110000]: _BETWEEN, _PART or _ALONE. Takes 0.1 s, so it is made where it is first asked for."""
+    """uint8 [0x110000]: _BETWEEN, _PART or _ALONE. Takes 0.1 s, so it is made on first use."""
     is_part = np.fromiter((unicodedata.category(chr(code))[0] in "LNM" for code in range(0x110000)), bool, 0x110000)
     kind = np.where(is_part, _PART, _BETWEEN).astype(np.uint8)
     for first, stop in _SPACELESS:

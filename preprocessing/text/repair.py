@@ -6,8 +6,8 @@ from typing import Final
 import ftfy
 from ftfy.badness import is_bad
 
-# What ftfy may do. Not: straighten quotes, change the width of characters or drop controls (preprocessing/text/tidy.py does
-# that last); these are choices of an author, or of normalisation, not damage.
+# What ftfy may do. Not: straighten quotes, change the width of characters or drop controls (tidy.py does that last);
+# these are choices of an author, or of normalisation, not damage.
 _FIXES: Final = ftfy.TextFixerConfig(
     unescape_html="auto",
     fix_encoding=True,
@@ -22,7 +22,7 @@ _FIXES: Final = ftfy.TextFixerConfig(
     normalization=None,
     explain=False,
 )
-# ftfy sees so much of a line at once, up to a space if there is one: some of its patterns take more than linear time.
+# ftfy gets so much of a line at once, up to a space if there is one: some of its patterns take more than linear time.
 _PART: Final = re.compile(r".{1,100000}(?:(?<=\ )|\Z)|.{1,100000}", re.DOTALL)
 
 # HTML entities, terminal escapes, C1 controls, Latin ligatures and digraphs, surrogates.
@@ -32,7 +32,7 @@ _DAMAGE: Final = re.compile(
 )
 # What ftfy takes for mojibake holds one of these: next to each other two characters outside of ASCII, not both of them
 # Greek, Cyrillic or Chinese letters; or one of A with circumflex, A with tilde, OE. Its own pattern is 20 times slower,
-# so it only sees the surroundings of these (no alternative of it is longer); a test proves that nothing is missed.
+# so it only gets the surroundings of these (no alternative of it is longer); a test proves that nothing is missed.
 _ODD: Final = re.compile(
     r"[\xa0-\u0390\u03ca-\u040f\u0450-\u2fff\ue000-\uffff]"
     r"(?:(?=[^\x00-\x7f])|(?<=[^\x00-\x7f].)|(?<=[\xc2\xc3\u0152\u0153]))",

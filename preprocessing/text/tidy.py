@@ -41,7 +41,7 @@ def normalise(text: str) -> str:
 
 
 def _tidy(line: str) -> str:
-    """A line as `normalise` wants it; most lines are that already, and each test here is faster than the repair."""
+    """A line as `normalise` makes it; most lines are that already, and each test here is faster than the repair."""
     if not line.isprintable():  # it has controls, or white space other than the space
         line = " ".join(_UNWANTED.sub("", line).split())
     elif "  " in line or line[:1] == " " or line[-1:] == " ":

@@ -1,29 +1,28 @@
-"""Vocabularies: train or load one, turn documents into ids, say where words begin.
+"""Vocabularies: train or load one, turn documents into ids with the places where words begin.
 
-Read specs.py (what a recipe says), then vocab.py (a vocabulary that is ready to encode), then training.py. The kinds
-have a file each: wordpiece.py, byte_bpe.py, sentencepiece.py, word_level.py.
+Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py are
+its siblings. specs.py has the union of the kinds, which is the registry; vocab.py a vocabulary that is ready to encode,
+training.py the way from the one to the other. A new kind is a file here and one line in the union.
 """
 
-from preprocessing.vocab.specs import (
-    ByteBPE,
-    SentencePieceBPE,
-    SingleBytes,
-    Unigram,
-    VocabSpec,
-    WholeWords,
-    WordPiece,
-    table_rows,
-)
+from preprocessing.vocab.byte_bpe import ByteBPE
+from preprocessing.vocab.part import VocabKind
+from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
+from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
 from preprocessing.vocab.training import train
 from preprocessing.vocab.vocab import Encoded, Vocab
+from preprocessing.vocab.word_level import SingleBytes, WholeWords
+from preprocessing.vocab.wordpiece import WordPiece
 
 __all__ = [
+    "KINDS",
     "ByteBPE",
     "Encoded",
     "SentencePieceBPE",
     "SingleBytes",
     "Unigram",
     "Vocab",
+    "VocabKind",
     "VocabSpec",
     "WholeWords",
     "WordPiece",

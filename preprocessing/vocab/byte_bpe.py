@@ -1,13 +1,15 @@
-"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: train pieces and merges, read them, write them as files."""
+"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: the spec, then how pieces are trained, read and written."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from preprocessing.errors import BadInput
+from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
 
 Layout = Literal["gpt2", "roberta"]
 SPECIALS: Final[
@@ -22,6 +24,47 @@ _NUM_BYTES: Final = 256
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
 
 
+@spec
+class ByteBPE:
+    """GPT-2's vocabulary over bytes, to which no text is unknown; RoBERTa's has other special tokens."""
+
+    kind: Literal["byte_bpe"] = "byte_bpe"
+    size: int = 50257
+    specials: Layout = "gpt2"
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # tokenizer.json, or a folder with vocab.json + merges.txt or encoder.json + vocab.bpe
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "specials 'roberta'") | {"sep": ""}
+    order: ClassVar[str] = "training"
+    sentinels: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    @property
+    def special_roles(self) -> frozenset[str]:
+        return frozenset(SPECIALS[self.specials])
+
+    def describe(self) -> str:
+        return f"{self.size:,} byte-level BPE pieces{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        layout = self.specials
+        pieces = from_file(self.file, _read, self.size, layout) if self.file else _train(texts, self.size, layout)
+        return Made(SPECIALS[layout], _files(pieces, layout))
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] in WHITE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece[-1] in LINE_ENDS  # what follows has no space mark there
+
+
 class Pieces(NamedTuple):
     """Ids of the pieces, special ones included, and the merges in their order."""
 
@@ -29,7 +72,7 @@ class Pieces(NamedTuple):
     merges: list[tuple[str, str]]
 
 
-def train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
+def _train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
     """At most `size` pieces; every byte is one, so no text is unknown. BadInput where `size` has no room for them."""
     least = _NUM_BYTES + len(SPECIALS[layout])
     if size < least:
@@ -48,7 +91,7 @@ def train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
     return Pieces(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
 
 
-def read(path: Path, size: int, layout: Layout) -> Pieces:
+def _read(path: Path, size: int, layout: Layout) -> Pieces:
     """Pieces of a tokenizer.json, or of a folder with vocab.json + merges.txt or encoder.json + vocab.bpe.
 
     Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
@@ -80,7 +123,7 @@ def read(path: Path, size: int, layout: Layout) -> Pieces:
     return Pieces(ids, merges)
 
 
-def files(pieces: Pieces, layout: Layout) -> dict[str, bytes]:
+def _files(pieces: Pieces, layout: Layout) -> dict[str, bytes]:
     """tokenizer.json, and vocab.json with merges.txt."""
     tokenizer = Tokenizer(models.BPE(pieces.ids, pieces.merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,18 +1,20 @@
-"""Unigram (arXiv:1804.10959) and BPE models of sentencepiece: train one, read one, write it also for `tokenizers`."""
+"""Unigram (arXiv:1804.10959) and BPE models of sentencepiece: the specs, then how models are made, read and written."""
 
 import io
 import json
 import struct
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from preprocessing.errors import BadInput
+from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
+from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
 
 Model = Literal["unigram", "bpe"]
 # Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
@@ -30,9 +32,116 @@ _FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}
 _AS_IT_IS, _LOWERED = "nmt_nfkc", "nmt_nfkc_cf"  # rules of sentencepiece's normaliser; the first is its default
 _BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
+_ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "sentinels 100"}  # T5 has 100
 
 
-def train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) -> bytes:
+@spec
+class Unigram:
+    """A unigram language model over pieces (arXiv:1804.10959).
+
+    A trained one has the special tokens of ALBERT; those of a file are read from it: T5 has neither [CLS] nor [MASK].
+    """
+
+    kind: Literal["unigram"] = "unigram"
+    size: int = 32000
+    lowercase: bool = False  # case is folded, accents stay: sentencepiece's nmt_nfkc_cf
+    sentinels: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # spiece.model or tokenizer.json
+
+    roles: ClassVar[Mapping[str, str]] = _ROLES
+    order: ClassVar[str] = "training"
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    @property
+    def special_roles(self) -> frozenset[str]:
+        return _special_roles(self.sentinels)
+
+    def describe(self) -> str:
+        return f"{self.size:,} {'lower-cased ' * self.lowercase}unigram pieces{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        return _make(self, "unigram", texts)
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] == SPACE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+@spec
+class SentencePieceBPE:
+    """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram.
+
+    Languages are sampled with q proportional to p^alpha (arXiv:1901.07291, 3.1), p being their share of the text: the
+    most frequent one is read once at most, the others more often. A language is named by the source of the text, as
+    for the segment `parallel`.
+    """
+
+    kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
+    size: int = 32000
+    lowercase: bool = False  # as for Unigram
+    sentinels: int = 0  # as for Unigram
+    alpha: float = 1.0  # 1: languages in proportion to their text
+    languages: tuple[str, ...] = ()  # none named: there is one
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # spiece.model
+
+    roles: ClassVar[Mapping[str, str]] = _ROLES
+    order: ClassVar[str] = "training"
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"size": 4_096, "rows": 0, "languages": []},
+        "small": {"size": 16_384, "rows": 0, "languages": []},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require(0 <= self.alpha <= 1, "vocab.alpha", self.alpha, "a share from 0 to 1")
+
+    @property
+    def special_roles(self) -> frozenset[str]:
+        return _special_roles(self.sentinels)
+
+    def describe(self) -> str:
+        sampled = self.languages and self.alpha < 1
+        drawn = f", trained on {len(self.languages)} languages by p^{self.alpha:g}" if sampled else ""
+        lower = "lower-cased " * self.lowercase
+        return f"{self.size:,} {lower}BPE pieces of sentencepiece{drawn}{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        return _make(self, "bpe", texts)
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] == SPACE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+def _special_roles(num_sentinels: int) -> frozenset[str]:
+    return frozenset(NAMES) | ({"sentinel"} if num_sentinels else frozenset())
+
+
+def _make(spec: Unigram | SentencePieceBPE, model_type: Model, texts: Iterable[str]) -> Made:
+    if spec.file:
+        model = from_file(spec.file, _read, model_type, spec.lowercase)
+    else:
+        model = _train(texts, spec.size - spec.sentinels, model_type, spec.lowercase)
+    files = _files(model, spec.sentinels)
+    return Made(_specials(Tokenizer.from_buffer(files["tokenizer.json"])), files)
+
+
+def _train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) -> bytes:
     """A model with exactly `size` pieces, specials first; BadInput where the text is too small for that."""
     model = io.BytesIO()
     pad, unk, *others = (names[0] for names in NAMES.values())
@@ -62,19 +171,19 @@ def train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) -
     return model.getvalue()
 
 
-def read(path: Path, model_type: Model, lowercase: bool) -> bytes:
-    """A spiece.model, or the one that says what a tokenizer.json (of Unigram) says; with `lowercase`, it folds case.
+def _read(path: Path, model_type: Model, lowercase: bool) -> bytes:
+    """A spiece.model, or one made from a tokenizer.json (of Unigram); with `lowercase`, it folds case.
 
     ALBERT's published model does not: its authors' script does it beforehand.
     """
-    content = _read(path, model_type)
+    content = _read_model(path, model_type)
     if not lowercase:
         return content
     folding = SentencePieceNormalizer(rule_name=_LOWERED).serialized_model_proto()
     return content if _charsmap(content) == _charsmap(folding) else content + folding  # of a field, the last one holds
 
 
-def _read(path: Path, model_type: Model) -> bytes:
+def _read_model(path: Path, model_type: Model) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".json":
         about = json.loads(content)
@@ -113,7 +222,7 @@ def _from_json(about: dict[str, Any], path: Path) -> bytes:
     return model + _field(_FIELDS["normalizer"], _field(_FIELDS["charsmap"], b64decode(charsmap)))
 
 
-def files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
+def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     """spiece.model as it is, and as a tokenizer.json that gives the same ids but for ties; sentinels are its last."""
     processor = SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
@@ -132,9 +241,9 @@ def files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
     control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
-    tokenizer.add_special_tokens([*control, *reversed(sentinels(num_sentinels))])
-    known, names = tokenizer.get_vocab(), specials(tokenizer)
-    if [known[name] for name in sentinels(num_sentinels)] != [len(known) - 1 - n for n in range(num_sentinels)]:
+    tokenizer.add_special_tokens([*control, *reversed(_sentinels(num_sentinels))])
+    known, names = tokenizer.get_vocab(), _specials(tokenizer)
+    if [known[name] for name in _sentinels(num_sentinels)] != [len(known) - 1 - n for n in range(num_sentinels)]:
         raise BadInput("vocab.file: has fewer sentinels, or not at its end; set vocab.sentinels to as many as it has")
     if sep := names.get("sep"):
         front = [names["cls"]] if "cls" in names else []
@@ -146,16 +255,16 @@ def files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     return {"tokenizer.json": tokenizer.to_str().encode(), "spiece.model": model}
 
 
-def sentinels(count: int) -> list[str]:
+def _sentinels(count: int) -> list[str]:
     """Names of T5's sentinels, from the highest id down; text never gives them.
 
-    >>> sentinels(2)
+    >>> _sentinels(2)
     ['<extra_id_0>', '<extra_id_1>']
     """
     return [f"<extra_id_{number}>" for number in range(count)]
 
 
-def specials(tokenizer: Tokenizer) -> dict[str, str]:
+def _specials(tokenizer: Tokenizer) -> dict[str, str]:
     """Role -> name of the special tokens that a model has; T5 has no [CLS] and no [MASK]."""
     there = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     found = {role: next((name for name in names if name in there), "") for role, names in NAMES.items()}

@@ -1,33 +1,34 @@
-"""Vocabularies: train or load one, turn documents into ids, say where words begin.
+"""A vocabulary that is ready to encode: documents become ids, with the places where words begin.
 
-A vocabulary is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each
-other file, checks itself and is written last. The kinds: wordpiece.py, byte_bpe.py, unigram.py (sentencepiece),
-word_level.py.
+It is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each other
+file, has a checksum of its own and is written last.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.files import from_checked_json, write_atomic
+from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, phrase_starts
-from preprocessing.vocab import byte_bpe
-from preprocessing.vocab import sentencepiece as unigram
+from preprocessing.vocab.part import VocabKind
+from preprocessing.vocab.specs import KINDS
 
-_ROLES = ("pad", "unk", "cls", "sep", "mask")
-_ABOUT = "specials.json"
-_AGAIN = (
+ROLES: Final = ("pad", "unk", "cls", "sep", "mask")
+"""Special tokens that a vocabulary may have one of; their ids are in specials.json under these names."""
+
+_ABOUT: Final = "specials.json"
+_AGAIN: Final = (
     "delete specials.json there (and manifest.json, where the vocabulary is in a corpus), then repeat `sesame corpus`"
 )
 
@@ -69,7 +70,7 @@ class Vocab:
     @property
     def specials(self) -> dict[str, int]:
         """The special tokens that there are, role -> id; of the sentinels, the first."""
-        return {role: id for role in (*_ROLES, "sentinel") if (id := getattr(self, role)) is not None}
+        return {role: id for role in (*ROLES, "sentinel") if (id := getattr(self, role)) is not None}
 
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
@@ -78,24 +79,19 @@ class Vocab:
 
     @cached_property
     def starts_word_V(self) -> Bools:
-        """Whether each piece begins a word: special, without ##, or with a white-space byte or space mark in front."""
-        match self.kind:
-            case "wordpiece":
-                starts_V = np.array([not piece.startswith("##") for piece in self._pieces], np.bool_)
-            case "words":
-                starts_V = np.ones(self.size, np.bool_)
-            case "byte_bpe" | "bytes":
-                starts_V = np.array([piece[0] in byte_bpe.WHITE for piece in self._pieces], np.bool_)
-            case _:
-                starts_V = np.array([piece[0] == unigram.SPACE for piece in self._pieces], np.bool_)
+        """Whether each piece begins a word, bool [V]: every special one, and of the others what their kind says."""
+        starts_V = np.array([self._kind.starts_word(piece) for piece in self._pieces], np.bool_)
         starts_V[list(self.special_ids)] = True
         return starts_V
 
     @cached_property
     def _ends_word_V(self) -> Bools:
-        """Whether a word begins after each piece, whatever follows: byte BPE has no space mark after a line end."""
-        is_bytes = self.kind in ("byte_bpe", "bytes")
-        return np.array([is_bytes and piece[-1] in byte_bpe.LINE_ENDS for piece in self._pieces], np.bool_)
+        """Whether a word begins after each piece, whatever follows, bool [V]."""
+        return np.array([self._kind.ends_word(piece) for piece in self._pieces], np.bool_)
+
+    @property
+    def _kind(self) -> type[VocabKind]:
+        return KINDS[self.kind]
 
     @cached_property
     def _pieces(self) -> list[str]:
@@ -223,9 +219,23 @@ class Vocab:
         return vocab
 
     @classmethod
+    def of(
+        cls, kind: str, size: int, special: Mapping[str, int | None], sentinels: int, files: Mapping[str, bytes]
+    ) -> "Vocab":
+        """The vocabulary of these files; `special`: for each of ROLES the id of its token, None where it has none."""
+        about = {
+            "kind": kind,
+            "size": size,
+            **special,
+            **({"sentinels": sentinels} if sentinels else {}),
+            "sha256": {name: _sha256(content) for name, content in sorted(files.items())},
+        }
+        return cls._from_files({**files, _ABOUT: checked_json(about)})
+
+    @classmethod
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
         about = json.loads(files[_ABOUT])
-        roles = {role: about[role] for role in _ROLES}
+        roles = {role: about[role] for role in ROLES}
         sentinels = about.get("sentinels", 0)
         return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, sentinels=sentinels)
 

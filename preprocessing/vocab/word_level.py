@@ -1,19 +1,101 @@
-"""Whole words, or single bytes, through `tokenizers`: the most frequent ones; all others are unknown."""
+"""Whole words, or single bytes, through `tokenizers`, the most frequent ones: the specs, then how they are made."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from preprocessing.spec import Shrinks, spec
 from preprocessing.text import sentences
+from preprocessing.vocab.byte_bpe import LINE_ENDS, WHITE
+from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
 
 Unit = Literal["words", "bytes"]
 SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
+_LEAST: Final = len(SPECIALS) + 1
 
 
-def train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
+@spec
+class WholeWords:
+    """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
+
+    kind: Literal["words"] = "words"
+    size: int = 267735
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # vocab.txt
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    order: ClassVar[str] = "frequency"
+    sentinels: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"size": 16_384, "rows": 0},  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
+        "small": {"size": 16_384, "rows": 0},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self, least=_LEAST)
+
+    def describe(self) -> str:
+        return f"{self.size:,} whole words{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        return _make(self, texts)
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return True
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+@spec
+class SingleBytes:
+    """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
+
+    kind: Literal["bytes"] = "bytes"
+    size: int = 258
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # vocab.txt
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    order: ClassVar[str] = "frequency"
+    sentinels: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+
+    def __post_init__(self) -> None:
+        require_sizes(self, least=_LEAST)
+
+    def describe(self) -> str:
+        return f"single bytes, {self.size:,} of them{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        return _make(self, texts)
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] in WHITE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece[-1] in LINE_ENDS
+
+
+def _make(spec: WholeWords | SingleBytes, texts: Iterable[str]) -> Made:
+    ids = from_file(spec.file, _read) if spec.file else _train(texts, spec.size, spec.kind)
+    return Made(SPECIALS, _files(ids, spec.kind))
+
+
+def _train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
     """Ids of at most `size` pieces, specials first, then by falling frequency; equal ones by code point."""
     tokenizer = _tokenizer({}, unit)
     trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=0, special_tokens=[], show_progress=False)
@@ -24,13 +106,13 @@ def train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
     return {piece: id for id, piece in enumerate(list(pieces)[:size])}
 
 
-def read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, int]:
     """Ids of the pieces of a vocab.txt, one a line."""
     lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
 
 
-def files(ids: dict[str, int], unit: Unit) -> dict[str, bytes]:
+def _files(ids: dict[str, int], unit: Unit) -> dict[str, bytes]:
     """tokenizer.json and vocab.txt."""
     tokenizer = _tokenizer(ids, unit)
     tokenizer.add_special_tokens(list(SPECIALS.values()))

@@ -1,15 +1,17 @@
-"""WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: train ids of pieces, read them, write them as files."""
+"""WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: the spec, then how ids are trained, read and written."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from preprocessing.errors import BadInput
+from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
@@ -19,7 +21,51 @@ _TEXTS_AT_ONCE: Final = 1_000  # whose ids are in memory together
 _LONGEST_WORD: Final = 100  # characters; a longer word is [UNK], as in transformers
 
 
-def train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
+@spec
+class WordPiece:
+    """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##.
+
+    A trained one numbers its pieces as training found them, or by falling frequency, as adaptive tables need it.
+    """
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    size: int = 30522
+    lowercase: bool = True
+    order: Literal["training", "frequency"] = "training"
+    rows: int = 0  # of the net's table, where it is filled up beyond `size`; 0: one for each piece
+    file: str = ""  # vocab.txt or tokenizer.json; empty: train one
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    sentinels: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    def describe(self) -> str:
+        return f"{self.size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        ids = from_file(self.file, _read) if self.file else self._trained(list(texts))
+        return Made(SPECIALS, _files(ids, self.lowercase))
+
+    def _trained(self, texts: Sequence[str]) -> dict[str, int]:
+        ids = _train(texts, self.size, self.lowercase)
+        return _by_frequency(ids, texts, self.lowercase) if self.order == "frequency" else ids
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return not piece.startswith("##")
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     """Ids of at most `size` pieces, specials first; BadInput where the characters of the text alone are more.
 
     The library's trainer breaks ties by the ids of pieces and numbers the alphabet in the order of a hash table, which
@@ -43,9 +89,9 @@ def train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     return json.loads(tokenizer.to_str())["model"]["vocab"]
 
 
-def by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
+def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
     """The same pieces, numbered by how often the texts have them, the special ones first; equal ones stay in order."""
-    tokenizer = Tokenizer.from_str(files(ids, lowercase)["tokenizer.json"].decode())
+    tokenizer = Tokenizer.from_str(_files(ids, lowercase)["tokenizer.json"].decode())
     tokenizer.encode_special_tokens = True
     count_V = np.zeros(len(ids), np.int64)
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
@@ -57,7 +103,7 @@ def by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> 
     return {piece: int(rank_V[id]) for piece, id in ids.items()}
 
 
-def read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, int]:
     """Ids of the pieces of a vocab.txt (one a line) or a tokenizer.json."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
@@ -71,7 +117,7 @@ def read(path: Path) -> dict[str, int]:
     return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
 
 
-def files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
+def _files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
     """tokenizer.json, which splits as the reference BERT does, and vocab.txt."""
     model = models.WordPiece(ids, unk_token=SPECIALS["unk"], max_input_chars_per_word=_LONGEST_WORD)
     tokenizer = _tokenizer(model, lowercase)

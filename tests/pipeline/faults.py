@@ -12,8 +12,9 @@ from unittest.mock import patch
 import numpy as np
 
 from pipeline.jobs import encode, train_vocab
+from pipeline.readers import Jsonl
 from pipeline.readers import splits as sources
-from pipeline.spec import Corpus, Dedup, Jsonl
+from pipeline.spec import Corpus, Dedup
 from pipeline.steps import read_text, sealed
 from preprocessing.errors import SesameError
 from preprocessing.manifest import Manifest

@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Clean, Corpus, Dedup, Text
+from pipeline.readers import Text
+from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import Static, materialise, read_text
 from preprocessing.choose import Tokens
 from preprocessing.compat import Instance
 from preprocessing.rewrite import Cloze
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Pair
 from preprocessing.vocab import WordPiece
@@ -41,13 +43,15 @@ def rows(shared: Path, tmp_path: Path) -> list[Instance]:
     static = Static(
         corpus=str(tmp_path / "corpus"),
         split="train",
-        segment=Pair(negative="random", short=0.1),
-        choose=Tokens(rate=0.15, most=20),
-        rewrite=Cloze(swap_from="vocabulary"),
+        sampling=Sampling(
+            segment=Pair(negative="random", short=0.1),
+            choose=Tokens(rate=0.15, most=20),
+            rewrite=Cloze(swap_from="vocabulary"),
+            seed=12345,
+            duplicates=10,
+            semantics="compat",
+        ),
         length=128,
-        seed=12345,
-        duplicates=10,
-        semantics="compat",
     )
     said = materialise(static, tmp_path / "rows", HERE)
     found = list[Instance]()

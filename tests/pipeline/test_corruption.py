@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Corpus, Jsonl
+from pipeline.readers import Jsonl
+from pipeline.spec import Corpus
 from pipeline.steps import Texts, read_text, sealed
 from pipeline.steps.documents import Document
 from preprocessing.errors import BadInput

@@ -14,7 +14,8 @@ import zstandard
 
 from orchestration.cli import main
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Clean, Corpus, Jsonl, Source, Table, Text, Warc, WikiDump
+from pipeline.readers import Jsonl, Source, Table, Text, Warc, WikiDump
+from pipeline.spec import Clean, Corpus
 from pipeline.steps import Texts, read_text
 from preprocessing.errors import DataError
 from preprocessing.vocab import WordPiece
@@ -195,7 +196,7 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
 
 PEAK = (
     "import resource, sys; from pathlib import Path\n"
-    "from pipeline.steps import read_text; from pipeline.spec import Corpus, Clean, Text\n"
+    "from pipeline.steps import read_text; from pipeline.readers import Text; from pipeline.spec import Corpus, Clean\n"
     "corpus = Corpus(name='a', sources=(Text(path=sys.argv[1], unit='line'),), clean=Clean(max_rejects=1))\n"
     "print(read_text(corpus, sys.argv[2], ['--direct_running_mode=in_memory']).ledger.dropped.keys())\n"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"

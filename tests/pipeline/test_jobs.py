@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import _sample_of_languages, encode, train_vocab
+from pipeline.readers import Jsonl, Text, WikiExtractor
 from pipeline.readers import splits as sources
-from pipeline.spec import Clean, Corpus, Jsonl, Text, WikiExtractor
+from pipeline.spec import Clean, Corpus
 from pipeline.steps import Texts, plan, read_text
 from pipeline.steps import encode as encode_module
 from preprocessing.errors import BadInput

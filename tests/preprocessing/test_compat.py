@@ -14,6 +14,7 @@ from preprocessing import compat
 from preprocessing.choose import Ngrams, Tokens, Words
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair
 from preprocessing.vocab import Unigram, Vocab, WordPiece, train
@@ -175,18 +176,18 @@ def test_documents_of_a_store_are_its_sentences_in_order() -> None:
 )
 def test_parts_of_bert_make_the_instances_of_bert(made_up, segment, choose, expected) -> None:
     documents = encoded(reference.made_up_text(), made_up)
-    settings = {"length": 64, "seed": 5, "duplicates": 2}
-    found = compat.instances(documents, made_up, segment=segment, choose=choose, rewrite=ANY_ID, **settings)
-    assert found == BERT(documents, made_up, **settings, **expected)
+    settings = {"seed": 5, "duplicates": 2}
+    sampling = Sampling(segment=segment, choose=choose, rewrite=ANY_ID, **settings)
+    found = compat.instances(documents, made_up, sampling, length=64)
+    assert found == BERT(documents, made_up, length=64, **settings, **expected)
 
 
 def test_parts_of_albert_make_the_instances_of_albert(made_up: Vocab) -> None:
     documents = encoded(reference.made_up_text(), made_up)
-    settings = {"length": 64, "seed": 5, "duplicates": 2}
-    parts = {"segment": Pair(negative="swap"), "choose": Ngrams(longest=2, most=20), "rewrite": ANY_ID}
-    assert compat.instances(documents, made_up, **parts, **settings) == ALBERT(
-        documents, made_up, longest=2, **settings
-    )
+    settings = {"seed": 5, "duplicates": 2}
+    sampling = Sampling(segment=Pair(negative="swap"), choose=Ngrams(longest=2, most=20), rewrite=ANY_ID, **settings)
+    found = compat.instances(documents, made_up, sampling, length=64)
+    assert found == ALBERT(documents, made_up, longest=2, length=64, **settings)
 
 
 @pytest.mark.parametrize(
@@ -195,15 +196,13 @@ def test_parts_of_albert_make_the_instances_of_albert(made_up: Vocab) -> None:
         (Packed(fill="tokens"), Tokens(), ANY_ID, "no reference for segment 'packed' with choose 'tokens'"),
         (Pair(negative="swap"), Words(), ANY_ID, "no reference for segment 'swap' with choose 'words'"),
         (Pair(negative="random"), Tokens(rounding="up"), ANY_ID, "set choose.rounding=nearest"),
-        (Pair(negative="random"), Tokens(mask_specials=True), ANY_ID, "compat knows most, rate of choose only"),
-        (Pair(negative="swap"), Ngrams(weights=(0.8, 0.1, 0.1)), ANY_ID, "knows longest, most, rate of choose only"),
-        (Pair(negative="random", separators=2), Tokens(), ANY_ID, "compat knows short of segment only"),
+        (Pair(negative="random"), Tokens(mask_specials=True), ANY_ID, "compat supports most, rate of choose only"),
+        (Pair(negative="swap"), Ngrams(weights=(0.8, 0.1, 0.1)), ANY_ID, "supports longest, most, rate of choose only"),
+        (Pair(negative="random", separators=2), Tokens(), ANY_ID, "compat supports short of segment only"),
         (Pair(negative="none"), Tokens(), ANY_ID, "no reference for segment 'none' with choose 'tokens'"),
         (Pair(negative="random"), Tokens(), Cloze(), "swap_from: vocabulary"),
     ],
 )
 def test_parts_that_no_reference_has_are_refused(made_up, segment, choose, rewrite, problem) -> None:
     with pytest.raises(BadInput, match=problem):
-        compat.instances(
-            [[[5]]], made_up, segment=segment, choose=choose, rewrite=rewrite, length=64, seed=0, duplicates=1
-        )
+        compat.instances([[[5]]], made_up, Sampling(segment=segment, choose=choose, rewrite=rewrite), length=64)

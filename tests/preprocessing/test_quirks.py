@@ -39,6 +39,7 @@ from preprocessing.compat import Instance
 from preprocessing.rewrite import Cloze
 from preprocessing.rng import key
 from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard, row, shard
@@ -143,7 +144,7 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
     for swap_from in ("ordinary", "vocabulary"):
         rewrite = Cloze(swap_from=swap_from)
         parts = {"segment": Pair(negative="random"), "choose": Tokens(rate=0.5), "rewrite": rewrite}
-        rows = Rows(ToyStore((text,)), tiny, **parts, length=64, seed=0)
+        rows = Rows(ToyStore((text,)), tiny, Sampling(**parts), length=64)
         made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
         put[swap_from] = {id for one in made for id in one["ids"][one["labels"] != IGNORE].tolist()}
     assert put == {"ordinary": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
@@ -247,7 +248,7 @@ def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> Non
 @pytest.mark.parametrize("choose", [Tokens(rate=0.9), Words(rate=0.9), Ngrams(rate=0.9), Spans(rate=0.9)])
 def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
-    rows = Rows(store, VOCAB, segment=Packed(fill="sentences"), choose=choose, rewrite=Cloze(), length=48, seed=0)
+    rows = Rows(store, VOCAB, Sampling(segment=Packed(fill="sentences"), choose=choose, rewrite=Cloze()), length=48)
     one = rows.row(0, 0)
     assert np.count_nonzero(one["special"]) > 4  # <s>, </s> and one more between documents
     assert (one["labels"][one["special"]] == IGNORE).all()

@@ -8,8 +8,9 @@ from preprocessing.choose import Entities, Nothing, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.order import rank_slice
-from preprocessing.rewrite import Cloze, Shift
+from preprocessing.rewrite import Cloze, Noise, Shift
 from preprocessing.rows import Rows, impossible
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair
 from preprocessing.shards import Shard, write_shard
@@ -24,7 +25,7 @@ ALL = pytest.mark.parametrize("parts", [BERT, ROBERTA, SPANBERT, GPT], ids=["ber
 
 
 def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), **parts, length=length, seed=seed, duplicates=duplicates)
+    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, duplicates=duplicates), length)
 
 
 def assert_same(one, other):
@@ -241,11 +242,12 @@ def test_text_without_a_single_row_is_bad_input():
 
 def test_a_vocabulary_without_the_special_tokens_is_bad_input():
     gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
-    assert Rows(STORE, gpt2, **GPT, length=64, seed=0).count(0)
+    assert Rows(STORE, gpt2, Sampling(**GPT), length=64).count(0)
     with pytest.raises(BadInput, match="'packed' needs a special token 'cls' and the vocabulary has none"):
-        Rows(STORE, gpt2, **ROBERTA, length=64, seed=0)
-    with pytest.raises(BadInput, match="'cloze' needs a special token 'mask' and the vocabulary has none"):
-        Rows(STORE, ToyVocab(mask=None), **BERT, length=64, seed=0)
+        Rows(STORE, gpt2, Sampling(**ROBERTA), length=64)
+    remedy = "use a vocabulary of kind wordpiece, byte_bpe with specials 'roberta', unigram or sentencepiece_bpe"
+    with pytest.raises(BadInput, match=f"'cloze' needs a special token 'mask' and the vocabulary has none: {remedy}$"):
+        Rows(STORE, ToyVocab(mask=None), Sampling(**BERT), length=64)
 
 
 LABELS, PAIR_LABEL = frozenset({"labels"}), frozenset({"pair_label"})
@@ -267,7 +269,15 @@ def test_pair_label_needs_pairs():
 def test_cloze_needs_hits():
     problem = impossible(Packed(fill="sentences"), Nothing(), Cloze(), {"masked_tokens": LABELS})
     assert "rewrite 'cloze' needs column 'hits'" in problem
-    assert "use choose kind 'tokens', 'words' or 'spans'" in problem
+    assert "use choose kind 'tokens', 'words', 'entities', 'spans', 'ngrams'" in problem
+
+
+def test_a_loss_over_chosen_tokens_needs_a_choice():
+    problem = impossible(Packed(fill="sentences"), Nothing(), Noise(), {"span_boundary": LABELS | {"hits"}})
+    assert problem.startswith(
+        "loss 'span_boundary' needs column 'hits', which choose 'nothing' does not emit: use choose kind 'tokens', "
+    )
+    assert problem.endswith("or 'partial', or drop that loss")
 
 
 def test_a_choice_that_nobody_reads_is_refused():

@@ -9,6 +9,7 @@ from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Sentinel, Shift, Unified
 from preprocessing.rows import Rows, impossible
+from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard
@@ -19,7 +20,7 @@ LABELS = frozenset({"labels"})
 
 
 def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), **parts, length=length, seed=seed, duplicates=duplicates)
+    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, duplicates=duplicates), length)
 
 
 def assert_same(one, other):
@@ -40,7 +41,7 @@ STREAMS = pytest.mark.parametrize("parts", [TXL, XLNET], ids=["transformer_xl", 
 def test_each_stream_reads_its_stretch_of_an_epoch_in_order_and_then_the_next_epoch(parts, streams):
     rows = rows_of(parts)
     each = rows.count(0) // streams
-    found = rows.following(0, streams * (2 * each + 3), streams)
+    found = rows.stream_rows(0, streams * (2 * each + 3), streams)
     for stream in range(streams):
         mine = found[stream::streams]
         wanted = [(epoch, stream * each + place) for epoch in range(3) for place in range(each)][: len(mine)]
@@ -55,14 +56,14 @@ def test_half_of_a_batch_reads_the_text_from_its_end():
     rows = rows_of(XLNET)
     each = rows.count(0) // 8
     for turn in range(each):
-        found = rows.following(8 * turn, 8 * turn + 8, 8)
+        found = rows.stream_rows(8 * turn, 8 * turn + 8, 8)
         ways = [is_backward(rows, address) for *address, _ in found]
         assert ways == [False] * 4 + [True] * 4 or turn < 4  # a few rows before the turn
 
 
 def test_a_stream_that_turns_is_fresh_there():
     rows = rows_of(XLNET)
-    found = rows.following(0, rows.count(0), 1)
+    found = rows.stream_rows(0, rows.count(0), 1)
     ways = [is_backward(rows, address) for *address, _ in found]
     assert ways == [False] * (len(found) // 2) + [True] * (len(found) // 2)
     assert found[len(found) // 2][2]
@@ -83,13 +84,13 @@ def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
     ends = set(rows._copy(0).end_K.tolist())
     assert len(ends) == len(STORE.shards) * (2 if parts is XLNET else 1)
     each = rows.count(0) // 2
-    for epoch, sample, fresh in rows.following(0, 4 * each, 2):
+    for epoch, sample, fresh in rows.stream_rows(0, 4 * each, 2):
         assert fresh == (sample % each == 0 or sample in ends), (epoch, sample)
 
 
 def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
     rows = rows_of(TXL)
-    found = rows.following(0, 3 * (rows.count(0) // 3), 3)
+    found = rows.stream_rows(0, 3 * (rows.count(0) // 3), 3)
     for (*before, _), (*after, fresh) in zip(found, found[3:], strict=False):
         last, first = rows.row(*before)["labels"][-1], rows.row(*after)["ids"][0]
         assert fresh or last == first
@@ -97,13 +98,13 @@ def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
 
 def test_the_positions_of_streams_do_not_depend_on_who_asks():
     rows = rows_of(XLNET)
-    whole = rows.following(0, 40, 8)
-    assert [row for start in range(0, 40, 3) for row in rows.following(start, min(start + 3, 40), 8)] == whole
+    whole = rows.stream_rows(0, 40, 8)
+    assert [row for start in range(0, 40, 3) for row in rows.stream_rows(start, min(start + 3, 40), 8)] == whole
 
 
 def test_more_streams_than_rows_are_refused_in_one_line():
     with pytest.raises(BadInput, match=r"toy: \d+ rows of 64 tokens in train cannot be shared by 5000 streams: give"):
-        rows_of(TXL).following(0, 5, 5000)
+        rows_of(TXL).stream_rows(0, 5, 5000)
 
 
 # Columns on request, and every objective
@@ -124,7 +125,7 @@ def test_columns_come_where_choose_or_rewrite_needs_them():
 def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
     t5 = {"segment": Packed(fill="tokens"), "choose": NoiseSpans(), "rewrite": Sentinel()}
     vocab = ToyVocab(sentinels=100)
-    rows = Rows(STORE, vocab, **t5, length=64, seed=0)
+    rows = Rows(STORE, vocab, Sampling(**t5), length=64)
     raw = Sentinel().raw_length(64, NoiseSpans())
     assert raw == 70
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
@@ -147,7 +148,7 @@ COIN = Tokens(rounding="independent")
 )
 def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
     segment, vocab = Packed(fill="tokens", separators=False), ToyVocab(sentinels=100)
-    rows = Rows(STORE, vocab, segment=segment, choose=choose, rewrite=rewrite, length=64, seed=0)
+    rows = Rows(STORE, vocab, Sampling(segment=segment, choose=choose, rewrite=rewrite), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     for row in found:
         assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_ids"], row["labels"])] == [
@@ -181,7 +182,7 @@ NEW = {
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
 def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies(parts):
-    rows, again = (Rows(STORE, ToyVocab(sentinels=100), **parts, length=64, seed=0, duplicates=2) for _ in range(2))
+    rows, again = (Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts, duplicates=2), length=64) for _ in range(2))
     samples = [(epoch, sample) for epoch in (0, 1) for sample in range(0, 60, 7)]
     forwards = [rows.row(*address) for address in samples]
     backwards = [again.row(*address) for address in reversed(samples)][::-1]
@@ -199,11 +200,24 @@ def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies
     assert impossible(*parts.values(), {"any": LABELS}) is None
 
 
+@pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
+def test_rows_have_the_segments_that_their_parts_say(parts):
+    rows = Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts), length=64)
+    found = np.concatenate([rows.row(0, sample)["segments"] for sample in range(0, rows.count(0), 3)])
+    made = parts["rewrite"].segments if parts["rewrite"].segments > 1 else parts["segment"].segments
+    assert set(found.tolist()) == set(range(made))
+
+
 def test_four_visibilities_need_two_segments():
     problem = impossible(Packed(fill="sentences"), Tokens(), Unified(), {"masked_tokens": LABELS})
-    assert problem == "rewrite 'unified' needs two segments, segment 'packed' has one: use segment kind 'pair'"
+    assert problem == "rewrite 'unified' needs rows of 2 segments, segment 'packed' has 1: use segment kind 'pair'"
+
+
+def test_four_visibilities_are_not_for_the_three_segments_of_a_stream():
+    problem = impossible(StreamPair(), Tokens(), Unified(), {"masked_tokens": LABELS})
+    assert problem == "rewrite 'unified' needs rows of 2 segments, segment 'stream_pair' has 3: use segment kind 'pair'"
 
 
 def test_a_vocabulary_without_sentinels_is_bad_input():
     with pytest.raises(BadInput, match=r"needs a special token 'sentinel' .*: use a vocabulary of kind unigram"):
-        Rows(STORE, ToyVocab(), **NEW["t5"], length=64, seed=0)
+        Rows(STORE, ToyVocab(), Sampling(**NEW["t5"]), length=64)

@@ -10,13 +10,14 @@ from preprocessing import vocab
 from preprocessing.choose import Nothing, Tokens
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.rewrite import Cloze, Noise, Shift
+from preprocessing.sampling import Sampling
 from preprocessing.segment import Packed, Pair
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
 from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
 from training.optim import AdamW
 from training.run import Run
-from training.specs import Decoder, Encoder, EncoderDecoder, Machine, Phase, Twin
+from training.specs import Buckets, Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, Machine, Phase, Twin
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -45,13 +46,13 @@ def _shard(folder: Path, split: str, num_documents: int, seed: int) -> ShardInfo
 def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
     """Twenty steps of BERT, two layers of width 32, with nine ragged rows of at most 48 tokens a step."""
     run = Run(
-        trunk=Encoder(layers=2, width=32, heads=2, max_positions=48, dropout=0, attention_dropout=0, init_std=0.1),
+        trunk=Encoder(
+            layers=2, width=32, heads=2, positions=Learned(max=48), dropout=0, attention_dropout=0, init_std=0.1
+        ),
         losses=(MaskedTokens(), PairLabel()),
         optim=AdamW(peak=1e-2, warmup=2),
         phases=(Phase(length=48, batch=9, steps=20),),
-        segment=Pair(negative="random", short=0.5),
-        choose=Tokens(),
-        rewrite=Cloze(),
+        sampling=Sampling(segment=Pair(negative="random", short=0.5), choose=Tokens(), rewrite=Cloze()),
         corpus=str(corpus),
         vocab_size=VOCAB_SIZE,
         folder=str(folder),
@@ -63,36 +64,38 @@ def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
     return replace(run, **changes)
 
 
+def resampled(run: Run, **changes: Any) -> Run:
+    """The same run on other rows."""
+    return replace(run, sampling=replace(run.sampling, **changes))
+
+
 def gpt(run: Run) -> Run:
     """The same run with GPT instead of BERT."""
     return replace(
-        run,
-        trunk=Decoder(layers=2, width=32, heads=2, max_positions=48, dropout=0, attention_dropout=0, init_std=0.1),
+        resampled(run, segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Shift()),
+        trunk=Decoder(
+            layers=2, width=32, heads=2, positions=LearnedCausal(max=48), dropout=0, attention_dropout=0, init_std=0.1
+        ),
         losses=(NextToken(),),
-        segment=Packed(fill="tokens"),
-        choose=Nothing(),
-        rewrite=Shift(),
     )
 
 
 def electra(run: Run) -> Run:
     """The same run with ELECTRA instead of BERT."""
     return replace(
-        run,
+        resampled(run, segment=Packed(fill="tokens"), rewrite=Cloze(mask=0.85, swap=0.0)),
         trunk=Twin(
             layers=2,
             width=32,
             heads=2,
             embedding=16,
             generator=0.5,
-            max_positions=48,
+            positions=Learned(max=48),
             dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),
         losses=(MaskedTokens(), Replaced(weight=5.0)),
-        segment=Packed(fill="tokens"),
-        rewrite=Cloze(mask=0.85, swap=0.0),
     )
 
 
@@ -105,7 +108,7 @@ def two_stages(run: Run) -> Run:
 def two_sided(run: Run) -> Run:
     """The same run with T5 filling in gaps instead of BERT: its table, and what its layers share, are used twice."""
     return replace(
-        run,
+        resampled(run, segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Noise(edits=("infill",))),
         trunk=EncoderDecoder(
             layers=2,
             width=32,
@@ -116,13 +119,10 @@ def two_sided(run: Run) -> Run:
             scale_attention=False,
             scale_output=True,
             embedding_norm=False,
-            positions="buckets",
+            positions=Buckets(),
             dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),
         losses=(NextToken(),),
-        segment=Packed(fill="tokens"),
-        choose=Nothing(),
-        rewrite=Noise(edits=("infill",)),
     )

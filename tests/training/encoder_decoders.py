@@ -12,7 +12,7 @@ from tests.training.batches import random_rows
 from tests.training.parity import built
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import EncoderDecoder
+from training.specs import Buckets, EncoderDecoder, LearnedPlain
 from training.trunks import EncoderDecoderNet
 
 NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -26,11 +26,10 @@ T5_KNOBS: dict[str, Any] = {
     "scale_attention": False,
     "scale_output": True,
     "embedding_norm": False,
-    "positions": "buckets",
 }
-BART = EncoderDecoder(**SMALL, norm_eps=1e-5, max_positions=18, position_offset=2, init_std=0.2)
-T5 = EncoderDecoder(**SMALL, **T5_KNOBS, head_width=12, inner=40, buckets=8, max_distance=10)
-MASS = EncoderDecoder(**SMALL, max_positions=16, languages=2, init_std=0.2)
+BART = EncoderDecoder(**SMALL, norm_eps=1e-5, positions=LearnedPlain(max=18, offset=2), init_std=0.2)
+T5 = EncoderDecoder(**SMALL, **T5_KNOBS, head_width=12, inner=40, positions=Buckets(buckets=8, max_distance=10))
+MASS = EncoderDecoder(**SMALL, positions=LearnedPlain(max=16), languages=2, init_std=0.2)
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
 

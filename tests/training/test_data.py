@@ -12,7 +12,7 @@ from preprocessing.errors import BadInput
 from preprocessing.rewrite import Noise
 from preprocessing.schema import Batch
 from preprocessing.segment import Packed, Stream
-from tests.training.corpora import gpt, mini_run
+from tests.training.corpora import gpt, mini_run, resampled
 from training.data import ahead, num_micro, open_loader, open_validation
 from training.run import Run
 from training.specs import Machine, Phase
@@ -167,7 +167,7 @@ def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
 
 @pytest.fixture
 def streaming(run: Run) -> Run:
-    return replace(gpt(run), segment=Stream(), phases=(Phase(length=16, batch=6, steps=12),))
+    return replace(resampled(gpt(run), segment=Stream()), phases=(Phase(length=16, batch=6, steps=12),))
 
 
 def ragged(batch: Batch) -> list[list[int]]:
@@ -224,7 +224,9 @@ def test_rows_in_any_order_have_no_slot(run: Run) -> None:
 
 
 def test_micro_batches_count_the_source_as_well(run: Run) -> None:
-    bart = replace(run, segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise(edits=("permute", "infill")))
+    bart = resampled(
+        run, segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise(edits=("permute", "infill"))
+    )
     batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_tokens=200)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
     assert all(len(batch["ids"]) + len(batch["source_ids"]) <= 200 for batch in batches)

@@ -1,5 +1,7 @@
 import math
+import re
 import shutil
+import typing
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from preprocessing.errors import BadInput, Diverged
+from preprocessing.errors import BadInput, Diverged, MiscountedLoss
 from tests.training.corpora import electra, gpt, mini_run
-from training.engines import Applied
+from training import loop
+from training.engines import StepResult
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import Result, pretrain
+from training.losses import Adversarial, Loss, MaskedTokens, Replaced, SpanBoundary
 from training.optim import AdamW
 from training.run import Run
 from training.specs import Encoder, Machine, Phase
@@ -36,7 +40,7 @@ class Spy(LocalEngine):
     def backward(self, loss: Tensor) -> None:
         super().backward(loss * math.nan if self.done in self.poison else loss)
 
-    def step(self, rate: float) -> Applied:
+    def step(self, rate: float) -> StepResult:
         if self.done == self.die_at:
             raise KeyboardInterrupt
         self.done += 1
@@ -44,28 +48,28 @@ class Spy(LocalEngine):
 
 
 def train(run: Run, poison: Sequence[int] = (), die_at: int = -1, stop_at: int = -1) -> tuple[Result, Metrics]:
-    told: Metrics = {}
+    logged: Metrics = {}
     engine = Spy(run, poison, die_at)
     result = pretrain(
         run,
         engine,
-        lambda step, metrics: told.setdefault(step, {}).update(metrics),
+        lambda step, metrics: logged.setdefault(step, {}).update(metrics),
         lambda: engine.done == stop_at,
     )
-    return result, told
+    return result, logged
 
 
-def losses(told: Metrics) -> list[float]:
-    return [metrics["train/loss"] for metrics in told.values() if "train/loss" in metrics]
+def losses(logged: Metrics) -> list[float]:
+    return [metrics["train/loss"] for metrics in logged.values() if "train/loss" in metrics]
 
 
 def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
-    result, told = train(
+    result, logged = train(
         replace(run, phases=(Phase(length=48, batch=16, steps=60), Phase(length=24, batch=8, steps=20)))
     )
     assert (result.finished, result.state.step) == (True, 80)
-    assert list(told) == list(range(1, 81))
-    assert sum(losses(told)[-10:]) / 10 < losses(told)[0] - 0.5
+    assert list(logged) == list(range(1, 81))
+    assert sum(losses(logged)[-10:]) / 10 < losses(logged)[0] - 0.5
 
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
@@ -106,22 +110,22 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     model = build_model(run)
     scores = model(to_tensors(batch, torch.device("cpu")))
     by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["pair_label"].loss / len(batch["lengths"])
-    _, told = train(replace(run, machine=Machine(micro_tokens=100)))
-    assert losses(told)[0] == pytest.approx(by_hand.item(), rel=1e-6)
+    _, logged = train(replace(run, machine=Machine(micro_tokens=100)))
+    assert losses(logged)[0] == pytest.approx(by_hand.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
 def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
     run = replace(run, trunk=trunk, save_every=4, eval_every=6)
-    whole, all_told = train(replace(run, folder=str(tmp_path / "whole")))
+    whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)
-    resumed, told = train(run)
+    resumed, logged = train(run)
     assert resumed == whole
-    assert min(told) == die_at // 4 * 4 + 1
-    assert losses(told) == losses(all_told)[-len(losses(told)) :]
-    assert told[20]["eval/loss"] == all_told[20]["eval/loss"]
+    assert min(logged) == die_at // 4 * 4 + 1
+    assert losses(logged) == losses(all_logged)[-len(losses(logged)) :]
+    assert logged[20]["eval/loss"] == all_logged[20]["eval/loss"]
 
 
 def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
@@ -134,8 +138,8 @@ def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run
 
 def test_a_run_that_is_stopped_saves_and_goes_on_later(run: Run, tmp_path: Path) -> None:
     whole, _ = train(replace(run, folder=str(tmp_path / "whole")))
-    stopped, told = train(run, stop_at=7)
-    assert (stopped.finished, stopped.state.step, max(told)) == (False, 7, 7)
+    stopped, logged = train(run, stop_at=7)
+    assert (stopped.finished, stopped.state.step, max(logged)) == (False, 7, 7)
     assert train(run)[0] == whole
 
 
@@ -146,19 +150,19 @@ def test_a_finished_run_is_not_trained_again(run: Run) -> None:
 
 
 def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
-    _, told = train(replace(run, log_every=8, eval_every=10, save_every=15))
-    assert list(told) == [8, 10, 15, 16, 20]
-    assert set(told[8]) == {
+    _, logged = train(replace(run, log_every=8, eval_every=10, save_every=15))
+    assert list(logged) == [8, 10, 15, 16, 20]
+    assert set(logged[8]) == {
         "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity", "train/pair_label/loss",
         "train/pair_accuracy", "train/lr", "train/grad_norm", "train/skipped_steps", "train/tokens",
         "perf/tokens_per_s", "perf/step_s",
     }  # fmt: skip
-    assert set(told[10]) == {
+    assert set(logged[10]) == {
         "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/pair_label/loss",
         "eval/pair_accuracy",
     }  # fmt: skip
-    assert set(told[15]) == {"ckpt/save_s"}
-    assert set(told[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
+    assert set(logged[15]) == {"ckpt/save_s"}
+    assert set(logged[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
 
 
 def test_perplexity_is_of_the_generator_and_accuracy_of_both_nets(run: Run) -> None:
@@ -188,18 +192,18 @@ def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run, make) 
 
 def test_weights_of_losses_weigh_the_total(run: Run) -> None:
     masked, pair = run.losses
-    _, told = train(replace(run, losses=(masked, replace(pair, weight=0.25))))
-    first = told[1]
+    _, logged = train(replace(run, losses=(masked, replace(pair, weight=0.25))))
+    first = logged[1]
     assert first["train/loss"] == pytest.approx(
         first["train/masked_tokens/loss"] + 0.25 * first["train/pair_label/loss"]
     )
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_counted(run: Run) -> None:
-    result, told = train(run, poison=[5, 6])
+    result, logged = train(run, poison=[5, 6])
     assert (result.finished, result.state.skipped) == (True, 2)
-    assert [told[step]["train/skipped_steps"] for step in (5, 6, 7, 8)] == [0, 1, 2, 2]
-    assert all(math.isfinite(loss) for loss in losses(told))
+    assert [logged[step]["train/skipped_steps"] for step in (5, 6, 7, 8)] == [0, 1, 2, 2]
+    assert all(math.isfinite(loss) for loss in losses(logged))
 
 
 def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run: Run) -> None:
@@ -223,3 +227,61 @@ def test_a_run_travels_as_json(run: Run, make) -> None:
 
 def test_a_trunk_travels_as_what_it_is(run: Run) -> None:
     assert isinstance(Run.from_json(run.to_json()).trunk, Encoder)
+
+
+# One count: what a loss counts before the forward pass is what its head scores.
+
+RUNS_OF = {  # a run that has a loss, by kind
+    "masked_tokens": lambda run: run,
+    "pair_label": lambda run: run,
+    "next_token": gpt,
+    "span_boundary": lambda run: replace(run, losses=(MaskedTokens(), SpanBoundary())),
+    "replaced": electra,
+    "adversarial": lambda run: replace(electra(run), losses=(Adversarial(), Replaced(weight=5.0))),
+}
+KINDS = [member.kind for member in (member() for member in typing.get_args(Loss))]
+
+
+def train_half(run: Run, kind: str) -> None:
+    """Train until a step is logged, with a head that scores half of its targets."""
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine.model.heads[kind].register_forward_hook(
+        lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
+    )
+    pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was taken"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_that_scores_half_of_its_targets_is_refused_at_the_first_step(run: Run, kind: str) -> None:
+    with pytest.raises(MiscountedLoss, match=f"loss {kind} counts") as refused:
+        train_half(RUNS_OF[kind](run), kind)
+    message = str(refused.value)
+    counted, scored = (int(number) for number in re.findall(r" (?:counts|scores) (\d+)", message))
+    assert scored == counted // 2 < counted
+    assert f"training/losses/{kind}.py" in message
+    assert "\n" not in message
+
+
+def test_a_head_that_scores_half_of_its_targets_is_refused_when_a_run_goes_on(run: Run) -> None:
+    run = replace(run, save_every=4)
+    train(run, stop_at=8)
+    with pytest.raises(MiscountedLoss, match="loss pair_label counts"):
+        train_half(run, "pair_label")
+
+
+def test_counts_are_compared_in_the_first_steps_after_a_start_and_no_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+    monkeypatch.setattr(loop, "_check_counts", lambda losses, batch, scores: compared.append(len(batch["lengths"])))
+    train(run)
+    assert compared == [9] * loop.COUNTED_STEPS
+
+
+def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -> None:
+    """With every sample wrong, the tokens that are replaced are those that were chosen."""
+    run = electra(run)
+    run = replace(run, trunk=replace(run.trunk, allow_correct=False), losses=(MaskedTokens(), Replaced(at="chosen")))
+    _, logged = train(replace(run, eval_every=20, machine=Machine(micro_tokens=100)))
+    assert [metrics["train/replaced_share"] for metrics in logged.values()] == [1.0] * 20
+    assert logged[20]["eval/replaced_share"] == 1.0

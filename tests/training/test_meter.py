@@ -4,7 +4,19 @@ import pytest
 
 from training import meter
 from training.meter import Meter, Work, flops, peak
-from training.specs import Decoder, Encoder, EncoderDecoder, Twin, TwoStream
+from training.specs import (
+    Adaptive,
+    Around,
+    Band,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    LearnedCausal,
+    Relative,
+    RelativeStreams,
+    Twin,
+    TwoStream,
+)
 
 BERT = Encoder(layers=12, width=768, heads=12)
 
@@ -48,30 +60,34 @@ def test_narrow_tables_are_widened_and_cheaper_to_answer_with() -> None:
 
 def test_a_window_spares_what_is_far() -> None:
     pairs = 2 * (2 + 3 + 3 + 2)
-    assert multiplied(Encoder(**SIZE, window=2)) == 2 * (8 * LINEARS + pairs * PAIR) + 3 * 10 * 4
-    assert multiplied(Encoder(**SIZE, window=8)) == multiplied(Encoder(**SIZE))
+    assert multiplied(Encoder(**SIZE, window=Around(tokens=2))) == 2 * (8 * LINEARS + pairs * PAIR) + 3 * 10 * 4
+    assert multiplied(Encoder(**SIZE, window=Around(tokens=8))) == multiplied(Encoder(**SIZE))
 
 
 def test_a_token_that_all_see_has_keys_and_values_of_its_own_kind() -> None:
-    with_first = multiplied(Encoder(**SIZE, window=2, global_tokens="first"))
-    assert with_first - multiplied(Encoder(**SIZE, window=2)) == 2 * 8 * KEYS_VALUES
+    with_first = multiplied(Encoder(**SIZE, window=Around(tokens=2, global_tokens="first")))
+    assert with_first - multiplied(Encoder(**SIZE, window=Around(tokens=2))) == 2 * 8 * KEYS_VALUES
+
+
+def banded(tokens: int) -> Decoder:
+    return Decoder(**SIZE, positions=LearnedCausal(max=1024, window=Band(tokens=tokens)))
 
 
 def test_every_second_layer_of_a_banded_decoder_sees_the_band_only() -> None:
     spared = 32 / 2 - 2 * (0.5 + 1 + 1 + 1)  # a causal row is half of a square, and so is the corner of the band
-    assert multiplied(Decoder(**SIZE)) - multiplied(Decoder(**SIZE, band=1)) == spared * PAIR
-    assert multiplied(Decoder(**SIZE, band=4)) == multiplied(Decoder(**SIZE))
+    assert multiplied(Decoder(**SIZE)) - multiplied(banded(1)) == spared * PAIR
+    assert multiplied(banded(4)) == multiplied(Decoder(**SIZE))
 
 
 def test_relative_attention_scores_distances_and_remembers() -> None:
-    relative = Decoder(**SIZE, positions="relative", norm="post", memory=5)
+    relative = Decoder(**SIZE, positions=Relative(memory=5), norm="post")
     remembered, pairs = 2 * 5 * KEYS_VALUES, 32 / 2 + 8 * 5
     assert multiplied(relative) == 2 * (8 * LINEARS + remembered + pairs * PAIR * 1.5) + 3 * 10 * 4
 
 
 def test_of_an_adaptive_softmax_the_first_cluster_counts() -> None:
-    relative = Decoder(**SIZE, positions="relative", norm="post")
-    assert multiplied(relative) - multiplied(replace(relative, cutoffs=(2, 6))) == 3 * (10 - 2) * 4
+    relative = Decoder(**SIZE, positions=Relative(), norm="post")
+    assert multiplied(relative) - multiplied(replace(relative, tables=Adaptive(cutoffs=(2, 6)))) == 3 * (10 - 2) * 4
 
 
 def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
@@ -84,7 +100,7 @@ def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
 def test_the_second_stream_has_a_query_for_each_target() -> None:
     content = 8 * LINEARS + 2 * 5 * KEYS_VALUES + (32 + 8 * 5) * PAIR * 1.5
     queries = 3 * (LINEARS - KEYS_VALUES) + 3 * (4 + 5) * PAIR * 1.5
-    assert multiplied(TwoStream(**SIZE, memory=5)) == 2 * (content + queries) + 3 * 10 * 4
+    assert multiplied(TwoStream(**SIZE, positions=RelativeStreams(memory=5))) == 2 * (content + queries) + 3 * 10 * 4
 
 
 def test_a_twin_costs_both_of_its_nets_and_the_answers_of_one() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from preprocessing.errors import SesameError
 from training.data import open_loader
-from training.engines import Applied
+from training.engines import StepResult
 from training.engines import deepspeed as zero
 from training.formats import build_model
 from training.loop import pretrain
@@ -58,7 +58,7 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
     """Put the fault between the loop and the engine."""
     update, backward, done = engine.step, engine.backward, 0
 
-    def step(rate: float) -> Applied:
+    def step(rate: float) -> StepResult:
         nonlocal done
         if done == fault.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)

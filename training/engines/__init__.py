@@ -4,6 +4,6 @@ Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py 
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect
-from training.engines.engine import Applied, Engine
+from training.engines.engine import Engine, StepResult
 
-__all__ = ["Applied", "DeepSpeedEngine", "Engine", "connect"]
+__all__ = ["DeepSpeedEngine", "Engine", "StepResult", "connect"]

@@ -21,7 +21,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import ops
-from training.engines.engine import Applied, load_memory, save_memory, set_rate, to_tensors
+from training.engines.engine import StepResult, load_memory, save_memory, set_rate, to_tensors
 from training.model import Model, parameter_groups
 from training.optim import Optim
 from training.score import Score
@@ -103,11 +103,11 @@ class DeepSpeedEngine:
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss)
 
-    def step(self, rate: float) -> Applied:
+    def step(self, rate: float) -> StepResult:
         set_rate(self.optimizer, rate)
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
-        return Applied(math.nan if norm is None else float(norm), skipped=not self.engine.was_step_applied())
+        return StepResult(math.nan if norm is None else float(norm), skipped=not self.engine.was_step_applied())
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         sums = torch.tensor(values, dtype=torch.float64, device=self.engine.device)

@@ -12,12 +12,11 @@ from torch import Tensor
 from preprocessing.schema import Batch
 from training.model import Model
 from training.score import Score
-from training.trunks import RelativeDecoder, TwoStreamNet
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What became of one optimiser step."""
+class StepResult:
+    """The outcome of one optimiser step."""
 
     grad_norm: float  # global, of the raw gradient, before clipping
     skipped: bool  # True: the gradient was not finite and the weights are as they were
@@ -37,7 +36,7 @@ class Engine(Protocol):
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`; the workers' gradients are averaged, at `step` at the latest."""
 
-    def step(self, rate: float) -> Applied:
+    def step(self, rate: float) -> StepResult:
         """Clip, update with learning rate `rate`, forget the gradient; a gradient that is not finite is skipped."""
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
@@ -56,15 +55,14 @@ class Engine(Protocol):
 def save_memory(model: Model, folder: Path, rank: int) -> None:
     """Write what this worker's micro-batches go on from, where the net has a memory: without it, a run that resumes
     would begin its rows anew."""
-    if isinstance(model.trunk, RelativeDecoder | TwoStreamNet) and (state := model.trunk.memory.state()):
+    if state := model.trunk.memory_state():
         safetensors.torch.save_file(state, folder / _memory_file(rank))
 
 
 def load_memory(model: Model, folder: Path, rank: int, device: torch.device) -> None:
     """Take over what `save_memory` wrote."""
-    if isinstance(model.trunk, RelativeDecoder | TwoStreamNet):
-        file = folder / _memory_file(rank)
-        model.trunk.memory.load(safetensors.torch.load_file(file) if file.exists() else {}, device)
+    file = folder / _memory_file(rank)
+    model.trunk.load_memory_state(safetensors.torch.load_file(file) if file.exists() else {}, device)
 
 
 def _memory_file(rank: int) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.schema import Batch
-from training.engines.engine import Applied, load_memory, save_memory, set_rate, to_tensors
+from training.engines.engine import StepResult, load_memory, save_memory, set_rate, to_tensors
 from training.model import Model, parameter_groups
 from training.optim import Optim
 from training.score import Score
@@ -31,13 +31,13 @@ class LocalEngine:
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
-    def step(self, rate: float) -> Applied:
+    def step(self, rate: float) -> StepResult:
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
         if math.isfinite(norm):
             set_rate(self.optimizer, rate)
             self.optimizer.step()
         self.optimizer.zero_grad()
-        return Applied(norm, skipped=not math.isfinite(norm))
+        return StepResult(norm, skipped=not math.isfinite(norm))
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         return [float(value) for value in values]

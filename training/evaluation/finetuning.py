@@ -1,13 +1,14 @@
 """Fine-tuning: a trunk with a fresh classifier on a few labelled rows, from pretrained weights and from random ones.
 
-The two are compared on one budget: the same labelled rows in the same order, the same steps, rates, dropout and
-classifier to begin with; pretrained weights are all that differs. A seed draws other rows, order and classifier.
+Both runs have the same budget: the same labelled rows in the same order, the same steps, rates, dropout and classifier
+at the start; they differ in the pretrained weights alone. Another seed draws other rows, order and classifier.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -17,12 +18,13 @@ from torch.nn import functional as F
 from preprocessing.collate import unpadded
 from preprocessing.rng import key
 from preprocessing.spec import require, spec
-from training.evaluation.tasks import Examples, Task
 from training.model import ModelSpec, build, initialise, parameter_groups
 from training.optim import AdamW, rate
 from training.specs import Trunk
+from training.tasks import Examples, Task
 
 Start = Literal["pretrained", "random"]
+POOLER: Final = re.compile(r"heads\.\w+\.(pooler\..+)")  # a weight of it, in a head of pretraining
 
 
 @spec
@@ -97,12 +99,13 @@ def finetune(
 
 
 def load_trunk(model: Classifier, weights: Mapping[str, Tensor]) -> None:
-    """Put pretrained weights into the trunk, and into the pooler where pretraining had one (pair labels)."""
-    pooler = "heads.pair_label.pooler."
+    """Put pretrained weights into the trunk, and into the pooler where a head of pretraining has one."""
     mine = {name: weight for name, weight in weights.items() if name.startswith("trunk.")}
-    mine |= {name.replace(pooler, "pooler."): weight for name, weight in weights.items() if name.startswith(pooler)}
-    found = model.load_state_dict(mine, strict=False)
-    assert not found.unexpected_keys, found
+    for name, weight in weights.items():
+        if found := POOLER.fullmatch(name):
+            mine[found[1]] = weight
+    loaded = model.load_state_dict(mine, strict=False)
+    assert not loaded.unexpected_keys, loaded
     wanted = {name for name, _ in model.named_parameters() if name.startswith("trunk.")}  # what is shared has one name
     assert wanted <= mine.keys(), wanted - mine.keys()
 
@@ -137,7 +140,7 @@ def tensors(examples: Examples) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in unpadded(examples.rows).items()}
 
 
-# What the outcomes say
+# The outcomes, compared
 
 
 @dataclass(frozen=True)
@@ -177,21 +180,21 @@ def compare(outcomes: Sequence[Outcome]) -> list[Comparison]:
 
 
 def table(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    """The comparisons as rows of words, for a terminal or a report.
+    """The comparisons as rows of text, for a terminal or a report.
 
     >>> table([Comparison("source", 0.125, (0.55, 0.57), (0.46, 0.48))])[0]["pretrained"]
     '0.560 +- 0.014'
     """
 
-    def said(scores: tuple[float, ...]) -> str:
+    def shown(scores: tuple[float, ...]) -> str:
         return f"{mean(scores):.3f} +- {stdev(scores) if len(scores) > 1 else 0:.3f}"
 
     return [
         {
             "task": each.task,
             "chance": f"{each.chance:.3f}",
-            "random": said(each.random),
-            "pretrained": said(each.pretrained),
+            "random": shown(each.random),
+            "pretrained": shown(each.pretrained),
             "gain": f"{each.margin:+.3f}",
             "beyond the seeds": "yes" if each.wins else "no",
         }

@@ -8,7 +8,7 @@ rows. That is what makes the nets of different recipes comparable (ALBERT, arXiv
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -64,15 +64,9 @@ def held_out(run: Run) -> Rows:
     if not split:
         raise DataError(f"{run.corpus}: no text is held out; set test: in its corpus file, and make it again")
     store = Store.open(run.corpus, split)
-    return Rows(
-        store,
-        Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"]),
-        segment=run.segment,
-        choose=run.choose,
-        rewrite=run.rewrite,
-        length=max(phase.length for phase in run.phases),
-        seed=0,
-    )
+    vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
+    sampling = replace(run.sampling, seed=0, duplicates=0, semantics="fixed")
+    return Rows(store, vocab, sampling, max(phase.length for phase in run.phases))
 
 
 @torch.no_grad()
@@ -92,8 +86,9 @@ def pairs(model: Model, rows: Rows) -> Finding:
 
     A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
     """
-    if "pair_label" not in rows.segment.emits:
-        raise BadInput(f"pairs of segment {rows.segment.kind} have no label; use negative random or swap")
+    segment = rows.sampling.segment
+    if "pair_label" not in segment.emits:
+        raise BadInput(f"pairs of segment {segment.kind} have no label; use negative random or swap")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:
         raise DataError(f"{rows.store.folder}: {num_rows} held-out pairs are too few to probe; hold out more (test:)")

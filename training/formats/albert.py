@@ -13,7 +13,7 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, losses_in, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed, their_keys
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Trunk
@@ -56,22 +56,24 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     trunk = spec.trunk
     groups = trunk.groups if isinstance(trunk, Encoder) and trunk.sharing == "all" else trunk.layers
     theirs = {"max_position_embeddings": trunk.longest, "embedding_size": trunk.table_width}
-    return keys_of(trunk, bert.KEYS) | theirs | {"num_hidden_groups": groups, "classifier_dropout_prob": trunk.dropout}
+    return (
+        their_keys(trunk, bert.KEYS) | theirs | {"num_hidden_groups": groups, "classifier_dropout_prob": trunk.dropout}
+    )
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    knobs = DEFAULTS | knobs_of(config, KEYS, BUILT_IN)
-    if knobs["embedding"] == knobs["width"]:
+    keys = DEFAULTS | our_keys(config, KEYS, BUILT_IN)
+    if keys["embedding"] == keys["width"]:
         widen = tensors[NAMES["trunk.widen"][0] + ".weight"]
-        if not torch.equal(widen, torch.eye(knobs["width"])):
+        if not torch.equal(widen, torch.eye(keys["width"])):
             raise ValueError("embedding_size is hidden_size, allowed is another one, or an identity between the two")
-        knobs["embedding"] = 0
-    if knobs.get("groups", 1) < knobs["layers"]:
-        knobs["sharing"] = "all"
+        keys["embedding"] = 0
+    if keys.get("groups", 1) < keys["layers"]:
+        keys["sharing"] = "all"
     else:
-        knobs["groups"] = 1
+        keys["groups"] = 1
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    return ModelSpec(trunk=Encoder(**knobs), losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(trunk=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

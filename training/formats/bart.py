@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import EncoderDecoder
+from training.specs import EncoderDecoder, LearnedPlain
 
 model_type = "bart"
 
@@ -45,7 +45,7 @@ KEYS = {
     "width": "d_model",
     "heads": "encoder_attention_heads",
     "inner": "encoder_ffn_dim",
-    "max_positions": "max_position_embeddings",
+    "positions.max": "max_position_embeddings",
     "activation": "activation_function",
     "dropout": "dropout",
     "attention_dropout": "attention_dropout",
@@ -73,7 +73,8 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and trunk.scale_attention
         and not trunk.scale_output
         and trunk.embedding_norm
-        and (trunk.positions, trunk.position_offset) == ("learned", OFFSET)
+        and isinstance(trunk.positions, LearnedPlain)
+        and trunk.positions.offset == OFFSET
         and trunk.languages == 0
         and trunk.width == trunk.heads * trunk.width_of_head
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
@@ -83,8 +84,8 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     return (
-        keys_of(spec.trunk, KEYS)
-        | keys_of(spec.trunk, DECODER_KEYS)
+        their_keys(spec.trunk, KEYS)
+        | their_keys(spec.trunk, DECODER_KEYS)
         | {
             "max_position_embeddings": spec.trunk.longest,
             "decoder_start_token_id": vocab.sep,
@@ -96,11 +97,11 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     """Both sides must be of one size, and the bias of the logits 0."""
     alike = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
-    knobs = knobs_of(config, KEYS, BUILT_IN | alike)
+    keys = our_keys(config, KEYS, BUILT_IN | alike)
     if BIAS in tensors and torch.any(tensors[BIAS] != 0):
         raise ValueError(f"{BIAS} is not 0")
-    knobs["max_positions"] += OFFSET
-    trunk = EncoderDecoder(**knobs, norm_eps=EPSILON, position_offset=OFFSET)
+    positions = LearnedPlain(max=keys.pop("positions.max", 1_024) + OFFSET, offset=OFFSET)
+    trunk = EncoderDecoder(**keys, norm_eps=EPSILON, positions=positions)
     return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 

@@ -1,15 +1,15 @@
 """BERT (arXiv:1810.04805): BertForMaskedLM, BertForPreTraining."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, losses_in, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed, their_keys
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
-from training.specs import Encoder
+from training.specs import Encoder, Everything, Learned
 
 model_type = "bert"
 
@@ -36,7 +36,7 @@ KEYS = {
     "heads": "num_attention_heads",
     "inner": "intermediate_size",
     "norm_eps": "layer_norm_eps",
-    "max_positions": "max_position_embeddings",
+    "positions.max": "max_position_embeddings",
     "segments": "type_vocab_size",
     "activation": "hidden_act",
     "dropout": "hidden_dropout_prob",
@@ -54,17 +54,17 @@ BUILT_IN = {
 def is_like(spec: ModelSpec) -> bool:
     """Whether a net is BERT but for its norms, the width of its tables and what its layers share.
 
-    Who sees whom may come from the row ("rows"): to transformers that is a mask that one gives.
+    The attention mask may be that of the row ("rows"): to transformers that is an argument.
     """
     trunk = spec.trunk
     return (
         isinstance(trunk, Encoder)
         and trunk.width == trunk.heads * trunk.width_of_head
-        and trunk.positions == "learned"
+        and isinstance(trunk.positions, Learned)
         and trunk.segments > 0
         and trunk.languages == 0
         and trunk.visibility != "causal"
-        and trunk.window == 0
+        and isinstance(trunk.window, Everything)
         and all(loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
     )
 
@@ -84,13 +84,20 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return keys_of(spec.trunk, KEYS) | {"max_position_embeddings": spec.trunk.longest}
+    return their_keys(spec.trunk, KEYS) | {"max_position_embeddings": spec.trunk.longest}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    trunk = Encoder(**knobs_of(config, KEYS, BUILT_IN))
+    trunk = encoder(our_keys(config, KEYS, BUILT_IN))
     return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+
+
+def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
+    """The trunk of our keys; a config.json without a number of positions means 512."""
+    rows = keys.get("positions.max", 512)
+    others = {key: value for key, value in keys.items() if key != "positions.max"}
+    return Encoder(**others, positions=Learned(max=rows, offset=offset), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
@@ -104,7 +111,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 def from_zero(state: Weights, spec: ModelSpec) -> Weights:
     """The tensors of a net without the rows of its position table that nothing reads: their positions begin at 0."""
     table = "trunk.positions.weight"
-    return {**state, table: state[table][spec.trunk.position_offset :]}
+    return {**state, table: state[table][spec.trunk.positions.offset :]}
 
 
 def modern(name: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, losses_in, prefixed, renamed
+from training.formats.named import Config, Names, Weights, gathered, losses_in, our_keys, prefixed, renamed, their_keys
 from training.losses import MaskedTokens, Replaced
 from training.model import ModelSpec
 from training.specs import Encoder, Twin
@@ -37,7 +37,7 @@ def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discrimin
     assert isinstance(trunk, Twin)
     tower = "discriminator" if trunk.shared == "all" else which
     kind = "masked_tokens" if which == "generator" else "replaced"
-    net = trunk.generator_net if which == "generator" else trunk.discriminator_net
+    net = trunk.net(which)
     other = tuple(f"trunk.{name}." for name in ("generator", "discriminator", "frozen") if name != tower)
     mine = {
         name.replace(f"trunk.{tower}.", "trunk."): tensor
@@ -51,24 +51,24 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     if isinstance(spec.trunk, Twin):
         spec = half({}, spec, "discriminator")[1]
     trunk = spec.trunk
-    if not isinstance(trunk, Encoder) or trunk.norm != "post" or trunk.window or trunk.position_offset:
+    if not isinstance(trunk, Encoder) or trunk.norm != "post" or trunk.positions.offset:
         return None
     wide = replace(spec, trunk=replace(trunk, embedding=0))  # what narrow tables need, it has
-    asked = spec.losses == (Replaced(weight=spec.losses[0].weight),)
-    return "ElectraForPreTraining" if asked and bert.is_plain(wide) else None
+    detects = spec.losses == (Replaced(weight=spec.losses[0].weight),)
+    return "ElectraForPreTraining" if detects and bert.is_plain(wide) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.trunk.discriminator_net if isinstance(spec.trunk, Twin) else spec.trunk
-    return keys_of(trunk, KEYS) | {"embedding_size": trunk.table_width}
+    trunk = spec.trunk.net("discriminator")
+    return their_keys(trunk, KEYS) | {"embedding_size": trunk.table_width}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    knobs = {"embedding": 128} | knobs_of(config, KEYS, bert.BUILT_IN)
-    if knobs["embedding"] == knobs["width"]:
-        knobs["embedding"] = 0
+    keys = {"embedding": 128} | our_keys(config, KEYS, bert.BUILT_IN)
+    if keys["embedding"] == keys["width"]:
+        keys["embedding"] = 0
     losses = losses_in(tensors, NAMES, (MaskedTokens(), Replaced()))
-    return ModelSpec(trunk=Encoder(**knobs), losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(trunk=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

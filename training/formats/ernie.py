@@ -8,10 +8,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, knobs_of, losses_in, prefixed, renamed
+from training.formats.named import Config, Names, Weights, gathered, losses_in, our_keys, prefixed, renamed
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
-from training.specs import Encoder
 
 model_type = "ernie"
 
@@ -29,7 +28,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    trunk = Encoder(**knobs_of(config, bert.KEYS, BUILT_IN))
+    trunk = bert.encoder(our_keys(config, bert.KEYS, BUILT_IN))
     return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 

@@ -5,7 +5,8 @@ the tied token table is one tensor in either. Weights go by our names, as in `Mo
 what several layers share is there once.
 """
 
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,12 @@ from training.formats.weights import Weights, _write_json
 from training.model import ModelSpec
 from training.specs import Trunk
 
-# Heads that no class of transformers has, while one may have the rest of the net.
-LEFT_OUT = {"span_boundary": "transformers has none, and SpanBERT was published without it"}
-
 
 def described(spec: ModelSpec, pad: int | None) -> str:
     """What `to_transformers` makes of a net whose padding is `pad`, in one line; BadInput where it makes nothing."""
     known = _known(spec)
     _, architecture = _format(known, pad)
-    heads = [f"{loss.kind} head ({LEFT_OUT[loss.kind]})" for loss in spec.losses if loss not in known.losses]
+    heads = [f"{loss.kind} head ({loss.not_exported})" for loss in spec.losses if loss not in known.losses]
     return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
 
 
@@ -44,7 +42,7 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
         raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
     known = _known(spec)
     format, architecture = _format(known, vocab.pad)
-    heads = tuple(f"heads.{kind}." for kind in LEFT_OUT)
+    heads = tuple(f"heads.{loss.kind}." for loss in spec.losses if not loss.exported)
     tensors = format.theirs({name: tensor for name, tensor in state.items() if not name.startswith(heads)}, known)
     (out / "config.json").unlink(missing_ok=True)
     write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
@@ -56,7 +54,7 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
 
 def _known(spec: ModelSpec) -> ModelSpec:
     """The spec without the heads that no class of transformers has, where it has others."""
-    losses = tuple(loss for loss in spec.losses if loss.kind not in LEFT_OUT)
+    losses = tuple(loss for loss in spec.losses if loss.exported)
     return replace(spec, losses=losses) if losses else spec
 
 
@@ -66,12 +64,21 @@ def _format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
         if architecture := format.architecture(spec, pad):
             return format, architecture
     kinds = ", ".join(loss.kind for loss in spec.losses)
-    default = {field.name: field.default for field in fields(spec.trunk)}
-    knobs = ", ".join(f"{knob} {value}" for knob, value in asdict(spec.trunk).items() if value != default[knob])
     raise BadInput(
-        f"export: transformers has no {spec.trunk.kind} like this ({knobs}) for {kinds}; "
+        f"export: transformers has no {spec.trunk.kind} like this ({', '.join(_unusual(spec.trunk))}) for {kinds}; "
         "our own files of it are in the run's folder `weights`"
     )
+
+
+def _unusual(part: Any, usual: Any = None, place: str = "") -> Iterator[str]:
+    """The keys of a part, and of parts inside of it, whose values are not those of `usual`, or not its defaults."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        default = getattr(usual, field.name) if type(usual) is type(part) else field.default
+        if is_dataclass(value):
+            yield from _unusual(value, default, f"{place}{field.name}.")
+        elif value != default:
+            yield f"{place}{field.name} {value}"
 
 
 def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

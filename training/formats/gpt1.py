@@ -7,10 +7,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import gpt2
-from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.formats.named import Config, Names, Weights, gathered, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder
 
 model_type = "openai-gpt"
 
@@ -32,12 +31,12 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
-    return keys_of(spec.trunk, KEYS) | {"afn": activation, "embd_pdrop": spec.trunk.dropout}
+    return their_keys(spec.trunk, KEYS) | {"afn": activation, "embd_pdrop": spec.trunk.dropout}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     activation = ACTIVATIONS[config.get("afn", "gelu")]
-    trunk = Decoder(**knobs_of(config, KEYS, BUILT_IN), norm="post", activation=activation)  # type: ignore[arg-type]
+    trunk = gpt2.decoder(our_keys(config, KEYS, BUILT_IN), norm="post", activation=activation)
     return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 

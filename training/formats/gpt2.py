@@ -1,15 +1,15 @@
 """GPT-2 (Radford 2019): GPT2LMHeadModel."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder
+from training.specs import Decoder, Everything, LearnedCausal
 
 model_type = "gpt2"
 
@@ -31,7 +31,7 @@ KEYS = {
     "heads": "n_head",
     "inner": "n_inner",
     "norm_eps": "layer_norm_epsilon",
-    "max_positions": "n_positions",
+    "positions.max": "n_positions",
     "activation": "activation_function",
     "dropout": "resid_pdrop",
     "attention_dropout": "attn_pdrop",
@@ -50,9 +50,10 @@ def is_like(spec: ModelSpec) -> bool:
     trunk = spec.trunk
     return (
         isinstance(trunk, Decoder)
-        and trunk.positions == "learned"
+        and isinstance(trunk.positions, LearnedCausal)
+        and trunk.positions.offset == 0
         and trunk.width == trunk.heads * trunk.width_of_head
-        and trunk.band == 0
+        and isinstance(trunk.window, Everything)
         and kinds_of(spec) == {"next_token"}
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
@@ -63,12 +64,19 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return keys_of(spec.trunk, KEYS) | {"embd_pdrop": spec.trunk.dropout}
+    return their_keys(spec.trunk, KEYS) | {"embd_pdrop": spec.trunk.dropout}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    trunk = Decoder(**knobs_of(config, KEYS, BUILT_IN))
+    trunk = decoder(our_keys(config, KEYS, BUILT_IN))
     return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
+    """The trunk of our keys; a config.json without a number of positions means 1,024."""
+    rows = keys.get("positions.max", 1_024)
+    others = {key: value for key, value in keys.items() if key != "positions.max"}
+    return Decoder(**others, positions=LearnedCausal(max=rows), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert, roberta
-from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, prefixed, renamed
+from training.formats.named import Config, Names, Weights, gathered, our_keys, prefixed, renamed, their_keys
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import Encoder
+from training.specs import Around, Encoder, Everything
 
 model_type = "longformer"
 
@@ -29,26 +29,26 @@ BUILT_IN = {"tie_word_embeddings": True}
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.trunk
-    if not (isinstance(trunk, Encoder) and trunk.window > 0 and trunk.global_tokens == "first"):
+    if not (isinstance(trunk, Encoder) and trunk.window.global_first):
         return None
-    without = replace(spec, trunk=replace(trunk, window=0, global_tokens="none"))
+    without = replace(spec, trunk=replace(trunk, window=Everything()))
     return "LongformerForMaskedLM" if roberta.architecture(without, pad) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     trunk = spec.trunk
-    assert isinstance(trunk, Encoder)
-    return keys_of(trunk, bert.KEYS) | {"attention_window": [trunk.window] * trunk.layers}
+    assert isinstance(trunk.window, Around)
+    return their_keys(trunk, bert.KEYS) | {"attention_window": [trunk.window.tokens] * trunk.layers}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    knobs = knobs_of(config, bert.KEYS, BUILT_IN)
+    keys = our_keys(config, bert.KEYS, BUILT_IN)
     given = config.get("attention_window", 512)
     windows = {given} if isinstance(given, int) else set(given)
     if len(windows) > 1:
         raise ValueError(f"attention_window is {given}, allowed is the same in all layers")
     offset = config.get("pad_token_id", 1) + 1
-    trunk = Encoder(**knobs, position_offset=offset, window=windows.pop(), global_tokens="first")
+    trunk = bert.encoder(keys, offset, window=Around(tokens=windows.pop(), global_tokens="first"))
     return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 

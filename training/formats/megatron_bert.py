@@ -7,10 +7,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, knobs_of, losses_in, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
-from training.specs import Encoder
 
 model_type = "megatron-bert"
 
@@ -36,7 +35,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    trunk = Encoder(**knobs_of(config, bert.KEYS, bert.BUILT_IN), norm="pre")
+    trunk = bert.encoder(our_keys(config, bert.KEYS, bert.BUILT_IN), norm="pre")
     return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 

@@ -1,7 +1,8 @@
-"""What a format of transformers is, and what most are made of: tables of our names and knobs, and theirs."""
+"""What a format of transformers is, and what most are made of: tables of our names and keys, and theirs."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -82,9 +83,9 @@ def prefixed(names: Names, old: str, new: str) -> dict[str, list[str]]:
     return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
 
 
-def keys_of(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
-    """What config.json says of the knobs in `keys` (our knob -> their key)."""
-    config = {theirs: getattr(trunk, ours) for ours, theirs in keys.items()}
+def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
+    """What config.json says of the values in `keys` (our key, dotted where it is of a part inside, -> theirs)."""
+    config = {theirs: attrgetter(ours)(trunk) for ours, theirs in keys.items()}
     if "inner" in keys:
         config[keys["inner"]] = trunk.inner_width
     if "activation" in keys:
@@ -92,18 +93,18 @@ def keys_of(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def knobs_of(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[str, Any]:
-    """The knobs that config.json gives; one that it leaves out must have the same default on both sides.
+def our_keys(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[str, Any]:
+    """The values that config.json gives by our keys; one that it leaves out must have the same default on both sides.
 
     ValueError where a key of `built_in`, what their class can do and our net does not, has another value than there.
     """
     for key, allowed in built_in.items():
         if config.get(key, allowed) != allowed:
             raise ValueError(f"{key} is {config[key]!r}, allowed is {allowed!r}")
-    knobs = {ours: config[theirs] for ours, theirs in keys.items() if config.get(theirs) is not None}
-    if "activation" in knobs:
-        knobs["activation"] = ACTIVATIONS[knobs["activation"]]
-    return knobs
+    found = {ours: config[theirs] for ours, theirs in keys.items() if config.get(theirs) is not None}
+    if "activation" in found:
+        found["activation"] = ACTIVATIONS[found["activation"]]
+    return found
 
 
 def losses_in(tensors: Weights, names: Names, candidates: Collection[Loss]) -> tuple[Loss, ...]:

@@ -7,10 +7,9 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, prefixed, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, prefixed, renamed, their_keys
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import Encoder
 
 model_type = "roberta"
 
@@ -24,18 +23,18 @@ NAMES: Names = {
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.trunk
-    from_pad = pad is not None and trunk.position_offset == pad + 1
+    from_pad = pad is not None and trunk.positions.offset == pad + 1
     own = bert.is_plain(spec) and trunk.norm == "post" and trunk.activation == "gelu"  # their head has gelu built in
     return "RobertaForMaskedLM" if own and from_pad and kinds_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return keys_of(spec.trunk, bert.KEYS)
+    return their_keys(spec.trunk, bert.KEYS)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     offset = config.get("pad_token_id", 1) + 1
-    trunk = Encoder(**knobs_of(config, bert.KEYS, bert.BUILT_IN), position_offset=offset)
+    trunk = bert.encoder(our_keys(config, bert.KEYS, bert.BUILT_IN), offset)
     return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 

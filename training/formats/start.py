@@ -1,4 +1,4 @@
-"""Weights to begin with: those of another run or of transformers, fitted to a trunk that sees further than theirs."""
+"""Weights to begin with: those of another run or of transformers, fitted to a trunk of longer rows than theirs."""
 
 import logging
 from collections.abc import Mapping
@@ -13,8 +13,7 @@ from training.formats.load import from_transformers
 from training.formats.weights import load_weights
 from training.model import Model
 from training.run import Run
-from training.specs import Encoder, Trunk, Twin
-from training.trunks import FROZEN
+from training.specs import Trunk
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,8 @@ def take_over(model: Model, folder: Path) -> None:
     BadInput where the trunk is another one, but for what `fitted` makes up for.
     """
     spec, given = load_weights(folder) if (folder / "spec.json").exists() else from_transformers(folder)
-    given, wanted = fitted(given, spec.trunk, model.spec.trunk), dict(model.named_parameters())
+    given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
+    wanted = dict(model.named_parameters())
     for name, weight in wanted.items():
         if name in given and given[name].shape != weight.shape:
             shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
@@ -59,42 +59,22 @@ def take_over(model: Model, folder: Path) -> None:
 def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str, Tensor]:
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
-    The positions are repeated as often as it takes, the linears of a token that sees all begin as those of the others
-    (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM). Both nets of a twin
-    whose generator is frozen begin with those of one encoder.
+    The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the
+    others (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM).
     """
     state = dict(given)
-    if isinstance(ours, Twin) and ours.samples == "frozen" and isinstance(theirs, Encoder):
-        state = _of_both(state)
-    moved = (ours.longest, ours.position_offset) != (theirs.longest, theirs.position_offset)
+    (ours_at, theirs_at) = (trunk.positions.offset for trunk in (ours, theirs))
+    moved = (ours.longest, ours_at) != (theirs.longest, theirs_at)
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
-        rows = state[POSITIONS][theirs.position_offset :]
+        rows = state[POSITIONS][theirs_at:]
         read = rows[torch.arange(ours.longest) % len(rows)]
-        state[POSITIONS] = torch.cat([read[: ours.position_offset], read])  # nothing reads the rows before the offset
+        state[POSITIONS] = torch.cat([read[:ours_at], read])  # nothing reads the rows before the offset
     if SEGMENTS in state and ours.segments > len(state[SEGMENTS]) == 2:
         state[SEGMENTS] = state[SEGMENTS][list(FURTHER_SEGMENTS[: ours.segments])]
-    if _global_first(ours) and not _global_first(theirs):
+    if ours.window.global_first and not theirs.window.global_first:
         for name, tensor in given.items():
             if ".attention.qkv." in name:
                 query, *key_value = tensor.chunk(3)
                 state[name.replace("qkv", "global_query")] = query
                 state[name.replace("qkv", "global_key_value")] = torch.cat(key_value)
     return state
-
-
-def _of_both(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of an encoder that fills in masks, for a frozen generator and for the discriminator (ELECTRA 3.2)."""
-    state = {}
-    for name, tensor in given.items():
-        if name.startswith("heads.masked_tokens."):
-            state[name.replace("heads.masked_tokens.", f"{FROZEN}head.")] = tensor
-        elif name.startswith("trunk."):
-            state[name.replace("trunk.", f"{FROZEN}net.")] = tensor
-            in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
-            state[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
-    return state
-
-
-def _global_first(trunk: Trunk) -> bool:
-    """Whether the first token of a row sees all by linears of its own."""
-    return isinstance(trunk, Encoder) and trunk.global_tokens == "first"

@@ -6,10 +6,10 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import EncoderDecoder
+from training.specs import Buckets, EncoderDecoder
 
 model_type = "t5"
 
@@ -43,8 +43,8 @@ KEYS = {
     "head_width": "d_kv",
     "inner": "d_ff",
     "norm_eps": "layer_norm_epsilon",
-    "buckets": "relative_attention_num_buckets",
-    "max_distance": "relative_attention_max_distance",
+    "positions.buckets": "relative_attention_num_buckets",
+    "positions.max_distance": "relative_attention_max_distance",
     "dropout": "dropout_rate",
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}  # gated-* of version 1.1 is another net
@@ -60,7 +60,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and not trunk.scale_attention
         and trunk.scale_output
         and not trunk.embedding_norm
-        and trunk.positions == "buckets"
+        and isinstance(trunk.positions, Buckets)
         and trunk.languages == 0
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
@@ -69,7 +69,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
-    return keys_of(spec.trunk, KEYS) | {
+    return their_keys(spec.trunk, KEYS) | {
         "num_decoder_layers": spec.trunk.layers,
         "d_kv": spec.trunk.width_of_head,
         "feed_forward_proj": activation,
@@ -79,18 +79,19 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     """Both sides must have as many layers, and the logits be of version 1.0."""
-    keys = KEYS | {"attention_dropout": KEYS["dropout"]}
-    knobs = knobs_of(config, keys, BUILT_IN | {"num_decoder_layers": config["num_layers"]})
-    knobs["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
+    built_in = BUILT_IN | {"num_decoder_layers": config["num_layers"]}
+    found = our_keys(config, KEYS | {"attention_dropout": KEYS["dropout"]}, built_in)
+    found["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
+    buckets, far = found.pop("positions.buckets", 32), found.pop("positions.max_distance", 128)
     trunk = EncoderDecoder(
-        **knobs,
+        **found,
         norm="pre",
         norm_kind="rms",
         bias=False,
         scale_attention=False,
         scale_output=True,
         embedding_norm=False,
-        positions="buckets",
+        positions=Buckets(buckets=buckets, max_distance=far),
     )
     return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 

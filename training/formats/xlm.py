@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, knobs_of, renamed
+from training.formats.named import Config, Names, Weights, gathered, our_keys, renamed, their_keys
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import ModelSpec
-from training.specs import Encoder
+from training.specs import Encoder, Everything, Learned, Sinusoidal
 from training.trunks import sinusoids_at
 
 model_type = "xlm"
@@ -34,7 +34,7 @@ KEYS = {
     "width": "emb_dim",
     "heads": "n_heads",
     "norm_eps": "layer_norm_eps",
-    "max_positions": "max_position_embeddings",
+    "positions.max": "max_position_embeddings",
     "dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "init_std": "init_std",
@@ -53,7 +53,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and trunk.segments == 0
         and trunk.languages != 1
         and trunk.sharing == "none"
-        and trunk.window == 0
+        and isinstance(trunk.window, Everything)
         and spec.losses == _losses(trunk)
     )
     return "XLMWithLMHeadModel" if fits else None
@@ -62,10 +62,10 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     trunk = spec.trunk
     assert isinstance(trunk, Encoder)
-    return keys_of(trunk, KEYS) | {
+    return their_keys(trunk, KEYS) | {
         "max_position_embeddings": _positions(trunk),
         "gelu_activation": trunk.activation == "gelu",
-        "sinusoidal_embeddings": trunk.positions == "sinusoidal",
+        "sinusoidal_embeddings": isinstance(trunk.positions, Sinusoidal),
         "causal": trunk.visibility == "causal",
         "n_langs": max(1, trunk.languages),
         "use_lang_emb": trunk.languages > 0,
@@ -78,10 +78,12 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     table = tensors[NAMES["trunk.positions"][0] + ".weight"]
     fixed = torch.allclose(table, sinusoids_at(torch.arange(len(table)), table.shape[1]), rtol=0, atol=1e-4)
     languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 0
+    keys = our_keys(config, KEYS, BUILT_IN)
+    rows = keys.pop("positions.max", 512)
     trunk = Encoder(
-        **knobs_of(config, KEYS, BUILT_IN),
+        **keys,
         activation="gelu" if config.get("gelu_activation", True) else "relu",
-        positions="sinusoidal" if fixed else "learned",
+        positions=Sinusoidal(max=rows) if fixed else Learned(max=rows),
         visibility="causal" if config.get("causal", False) else "full",
         languages=languages if languages > 1 else 0,
         segments=0,
@@ -94,7 +96,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     trunk = spec.trunk
     assert isinstance(trunk, Encoder)
     table = "trunk.positions.weight"
-    rows = slice(trunk.position_offset, None)
+    rows = slice(trunk.positions.offset, None)
     positions = state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.width)
     return renamed({**state, table: positions}, NAMES)
 
@@ -110,4 +112,4 @@ def _losses(trunk: Encoder) -> tuple[Loss, ...]:
 
 def _positions(trunk: Encoder) -> int:
     """Rows of their table of positions, which they also have where these are sinusoids."""
-    return trunk.longest if trunk.positions == "learned" else trunk.max_positions
+    return trunk.positions.max - trunk.positions.offset

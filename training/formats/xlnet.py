@@ -8,10 +8,20 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, keys_of, kinds_of, knobs_of, renamed, their_names
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    gathered,
+    kinds_of,
+    our_keys,
+    renamed,
+    their_keys,
+    their_names,
+)
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import TwoStream
+from training.specs import RelativeStreams, TwoStream
 
 model_type = "xlnet"
 
@@ -58,13 +68,13 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     assert isinstance(spec.trunk, TwoStream)
     lengths = {"mem_len": spec.trunk.memory or None, "reuse_len": spec.trunk.reuse or None}
-    return keys_of(spec.trunk, KEYS) | lengths | {"d_head": spec.trunk.width_of_head}
+    return their_keys(spec.trunk, KEYS) | lengths | {"d_head": spec.trunk.width_of_head}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    knobs = knobs_of(config, KEYS, BUILT_IN)
-    knobs |= {"memory": config.get("mem_len") or 0, "reuse": config.get("reuse_len") or 0}
-    trunk = TwoStream(**knobs, attention_dropout=knobs.get("dropout", 0.1))
+    keys = our_keys(config, KEYS, BUILT_IN)
+    positions = RelativeStreams(memory=config.get("mem_len") or 0, reuse=config.get("reuse_len") or 0)
+    trunk = TwoStream(**keys, positions=positions, attention_dropout=keys.get("dropout", 0.1))
     return ModelSpec(trunk=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
 
 

@@ -1,8 +1,13 @@
 """Adversarial training of a generator (ELECTRA 3.2)."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
@@ -12,4 +17,30 @@ class Adversarial:
     kind: Literal["adversarial"] = "adversarial"
     weight: float = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    visibility: ClassVar[str] = "full"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"generator"})
+    accuracy: ClassVar[str] = "generator_accuracy"
+    perplexity: ClassVar[bool] = False
+    names_tokens: ClassVar[bool] = True
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = True
+    exported: ClassVar[bool] = True
+    not_exported: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, "tokens that fool the discriminator")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of samples."""
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import AdversarialHead
+
+        return AdversarialHead(trunk.net("generator"), vocab_size)
+
+    def fits(self, trunk: Trunk) -> str:
+        if trunk.nets & self.reads:
+            return ""
+        return f"losses has adversarial with trunk {trunk.kind}, allowed is adversarial with a twin"

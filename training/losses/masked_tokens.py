@@ -1,16 +1,53 @@
 """Masked language modelling (BERT 3.1, task 1)."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
 class MaskedTokens:
-    """Predict the chosen tokens: transform, tied embedding, bias (BERT 3.1, task 1)."""
+    """Predict the chosen tokens: transform, tied embedding, bias (BERT 3.1, task 1). Of two nets the generator does."""
 
     kind: Literal["masked_tokens"] = "masked_tokens"
     weight: float = 1.0
     transform: bool = True  # a linear, an activation and a norm before the table; XLM and XLNet have none
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    visibility: ClassVar[str] = "full"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"net", "generator"})
+    accuracy: ClassVar[str] = "masked_accuracy"
+    perplexity: ClassVar[bool] = True
+    names_tokens: ClassVar[bool] = True
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = True
+    not_exported: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, "tokens in permuted order" if context.permuted else "masked tokens")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of targets.
+
+        >>> import numpy as np
+        >>> MaskedTokens().count({"targets": np.array([7, 8, 9])})
+        3
+        """
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import MaskedTokensHead
+
+        return MaskedTokensHead(trunk.net("generator"), vocab_size, self.transform)
+
+    def fits(self, trunk: Trunk) -> str:
+        factorised = trunk.table_width != trunk.net("generator").width
+        if factorised and not self.transform:
+            return "losses.transform is False, allowed is true where the tables are not as wide as the blocks"
+        return ""

@@ -1,16 +1,46 @@
 """Causal language modelling, and the decoder of a sequence to sequence."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
 class NextToken:
-    """Predict each next token with the tied embedding (GPT-2 2), or what the decoder of a sequence to sequence says."""
+    """Predict each next token with the tied embedding (GPT-2 2), of a text or of what a decoder makes of a source."""
 
     kind: Literal["next_token"] = "next_token"
     weight: float = 1.0
     bias: bool = False  # one for each token (XLM)
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    visibility: ClassVar[str] = "causal"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
+    accuracy: ClassVar[str] = "next_accuracy"
+    perplexity: ClassVar[bool] = True
+    names_tokens: ClassVar[bool] = True
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = True
+    not_exported: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, context.target or "next token")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of targets."""
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        """Where the tables are clusters of tokens, an adaptive softmax over them, which has biases of its own."""
+        from training.losses.heads import AdaptiveHead, NextTokenHead
+
+        return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
+
+    def fits(self, trunk: Trunk) -> str:
+        return ""

@@ -1,8 +1,14 @@
 """The label of a pair: next sentence prediction, sentence order prediction."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.schema import IGNORE
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
@@ -12,4 +18,28 @@ class PairLabel:
     kind: Literal["pair_label"] = "pair_label"
     weight: float = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"pair_label"})
-    visibility: ClassVar[str] = "full"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
+    accuracy: ClassVar[str] = "pair_accuracy"
+    perplexity: ClassVar[bool] = False
+    names_tokens: ClassVar[bool] = False
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = True
+    not_exported: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, context.label_says or "labels of pairs")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of rows with a label: a row of UniLM that is read in one direction has none."""
+        return int((batch["pair_label"] != IGNORE).sum())
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import PairLabelHead
+
+        return PairLabelHead(trunk)
+
+    def fits(self, trunk: Trunk) -> str:
+        return ""

@@ -1,17 +1,56 @@
 """Replaced token detection (ELECTRA 3.1)."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
 class Replaced:
-    """Tell for each token whether the generator has put it there (ELECTRA 3.1), or what it was (3.4)."""
+    """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.4)."""
 
     kind: Literal["replaced"] = "replaced"
     weight: float = 50.0
     asks: Literal["replaced", "original"] = "replaced"
-    at: Literal["all", "chosen"] = "all"  # chosen: where the generator was asked (ELECTRA 15 %, Replace MLM)
+    at: Literal["all", "chosen"] = "all"  # chosen: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    visibility: ClassVar[str] = "full"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"discriminator"})
+    accuracy: ClassVar[str] = "replaced_accuracy"
+    perplexity: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = True
+    not_exported: ClassVar[str] = ""
+    # at 50 a short run learns the share of replaced tokens and no more
+    shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
+
+    @property
+    def names_tokens(self) -> bool:
+        return self.asks == "original"
+
+    @property
+    def rewards(self) -> bool:
+        return self.asks == "replaced"
+
+    def describe(self, context: LossContext) -> str:
+        where = "" if self.at == "all" else ", of the chosen ones"
+        return weighted(self.weight, f"{self.asks} tokens{where}")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of tokens without padding, or of the chosen ones."""
+        return int(batch["lengths"].sum()) if self.at == "all" else len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedHead
+
+        if self.asks == "replaced":
+            return ReplacedHead(trunk, self.at)
+        return OriginalHead(trunk, vocab_size) if self.at == "all" else ChosenOriginalHead(trunk, vocab_size)
+
+    def fits(self, trunk: Trunk) -> str:
+        return ""

@@ -1,8 +1,13 @@
 """The span boundary objective (SpanBERT 3.2)."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
+from training.losses.part import Arrays, LossContext, weighted
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @spec
@@ -11,11 +16,44 @@ class SpanBoundary:
 
     kind: Literal["span_boundary"] = "span_boundary"
     weight: float = 1.0
-    positions: int = 15  # tokens of a span that are asked, from its first
+    positions: int = 15  # tokens of a span that are predicted, from its first
     position_width: int = 200
     needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
-    visibility: ClassVar[str] = "full"
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
+    accuracy: ClassVar[str] = "span_accuracy"
+    perplexity: ClassVar[bool] = False
+    names_tokens: ClassVar[bool] = True
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = False
+    not_exported: ClassVar[str] = "transformers has none, and SpanBERT was published without it"
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         for name in ("positions", "position_width"):
             require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "a whole number from 1 up")
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, "span boundaries")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of targets: the first `positions` tokens of each span that has ordinary tokens on both sides.
+
+        >>> import numpy as np
+        >>> row = {"first_at": np.array([0]), "lengths": np.array([9])}
+        >>> spans = ([2, 3, 5], [1, 2, 5], [4, 5, 6], [])
+        >>> [SpanBoundary().count(row | {"targets_at": np.array(at)}) for at in spans]
+        [3, 1, 3, 0]
+        """
+        from training.losses.heads import boundary_targets
+
+        return len(boundary_targets(batch, self.positions).target)
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import SpanBoundaryHead
+
+        return SpanBoundaryHead(trunk, vocab_size, self.positions, self.position_width)
+
+    def fits(self, trunk: Trunk) -> str:
+        return ""

@@ -1,14 +1,31 @@
-"""Optimisers and schedules: what a recipe says of them, and how a step is made.
+"""Optimisers and schedules: their keys in a recipe, and the step that each takes.
 
-Read updates.py (what all share), then adamw.py, then schedule.py. The union is the registry.
+Read part.py (the facts that each optimiser has), updates.py (the keys that all share), adamw.py, then schedule.py. The
+union is the registry: an optimiser is a file here, with its step in steps/, and one line in the union.
 """
 
 from training.optim.adafactor import Adafactor
 from training.optim.adamw import AdamW
 from training.optim.lamb import Lamb
-from training.optim.schedule import rate
-from training.optim.updates import Moments, Schedule, Updates
+from training.optim.part import OptimPart
+from training.optim.schedule import SCHEDULES, Schedule, rate
+from training.optim.updates import Moments, Updates
 
-__all__ = ["Adafactor", "AdamW", "Lamb", "Moments", "Optim", "Schedule", "Updates", "rate"]
+__all__ = [
+    "SCHEDULES",
+    "Adafactor",
+    "AdamW",
+    "Lamb",
+    "Moments",
+    "Optim",
+    "OptimPart",
+    "Schedule",
+    "Updates",
+    "rate",
+]
 
 Optim = AdamW | Lamb | Adafactor
+
+
+def _has_every_fact(optim: Optim) -> OptimPart:
+    return optim  # a member without a fact is a type error here

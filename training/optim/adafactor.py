@@ -1,10 +1,11 @@
 """Adafactor."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import require, spec
-from training.optim.updates import Schedule, Updates
+from preprocessing.spec import Shrinks, require, shrunk, spec
+from training.optim.schedule import Schedule
+from training.optim.updates import Updates
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -22,14 +23,22 @@ class Adafactor(Updates):
     decay: float = 0.0
     clip: float = 0.0
     relative: bool = True
-    square_decay: float = 0.0  # what is kept of the squares at each step; 0: 1 - step^-0.8
+    square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
+
+    # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Updates.shrinks, {"tiny": {"peak": 3e-2, "relative": True}, "small": {"peak": 2e-2, "relative": True}}
+    )
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
         require(0 <= self.square_decay < 1, "optim.square_decay", self.square_decay, "a number from 0 up to 1")
 
+    def describe(self) -> str:
+        return "Adafactor"
+
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
-        from training.optim.optimizers import FactoredUpdates, one_by_one
+        from training.optim.steps import FactoredUpdates, one_by_one
 
         return FactoredUpdates(one_by_one(groups), self.peak, self.relative, self.square_decay)

@@ -1,9 +1,9 @@
 """AdamW."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import Shrinks, shrunk, spec
 from training.optim.updates import Moments
 
 if TYPE_CHECKING:
@@ -17,11 +17,20 @@ class AdamW(Moments):
     kind: Literal["adamw"] = "adamw"
     bias_correction: bool = True  # the reference BERT has none
 
+    # without bias correction the first rates are several times the peak
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Moments.shrinks,
+        {"tiny": {"peak": 3e-3, "bias_correction": True}, "small": {"peak": 1e-3, "bias_correction": True}},
+    )
+
+    def describe(self) -> str:
+        return "Adam"
+
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
         from torch.optim import AdamW as TorchAdamW
 
-        from training.optim.optimizers import UncorrectedAdamW
+        from training.optim.steps import UncorrectedAdamW
 
         if self.bias_correction:
             betas = (self.beta1, self.beta2)

@@ -1,15 +1,109 @@
-"""The learning rate of a step: a pure function, so that resuming needs no scheduler state."""
+"""The learning rate of a step: a pure function, so that resuming needs no scheduler state.
+
+A schedule is one function here, a line in SCHEDULES and its name in the Literal. The function is the decay: what is
+left of the way from the peak to the floor, 1.0 at the peak and 0.0 at the floor.
+"""
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
 
-from training.optim.updates import Updates
+Schedule = Literal[
+    "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
+]
 
 
-def rate(optim: Updates, step: int, total: int) -> float:
+class Rates(Protocol):
+    """What the learning rate takes from an optimiser."""
+
+    @property
+    def peak(self) -> float:
+        """Highest learning rate."""
+
+    @property
+    def warmup(self) -> int:
+        """Steps."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+    @property
+    def floor(self) -> float:
+        """Lowest learning rate after the warm-up, as a share of the peak."""
+
+    @property
+    def horizon(self) -> int:
+        """Step at which the decay ends; 0: with the run."""
+
+
+Decay = Callable[[int, int, int], float]
+"""(step, warmup, total), in steps, with step <= total -> share of the way from the peak to the floor that is left."""
+
+
+def linear(step: int, warmup: int, total: int) -> float:
+    """From step 0 on: right after the warm-up the rate is below the peak (google-research/bert, optimization.py)."""
+    return 1 - step / total
+
+
+def linear_from_peak(step: int, warmup: int, total: int) -> float:
+    """From the end of the warm-up on: fairseq's polynomial decay of power 1."""
+    return 1 - _since_peak(step, warmup, total)
+
+
+def polynomial(step: int, warmup: int, total: int) -> float:
+    """As `linear_from_peak`, to the third power: fairseq's, as in Longformer (arXiv:2004.05150, appendix)."""
+    return (1 - _since_peak(step, warmup, total)) ** 3
+
+
+def cosine(step: int, warmup: int, total: int) -> float:
+    """Half a cosine: arXiv:1608.03983 without restarts, as GPT-3 (arXiv:2005.14165, appendix B)."""
+    return 0.5 * (1 + math.cos(math.pi * _since_peak(step, warmup, total)))
+
+
+def constant(step: int, warmup: int, total: int) -> float:
+    """No decay."""
+    return 1.0
+
+
+def inverse_sqrt(step: int, warmup: int, total: int) -> float:
+    """sqrt(warmup / step) from the end of the warm-up on (arXiv:1706.03762, 5.3, in fairseq's form)."""
+    return math.sqrt(max(1, warmup) / max(1, warmup, step))
+
+
+def _since_peak(step: int, warmup: int, total: int) -> float:
+    """Steps since the warm-up, as a share of all steps behind it."""
+    return (step - warmup) / max(1, total - warmup)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decay, and what happens to it in the steps of the warm-up.
+
+    The warm-up rises linearly from 0 to the peak. It stands in place of the decay, multiplies it, or there is none: the
+    rate is the peak for `warmup` steps.
+    """
+
+    decay: Decay
+    warm_up: Literal["replaces", "multiplies", "none"] = "replaces"
+
+
+SCHEDULES: Final[Mapping[Schedule, Shape]] = {
+    "linear": Shape(linear),
+    "linear_product": Shape(linear, "multiplies"),  # ELECTRA (google-research/electra, optimization.py)
+    "linear_from_peak": Shape(linear_from_peak),
+    "polynomial": Shape(polynomial),
+    "cosine": Shape(cosine),
+    "constant": Shape(constant),
+    "inverse_sqrt": Shape(inverse_sqrt),
+    "rsqrt": Shape(inverse_sqrt, "none"),  # T5 (arXiv:1910.10683, 3.1.2)
+}
+
+
+def rate(optim: Rates, step: int, total: int) -> float:
     """Learning rate of the update that follows `step` finished ones, in a run of `total` updates.
 
-    BERT's own form (`linear`) counts the decay from step 0, and warm-up overrides it; the rate of the very first update
-    of a run with warm-up is therefore 0, as in the reference implementation (google-research/bert, optimization.py).
+    The rate of the very first update of a run with warm-up is 0, as in the reference implementation of BERT.
 
     >>> from training.optim import AdamW
     >>> bert = AdamW(peak=1e-4, warmup=10_000)
@@ -17,27 +111,10 @@ def rate(optim: Updates, step: int, total: int) -> float:
     [0.0, 5e-05, 9.9e-05, 5e-05, 0.0]
     """
     total = optim.horizon or total
-    risen = 1.0
-    if step < optim.warmup and optim.schedule != "rsqrt":
+    shape, risen = SCHEDULES[optim.schedule], 1.0
+    if step < optim.warmup and shape.warm_up != "none":
         risen = step / optim.warmup
-        if optim.schedule != "linear_product":
+        if shape.warm_up == "replaces":
             return optim.peak * risen
-    return optim.peak * risen * (optim.floor + (1 - optim.floor) * _left(optim, min(step, total), total))
-
-
-def _left(optim: Updates, step: int, total: int) -> float:
-    """Share of the way from the peak to the floor that is left, 1 at the peak and 0 at the end."""
-    since_peak = (step - optim.warmup) / max(1, total - optim.warmup)
-    match optim.schedule:
-        case "linear" | "linear_product":
-            return 1 - step / total
-        case "linear_from_peak":  # fairseq's polynomial decay of power 1
-            return 1 - since_peak
-        case "cosine":  # arXiv:1608.03983 without restarts, as GPT-3 (arXiv:2005.14165, appendix B)
-            return 0.5 * (1 + math.cos(math.pi * since_peak))
-        case "polynomial":  # fairseq's, of power 3 as in Longformer (arXiv:2004.05150, appendix)
-            return (1 - since_peak) ** 3
-        case "inverse_sqrt" | "rsqrt":
-            return math.sqrt(max(1, optim.warmup) / max(1, optim.warmup, step))
-        case "constant":
-            return 1.0
+    left = shape.decay(min(step, total), optim.warmup, total)
+    return optim.peak * risen * (optim.floor + (1 - optim.floor) * left)

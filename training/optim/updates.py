@@ -1,17 +1,9 @@
 """What every optimiser has."""
 
-from typing import Literal
+from typing import ClassVar
 
-from preprocessing.spec import require, spec
-
-Schedule = Literal[
-    "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
-]
-"""linear is BERT's form: the decay runs from step 0, so the rate right after warm-up is already below the peak, and
-warm-up overrides it; linear_product is ELECTRA's: warm-up multiplies it (google-research/electra, optimization.py);
-linear_from_peak is fairseq's: the decay runs from the end of warm-up; polynomial the same to the third power
-(Longformer); inverse_sqrt: peak * sqrt(warmup / step) after warm-up (arXiv:1706.03762, fairseq's form); rsqrt: the
-same, and the peak instead of a warm-up (T5)."""
+from preprocessing.spec import Shrinks, require, shrunk, spec
+from training.optim.schedule import Schedule
 
 
 @spec
@@ -26,6 +18,8 @@ class Updates:
     decay: float = 0.01  # weight decay; never on norms and biases
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
 
+    shrinks: ClassVar[Shrinks] = {"tiny": {"warmup": 200, "horizon": 0}, "small": {"warmup": 200, "horizon": 0}}
+
     def __post_init__(self) -> None:
         require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
         require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
@@ -38,11 +32,13 @@ class Updates:
 
 @spec
 class Moments(Updates):
-    """What optimisers have that follow the mean of the gradient and of its square."""
+    """What optimisers have that use running means of the gradient and of its square."""
 
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
+
+    shrinks: ClassVar[Shrinks] = shrunk(Updates.shrinks, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}})
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)

@@ -1,21 +1,68 @@
 """What a recipe says about the net and the machine. No torch in here: `sesame check` answers without it.
 
-Read trunk.py, then machine.py. Losses and optimisers have rooms of their own.
+Read part.py (the facts of a trunk), then stack.py and encoder.py, then positions.py and window.py; the other trunks
+have a file each. The union is the registry. Losses and optimisers have rooms of their own.
 """
 
+from training.specs.decoder import Decoder
+from training.specs.encoder import Encoder
+from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.machine import Machine, Phase
-from training.specs.trunk import Activation, Decoder, Encoder, EncoderDecoder, Stack, Trunk, Twin, TwoStream, Visibility
+from training.specs.part import NetName, TrunkPart, Visibility
+from training.specs.positions import (
+    Buckets,
+    Learned,
+    LearnedCausal,
+    LearnedPlain,
+    Positions,
+    Relative,
+    RelativeStreams,
+    Sinusoidal,
+)
+from training.specs.stack import Activation, Stack
+from training.specs.tables import Adaptive, Plain, Tables
+from training.specs.twin import Twin
+from training.specs.two_stream import TwoStream
+from training.specs.window import Around, Band, Everything, Window
+from training.specs.work import Work
 
 __all__ = [
     "Activation",
+    "Adaptive",
+    "Around",
+    "Band",
+    "Buckets",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
+    "Everything",
+    "Learned",
+    "LearnedCausal",
+    "LearnedPlain",
     "Machine",
+    "NetName",
     "Phase",
+    "Plain",
+    "Positions",
+    "Relative",
+    "RelativeStreams",
+    "Sinusoidal",
     "Stack",
+    "Tables",
     "Trunk",
+    "TrunkPart",
     "Twin",
     "TwoStream",
     "Visibility",
+    "Window",
+    "Work",
 ]
+
+Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin
+_trunks: tuple[type[TrunkPart], ...] = (Encoder, Decoder, EncoderDecoder, TwoStream, Twin)
+_positions: tuple[type[Positions], ...] = (
+    *(Learned, LearnedCausal, LearnedPlain),
+    *(Sinusoidal, Relative, RelativeStreams, Buckets),
+)
+_windows: tuple[type[Window], ...] = (Everything, Around, Band)
+_tables: tuple[type[Tables], ...] = (Plain, Adaptive)

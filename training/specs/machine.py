@@ -1,8 +1,8 @@
 """Phases of a run, and how one worker runs: from the recipe and from the cluster file. No torch in here."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import Shrinks, require, spec
 
 Precision = Literal["fp32", "bf16"]
 
@@ -18,6 +18,8 @@ class Phase:
     batch: int  # rows in a global batch, over all workers and micro-batches
     steps: int
     fill: Literal["rows", "tokens"] = "rows"
+
+    shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
         require(self.length >= 8, "phases.length", self.length, "a number of tokens from 8 up")

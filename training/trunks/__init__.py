@@ -1,25 +1,28 @@
 """The nets: batches -> hidden states.
 
-Read layers.py and transformer.py first (BERT, GPT); encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
-two_stream.py (XLNet) and twin.py (ELECTRA) build on them. What a recipe says about each is in specs/trunk.py.
+Read net.py (what all share), layers.py and transformer.py first (BERT, GPT); encoder_decoder.py (BART, T5, MASS),
+relative.py (Transformer-XL), two_stream.py (XLNet) and twin.py (ELECTRA) build on them. What a recipe says about each
+is in specs/.
 """
 
+from typing import Final
+
+from training.specs import Trunk
 from training.trunks.adaptive import bounds
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.layers import activate
+from training.trunks.net import MaskHead, Net
 from training.trunks.relative import RelativeDecoder
 from training.trunks.transformer import Transformer, sinusoids_at
-from training.trunks.twin import FROZEN, TwinNet
+from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
 
-__all__ = [
-    "FROZEN",
-    "EncoderDecoderNet",
-    "RelativeDecoder",
-    "Transformer",
-    "TwinNet",
-    "TwoStreamNet",
-    "activate",
-    "bounds",
-    "sinusoids_at",
-]
+__all__ = ["NETS", "Net", "activate", "bounds", "build", "sinusoids_at"]
+
+NETS: Final[tuple[type[Net], ...]] = (Transformer, RelativeDecoder, EncoderDecoderNet, TwoStreamNet, TwinNet)
+
+
+def build(trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Net:
+    """The net of a trunk with so many rows of its token table; see Net.build."""
+    made = (kind.build(trunk, vocab_size, mask_head) for kind in NETS)
+    return next(net for net in made if net is not None)

@@ -1,23 +1,27 @@
-"""EncoderDecoder: two stacks over one token table, of which the second also looks at what the first says.
+"""EncoderDecoder: two stacks over one token table, of which the second also attends to the states of the first.
 
-BART, T5 and MASS are values of its knobs. A batch is that of the decoder; its `source_*` columns are the encoder's.
+BART, T5 and MASS are values of its keys. A batch is that of the decoder; its `source_*` columns are the encoder's.
 Axes as in layers.py, and U tokens of a source row; unpadded tokens of either side lie end to end.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.specs import EncoderDecoder
+from training.specs import EncoderDecoder, Trunk
 from training.trunks.layers import FeedForward, Layout, layout, spread
+from training.trunks.net import MaskHead, Net
 
 
-class EncoderDecoderNet(nn.Module):
+class EncoderDecoderNet(Net):
     """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): two stacks and their token table."""
+
+    trunk: EncoderDecoder
 
     def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
         super().__init__()
@@ -26,9 +30,12 @@ class EncoderDecoderNet(nn.Module):
         self.encoder = Side(trunk, decodes=False)
         self.decoder = Side(trunk, decodes=True)
 
+    @classmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        return cls(trunk, vocab_size) if isinstance(trunk, EncoderDecoder) else None
+
     @property
     def table(self) -> Tensor:
-        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
         return self.tokens.weight
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -45,22 +52,22 @@ class EncoderDecoderNet(nn.Module):
         source = columns or batch
         source_rows = layout(source, "full")
         # one look-up for both: the gradient of each is a whole table
-        given, said = source["ids"], batch["ids"]
-        x, y = self.tokens(torch.cat([given.flatten(), said.flatten()])).split([given.numel(), said.numel()])
+        given, ids = source["ids"], batch["ids"]
+        x, y = self.tokens(torch.cat([given.flatten(), ids.flatten()])).split([given.numel(), ids.numel()])
         read = self.encoder(x.unflatten(0, given.shape), source, source_rows)
         if "seen" in source:
             source_rows = hiding(source_rows, source["seen"])
-        return self.decoder(y.unflatten(0, said.shape), batch, layout(batch, "causal"), (read, source_rows))
+        return self.decoder(y.unflatten(0, ids.shape), batch, layout(batch, "causal"), (read, source_rows))
 
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The decoder's last state of each row, [B, D], for a classifier: it has seen all of the row (BART 3.3)."""
+        """The decoder's last state of each row, which attends to all of it (BART 3.3)."""
         return self.states(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
 
     def std(self, name: str) -> float:
-        """Deviation that a tensor begins with. Where attention is not scaled, T5's own: queries are small instead, the
-        table's is 1, and the others keep the variance of what goes through them."""
+        """Where attention is not scaled, T5's own: queries begin smaller instead, the table with 1, and the others keep
+        the variance of what goes through them."""
         trunk = self.trunk
-        if trunk.scale_attention:
+        if trunk.scale_attention or not name.startswith("trunk."):
             return trunk.init_std
         fan_in = {
             "tokens": 1,
@@ -77,9 +84,9 @@ class Side(nn.Module):
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
         self.trunk, self.decodes = trunk, decodes
-        learned = trunk.positions == "learned"
-        self.positions = nn.Embedding(trunk.max_positions, trunk.width) if learned else None
-        self.distances = None if learned else nn.Embedding(trunk.buckets, trunk.heads)
+        rows, buckets = trunk.positions.rows, trunk.positions.buckets
+        self.positions = nn.Embedding(rows, trunk.width) if rows else None
+        self.distances = nn.Embedding(buckets, trunk.heads) if buckets else None
         self.languages = nn.Embedding(trunk.languages, trunk.width) if trunk.languages else None
         self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
         self.blocks = nn.ModuleList(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
@@ -89,12 +96,12 @@ class Side(nn.Module):
     def forward(
         self, x: Tensor, batch: Mapping[str, Tensor], rows: Layout, source: tuple[Tensor, Layout] | None = None
     ) -> Tensor:
-        """States of the tokens `x`; a decoder looks at `source`, states of the other side and how these lie."""
+        """States of the tokens `x`; a decoder attends to `source`, states of the other side and their layout."""
         if self.positions is not None:
-            x = x + self.positions(batch["positions"] + self.trunk.position_offset)
+            x = x + self.positions(batch["positions"] + self.trunk.positions.offset)
         if self.languages is not None:
-            spoken = batch.get("languages")  # a corpus of one language has no such column
-            x = x + (self.languages.weight[0] if spoken is None else self.languages(spoken))
+            languages = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
         x = self.dropout(self.embedding_norm(x))
         if self.distances is not None:
             bias = self.bias(rows.shape[1], x.device)
@@ -106,10 +113,10 @@ class Side(nn.Module):
         return self.dropout(self.final_norm(x)) if self.trunk.norm == "pre" else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
-        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where nobody may look."""
+        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked."""
         assert self.distances is not None
-        offset_N = torch.arange(1 - length, length, device=device)
-        bucket_N = bucket(offset_N, self.trunk.buckets, self.trunk.max_distance, both_sides=not self.decodes)
+        positions, offset_N = self.trunk.positions, torch.arange(1 - length, length, device=device)
+        bucket_N = bucket(offset_N, positions.buckets, positions.max_distance, both_sides=not self.decodes)
         bias_HN = self.distances(bucket_N).T
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
@@ -160,7 +167,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
 
     def forward(self, x: Tensor, rows: Layout, read: Tensor, source: Layout) -> Tensor:
-        """Tokens `x` of `rows` look at `read`, states of the rows `source`, which says what is seen."""
+        """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask."""
         query = self.query(x).unflatten(-1, (-1, self.head_width))
         key_value = self.key_value(read).unflatten(-1, (2, -1, self.head_width))
         return self.out(self.mix(query, rows, key_value, source).flatten(-2))
@@ -196,7 +203,7 @@ class Attention(nn.Module):
 
 
 def hiding(rows: Layout, seen: Tensor) -> Layout:
-    """The layout of rows of which only those tokens are seen, by anybody, for which `seen` is True."""
+    """The layout of rows of which only those tokens are seen for which `seen` is True."""
     seen = spread(seen, rows.token_at).view(rows.shape)[:, None, None, :]
     return replace(rows, ends_B1=None, seen=seen if rows.seen is None else seen & rows.seen)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Recalled:
-    """What the rows of a batch go on from; it lies right before them, so that the last is the nearest."""
+    """The memory of the rows of a batch; it lies right before them, so that the last state is the nearest."""
 
     states: Tensor | None  # [L, B, M, D], L being layers; None where all rows begin anew
     seen_BM: Tensor | None  # False at states that are not of this row
@@ -36,7 +36,7 @@ class Memory:
         self.counts: dict[int, Tensor] = {}  # int64 [B]: how many of the M, the last ones, are of the row
 
     def recall(self, batch: Mapping[str, Tensor]) -> Recalled:
-        """What is remembered of the rows before those of `batch`: nothing without a slot, and for fresh rows."""
+        """The memory of the rows of `batch`: nothing without a slot, and for fresh rows."""
         slot = self._slot(batch)
         if slot not in self.states or bool(batch["fresh"].all()):
             return NOTHING
@@ -50,7 +50,7 @@ class Memory:
     def keep(
         self, batch: Mapping[str, Tensor], inputs_BSD: Sequence[Tensor], recalled: Recalled, at_most: int = 0
     ) -> None:
-        """Remember, after what was recalled, the inputs of each layer at the rows' tokens, or their first `at_most`."""
+        """Store, behind what was recalled, the inputs of each layer at the rows' tokens, or at the first `at_most`."""
         slot = self._slot(batch)
         if slot is None:
             return
@@ -59,7 +59,7 @@ class Memory:
         new_B = batch["lengths"].to(device).long().clamp(max=longest)
         old_B = torch.zeros_like(new_B) if recalled.seen_BM is None else recalled.seen_BM.sum(1)
         length = min(self.length, recalled.length + longest)
-        # the last `length` tokens of each row, in its context; before the first of them lies what is never looked at
+        # the last `length` tokens of each row, in its context; what lies before the first of them is masked
         at_BM = (recalled.length + new_B[:, None] + torch.arange(-length, 0, device=device)).clamp(min=0)
         row_B1 = torch.arange(rows, device=device)[:, None]
         contexts = (recalled.before(layer, x_BSD)[row_B1, at_BM] for layer, x_BSD in enumerate(inputs_BSD))
@@ -75,7 +75,7 @@ class Memory:
         return {f"{name}.{slot}": held[slot].cpu() for name, held in named.items() for slot in held if slot >= 0}
 
     def load(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Take over what `state` gave, and forget all else."""
+        """Take over what `state` gave, in place of all else."""
         self.states.clear()
         self.counts.clear()
         for key, tensor in state.items():

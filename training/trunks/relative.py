@@ -1,36 +1,37 @@
 """Relative attention, its memory, and Transformer-XL. XLNet (two_stream.py) has the same attention, and one term more.
 
-Axes beside those of layers.py: Q tokens of a row that ask, C tokens of their context (the memory, then the row), R
-distances. All of it works on rectangles: a net with a memory has rows of one length.
+Axes beside those of layers.py: Q tokens of a row that are queries, C tokens of their context (the memory, then the
+row), R distances. All of it works on rectangles: a net with a memory has rows of one length.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.specs import Decoder, Stack
+from training.specs import Decoder, Relative, Stack, Trunk
 from training.trunks.adaptive import AdaptiveTable, bounds
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
+from training.trunks.net import MaskHead, Net
 
 
 @dataclass(frozen=True)
 class View:
-    """How the tokens that ask see their context: worked out once per forward pass, read by every block."""
+    """The attention mask of queries and their context: made once per forward pass, read by every block."""
 
     seen: Tensor  # bool [B or 1, 1, Q, C]
     ways: tuple[Tensor, ...] = ()  # numbers of the rows whose distances are those of each way; none: there is one way
     differs: Tensor | None = None  # bool [B, 1, Q, C]: the two are of different segments; None: no segments
-    # where the distance of each asking token to the first of its context lies among all; None: the whole row asks
+    # index among all distances of that of each query to the first of its context; None: the whole row are queries
     first_BQ: Tensor | None = None
 
 
 class Context(NamedTuple):
-    """What is asked: the same for all streams of a layer."""
+    """Keys, values and distances: the same for all streams of a layer."""
 
     key: Tensor  # [B, C, H, K]
     value: Tensor  # [B, C, H, K]
@@ -38,7 +39,7 @@ class Context(NamedTuple):
 
 
 class Biases(nn.Module):
-    """What each head looks for whatever token asks: by content, by distance, by segment (arXiv:1901.02860, 3.3)."""
+    """Biases of the queries of each head: for content, for distance, for segment (arXiv:1901.02860, 3.3)."""
 
     def __init__(self, trunk: Stack, segments: bool = False) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class RelativeAttention(nn.Module):
         self.segments = nn.Parameter(torch.empty(2, self.heads, self.head_width)) if segments else None  # same, other
 
     def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
-        """Keys, values and distances, which do not depend on who asks."""
+        """Keys, values and distances, which do not depend on the queries."""
         heads = self.heads, self.head_width
         key, value = self.key_value(content_BCD).unflatten(-1, (2, *heads)).unbind(2)
         return Context(key, value, self.distance(sinusoids_WRD).unflatten(-1, heads))
@@ -114,21 +115,28 @@ class RelativeBlock(nn.Module):
         return tuple(done)
 
 
-class RelativeDecoder(nn.Module):
-    """Transformer-XL (arXiv:1901.02860): no position of its own, but a memory of the states before the row.
+class RelativeDecoder(Net):
+    """Transformer-XL (arXiv:1901.02860): no absolute positions, but a memory of the states before the row.
 
-    Embeddings count sqrt(width) times; the two biases are those of all layers.
+    Embeddings are multiplied by sqrt(width); the two biases are those of all layers.
     """
+
+    trunk: Decoder
 
     def __init__(self, trunk: Decoder, vocab_size: int) -> None:
         super().__init__()
-        self.trunk, self.vocab_size = trunk, vocab_size
+        assert isinstance(trunk.positions, Relative)
+        self.trunk, self.distances, self.vocab_size = trunk, trunk.positions, vocab_size
         self.memory = Memory(trunk.memory)
-        narrowing = trunk.cutoffs and trunk.shrink > 1
+        narrowing = trunk.tables.shrink > 1
         self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else nn.Embedding(vocab_size, trunk.width)
         biases = Biases(trunk)
         self.blocks = nn.ModuleList(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
+
+    @classmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        return cls(trunk, vocab_size) if isinstance(trunk, Decoder) and trunk.positions.relative else None
 
     @property
     def table(self) -> Tensor | tuple[Tensor, ...]:
@@ -141,9 +149,8 @@ class RelativeDecoder(nn.Module):
         return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
         rows = layout(batch, "causal")
-        self.memory.length, clamp, same_length = self._sight()
+        self.memory.length, clamp, same_length = self.distances.reach(self.training)
         recalled = self.memory.recall(batch)
         x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.width**0.5)
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
@@ -161,24 +168,23 @@ class RelativeDecoder(nn.Module):
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
-    def _sight(self) -> tuple[int, int, bool]:
-        """Length of the memory, largest distance (0: none), and whether all tokens see as many, now."""
-        trunk = self.trunk
-        if self.training or not trunk.memory or not trunk.eval_memory:
-            return trunk.memory, trunk.clamp, trunk.same_length
-        return trunk.eval_memory, trunk.eval_clamp, True
-
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The state [B, D] of each row's last token, the only one that has seen the row."""
+        """The state of each row's last token, the only one that attends to the whole row."""
         return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
 
     def std(self, name: str) -> float:
-        """Deviation that a tensor begins with: half as much for the projections of adaptive tables (authors' code)."""
+        """Half as much for the projections of adaptive tables (authors' code)."""
         return self.trunk.init_std / (2 if ".widen." in name or name.endswith(".project.weight") else 1)
+
+    def memory_state(self) -> dict[str, Tensor]:
+        return self.memory.state()
+
+    def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        self.memory.load(state, device)
 
 
 def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:
-    """What each query says of each distance [B, H, Q, R], of those of its row's way."""
+    """Score of each query and each distance [B, H, Q, R], of the distances of its row's way."""
     if not ways:
         return torch.einsum("bqhk,rhk->bhqr", query_BQHK, distance_WRHK[0])
     rows, asking, heads, _ = query_BQHK.shape
@@ -191,8 +197,8 @@ def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, .
 def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
     """Scores by distance, the longest first, to scores by token of the context: [B, H, Q, R] -> [B, H, Q, C].
 
-    Where the whole row asks, the distances of each token begin one later than those of the next one, and at least one
-    more than needed is there: so the scores are a part of the memory that they lie in, cut into shorter lines.
+    Where the whole row are queries, the distances of each token begin one later than those of the next one, and there
+    is at least one more than needed: so the scores are a part of the memory that they lie in, cut into shorter lines.
 
     >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # one token of memory, a row of two
     tensor([[[[ 1,  0, -1],
@@ -219,7 +225,7 @@ def sinusoids(distance: Tensor, width: int) -> Tensor:
 
 
 def with_memory(seen_BQS: Tensor, recalled: Recalled) -> Tensor:
-    """Who sees whom [B or 1, 1, Q, C], once all that is remembered is seen too."""
+    """The attention mask [B or 1, 1, Q, C] of a row and of its memory, all of which is seen."""
     if recalled.seen_BM is None:
         return seen_BQS[:, None]
     rows = len(recalled.seen_BM)

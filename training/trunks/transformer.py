@@ -1,31 +1,35 @@
-"""Encoder and Decoder: one transformer, told apart by its knobs."""
+"""Encoder and Decoder: one transformer, whose keys make it either."""
 
 import math
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from training.specs import Decoder, Encoder, Twin
+from training.specs import Decoder, Encoder, Trunk
 from training.trunks.layers import Block, Layout, layout, norm
+from training.trunks.net import MaskHead, Net
 from training.trunks.window import WindowAttention
 
 
-class Tables(nn.Module):
+class Tables(Net):
     """The summed embeddings of a token: itself, its position, segment and language; then a norm, and dropout."""
 
-    def __init__(self, trunk: Encoder | Decoder | Twin, vocab_size: int) -> None:
+    def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__()
         width = trunk.table_width
-        self.position_offset = trunk.position_offset
+        self.position_offset, rows = trunk.positions.offset, trunk.positions.rows
         self.tokens = nn.Embedding(vocab_size, width)
-        learned = trunk.positions == "learned"
-        self.positions = nn.Embedding(trunk.max_positions, width) if learned else None
+        self.positions = nn.Embedding(rows, width) if rows else None
         self.segments = nn.Embedding(trunk.segments, width) if trunk.segments else None
         self.languages = nn.Embedding(trunk.languages, width) if trunk.languages else None
-        normalised = trunk.norm == "post" and not isinstance(trunk, Decoder)
-        self.embedding_norm = norm(trunk, width) if normalised else nn.Identity()
+        self.embedding_norm = norm(trunk, width) if trunk.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(trunk.dropout)
+
+    @property
+    def table(self) -> Tensor:
+        return self.tokens.weight
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """`ids`, `positions`, `segments`, `languages` [B, S] or [T] -> [..., E], E being the width of the tables."""
@@ -36,15 +40,15 @@ class Tables(nn.Module):
             # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
             x = x + self.segments(batch["segments"].clamp(max=self.segments.num_embeddings - 1))
         if self.languages is not None:
-            spoken = batch.get("languages")  # a corpus of one language has no such column
-            x = x + (self.languages.weight[0] if spoken is None else self.languages(spoken))
+            languages = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
         return self.dropout(self.embedding_norm(x))
 
 
 class Tower(nn.Module):
     """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
 
-    def __init__(self, trunk: Encoder | Decoder | Twin, blocks: nn.ModuleList) -> None:
+    def __init__(self, trunk: Encoder | Decoder, blocks: nn.ModuleList) -> None:
         super().__init__()
         widened = trunk.table_width != trunk.width
         self.widen = nn.Linear(trunk.table_width, trunk.width) if widened else nn.Identity()
@@ -64,19 +68,21 @@ class Transformer(Tables):
     A post-norm Encoder normalises the summed embeddings; a pre-norm stack ends with a norm of its own.
     """
 
+    trunk: Encoder | Decoder
+
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
         self.trunk, self.visibility = trunk, trunk.visibility
         tower = Tower(trunk, blocks(trunk))
         self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
 
-    @property
-    def table(self) -> Tensor:
-        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
-        return self.tokens.weight
+    @classmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        if isinstance(trunk, Encoder | Decoder) and not trunk.positions.relative:
+            return cls(trunk, vocab_size)
+        return None
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Hidden states of a batch of schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
         rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
         x = self.widen(self.embed(batch))
         for block in self.blocks:
@@ -84,36 +90,31 @@ class Transformer(Tables):
         return self.final_norm(x)
 
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """One state [B, D] for each row, for a classifier: an encoder's first, and a decoder's last, the only one that
-        has seen the row (GPT-1 3.2)."""
+        """The state of an encoder's first token, and of a decoder's last, the only one that attends to the whole row
+        (GPT-1 3.2)."""
         last = batch["lengths"] - 1 if self.visibility == "causal" else 0
         return self(batch).flatten(0, -2)[batch["first_at"] + last]
 
     def std(self, name: str) -> float:
-        """Deviation that a tensor begins with; pre-norm, residual projections have less by sqrt(2 layers) (GPT-2 2.3,
-        Megatron-LM 4.2)."""
+        """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""
         residual = self.trunk.norm == "pre" and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
 
 
-def blocks(trunk: Encoder | Decoder | Twin) -> nn.ModuleList:
+def blocks(trunk: Encoder | Decoder) -> nn.ModuleList:
     """The blocks of a stack. What layers of a group share is one module, so that its weights exist once (ALBERT 3.1).
 
     A sub-layer takes its norm along: with `all` a group is one block, again and again.
     """
-    sharing, groups = (trunk.sharing, trunk.groups) if isinstance(trunk, Encoder) else ("none", 1)
     made, owners = list[Block](), dict[int, Block]()
     for number in range(trunk.layers):
         block = Block(trunk)
-        if isinstance(trunk, Encoder) and trunk.window:
-            side, first = trunk.window // 2, trunk.global_tokens == "first"
-            block.attention = WindowAttention(trunk, side, side, global_first=first)
-        if isinstance(trunk, Decoder) and trunk.band and number % 2:
-            block.attention = WindowAttention(trunk, before=trunk.band - 1, after=0)
-        owner = owners.setdefault(number * groups // trunk.layers, block)
-        if sharing in ("attention", "all"):
+        if trunk.window.narrows(number):
+            block.attention = WindowAttention(trunk, *trunk.window.sides, global_first=trunk.window.global_first)
+        owner = owners.setdefault(number * trunk.groups // trunk.layers, block)
+        if trunk.sharing in ("attention", "all"):
             block.attention, block.attention_norm = owner.attention, owner.attention_norm
-        if sharing in ("feed_forward", "all"):
+        if trunk.sharing in ("feed_forward", "all"):
             block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
         made.append(block)
     return nn.ModuleList(made)

@@ -1,21 +1,20 @@
-"""ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator looks for what it changed."""
+"""ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator finds what it changed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from training.score import Score
-from training.specs import Twin
+from training.specs import Encoder, Trunk, Twin
 from training.trunks.layers import layout
+from training.trunks.net import MaskHead
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
-
-FROZEN = "trunk.frozen."  # what the weights begin with that never change
 
 
 class Frozen(nn.Module):
-    """A generator that has learnt: its net and its head."""
+    """A trained generator: its net and its head."""
 
     def __init__(self, trunk: Twin, vocab_size: int, head: nn.Module) -> None:
         super().__init__()
@@ -29,6 +28,9 @@ class TwinNet(Tables):
     What is sampled comes from torch's global generator: seed it, and the same batch gives the same scores.
     """
 
+    trunk: Twin
+    frozen_modules: ClassVar[tuple[str, ...]] = ("frozen",)
+
     def __init__(self, trunk: Twin, vocab_size: int, frozen_head: nn.Module | None) -> None:
         """`frozen_head` fills in the masks for a generator that is frozen, and belongs to it."""
         super().__init__(trunk.discriminator_net, vocab_size)
@@ -41,18 +43,23 @@ class TwinNet(Tables):
             net = trunk.generator_net
             self.generator = self.discriminator if alike else Tower(net, blocks(net))
 
-    @property
-    def table(self) -> Tensor:
-        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
-        return self.tokens.weight
+    @classmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        if not isinstance(trunk, Twin):
+            return None
+        is_frozen = trunk.samples == "frozen"
+        return cls(trunk, vocab_size, mask_head(trunk.generator_net, vocab_size) if is_frozen else None)
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """States of the discriminator, whose batch is not masked."""
+        return self.discriminator(self.embed(batch), layout(batch, "full"))
 
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
-        """Scores of `masked_tokens`, which the generator is asked, and of `replaced`, which the discriminator is.
+        """Scores of `masked_tokens`, which the generator predicts, and of `replaced`, which the discriminator does.
 
-        `adversarial`, in place of the former, rewards the generator for what the discriminator gets wrong. And
-        `replaced_share`, which is no loss: how many tokens were replaced, as its number of right answers. The batch is
-        masked; its `targets` at `targets_at` say what was there. The discriminator reads the text with a sample at each
-        of these places, masked or not. No gradient goes through a sample.
+        `adversarial`, in place of the former, rewards the generator for what the discriminator gets wrong. The batch is
+        masked; its `targets` at `targets_at` are the original tokens. The discriminator reads the text with a sample at
+        each of these places, masked or not. No gradient goes through a sample.
         """
         rows = layout(batch, "full")
         found: dict[str, Score] = {}
@@ -67,12 +74,11 @@ class TwinNet(Tables):
             sampled_M = self._sampled(filled, batch, _sampler(heads), self.table)
         read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
         hidden = self.discriminator(self.embed(read), rows)
-        score = found["replaced"] = heads["replaced"](hidden, read, self.table)
+        found["replaced"] = heads["replaced"](hidden, read, self.table)
         if "adversarial" in heads:
             reward_M = heads["replaced"].surprise(hidden, read)  # type: ignore[operator]  # a method
             found["adversarial"] = heads["adversarial"](filled, batch, self.table, sampled_M, reward_M)
-        num_replaced = (sampled_M != batch["targets"]).sum()
-        return found | {"replaced_share": Score(torch.zeros_like(score.loss), score.count, num_replaced)}
+        return found
 
     @torch.no_grad()
     def _frozen(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -93,13 +99,22 @@ class TwinNet(Tables):
         return (target_M + torch.randint_like(target_M, 1, size)) % size
 
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The discriminator's state of each row's first token [B, D], for a classifier."""
-        hidden = self.discriminator(self.embed(batch), layout(batch, "full"))
-        return hidden.flatten(0, -2)[batch["first_at"]]
+        """The discriminator's state of each row's first token."""
+        return self(batch).flatten(0, -2)[batch["first_at"]]
 
-    def std(self, name: str) -> float:
-        """Deviation that a tensor begins with."""
-        return self.trunk.init_std
+    def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
+        """An encoder that fills in masks becomes the frozen generator and the discriminator (3.2)."""
+        if self.frozen is None or not isinstance(theirs, Encoder):
+            return dict(state)
+        taken = {}
+        for name, tensor in state.items():
+            if name.startswith("heads.masked_tokens."):
+                taken[name.replace("heads.masked_tokens.", "trunk.frozen.head.")] = tensor
+            elif name.startswith("trunk."):
+                taken[name.replace("trunk.", "trunk.frozen.net.")] = tensor
+                in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
+                taken[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
+        return taken
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the towers: what lies between them differs in size from batch to batch."""
@@ -109,7 +124,7 @@ class TwinNet(Tables):
 
 
 def _sampler(heads: nn.ModuleDict) -> nn.Module:
-    """The head of the generator that says what stands behind a mask."""
+    """The head of the generator, which predicts what each mask hides."""
     return heads["masked_tokens"] if "masked_tokens" in heads else heads["adversarial"]
 
 

@@ -1,32 +1,35 @@
-"""XLNet (arXiv:1906.08237): what a token says, and what is to be expected at its place, in two streams of states."""
+"""XLNet (arXiv:1906.08237): two streams of states, of what a token is, and of what is predicted at its place."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.specs import TwoStream
+from training.specs import Trunk, TwoStream
 from training.trunks.layers import Layout, layout
 from training.trunks.memory import Memory, Recalled
+from training.trunks.net import MaskHead, Net
 from training.trunks.relative import Biases, RelativeBlock, View, as_given, rectangle, sinusoids, with_memory
 
 
 class Queries(NamedTuple):
-    """Where the targets are in their rows; rows with fewer than Q ask for their first token in the places left."""
+    """Where the targets are in their rows; in rows with fewer than Q the places left are those of the first token."""
 
     row_M: Tensor
     column_M: Tensor  # its number among the targets of its row
     place_BQ: Tensor  # in the row
 
 
-class TwoStreamNet(nn.Module):
-    """Relative attention in both directions; who sees whom is what the rows say (2.2), and all see the memory.
+class TwoStreamNet(Net):
+    """Relative attention in both directions; the attention mask is that of the rows (2.2), and all see the memory.
 
     Queries are made at the targets only: they see what their token sees, and never the token itself. In a row whose
     positions count down, distances have the other sign: it is text that is read from its end (3.1).
     """
+
+    trunk: TwoStream
 
     def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
         super().__init__()
@@ -37,18 +40,21 @@ class TwoStreamNet(nn.Module):
         self.blocks = nn.ModuleList(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
 
+    @classmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        return cls(trunk, vocab_size) if isinstance(trunk, TwoStream) else None
+
     @property
     def table(self) -> Tensor:
-        """The token table, looked up at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
         return self.tokens.weight
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
 
-        Of a batch that does not say who sees whom, such as a downstream one, the states of its tokens.
+        Of a batch without an attention mask, such as a downstream one, the states of its tokens.
         """
         rows, recalled = layout(batch, "full"), self.memory.recall(batch)
-        visible_BSS, differs_BSC = who_sees_whom(batch, rows), of_other_segments(batch, rows, recalled)
+        visible_BSS, differs_BSC = attention_mask(batch, rows), of_other_segments(batch, rows, recalled)
         content_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)))
         sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
         ways = ways_of(batch, rows)
@@ -63,14 +69,14 @@ class TwoStreamNet(nn.Module):
         hidden = self.dropout(streams[-1])
         if queries is None:
             return as_given(hidden, batch, rows)
-        asked_MD = hidden[queries.row_M, queries.column_M]
+        predicted_MD = hidden[queries.row_M, queries.column_M]
         nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.width)
-        return nowhere.index_copy(0, batch["targets_at"], asked_MD).view(*batch["ids"].shape, -1)
+        return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["ids"].shape, -1)
 
     def _blocks(
         self, streams: tuple[Tensor, ...], views: tuple[View, ...], recalled: Recalled, batch: Mapping[str, Tensor]
     ) -> tuple[Tensor, ...]:
-        """The streams, content first, after all blocks. The last one leaves out content that nobody would read."""
+        """The streams, content first, after all blocks. The last block leaves out content, which nothing would read."""
         longest, inputs = streams[0].shape[1], []
         # down to minus the row's length: `shift` wants one distance more than there are
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
@@ -78,24 +84,28 @@ class TwoStreamNet(nn.Module):
         sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.width).to(streams[0].dtype))
         for number, block in enumerate(self.blocks):
             inputs.append(streams[0])
-            asking = slice(-1 if number == self.trunk.layers - 1 else 0, None)
-            streams = block(streams[asking], views[asking], recalled.before(number, streams[0]), sinusoids_WRD)
+            streams_left = slice(-1 if number == self.trunk.layers - 1 else 0, None)
+            streams = block(
+                streams[streams_left], views[streams_left], recalled.before(number, streams[0]), sinusoids_WRD
+            )
         self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
         return streams
 
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The state [B, D] of each row's last token."""
+        """The state of each row's last token."""
         return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
 
-    def std(self, name: str) -> float:
-        """Deviation that a tensor begins with."""
-        return self.trunk.init_std
+    def memory_state(self) -> dict[str, Tensor]:
+        return self.memory.state()
+
+    def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        self.memory.load(state, device)
 
 
-def who_sees_whom(batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
-    """bool [B, S, S]: whether a token (second) may look at another, by the `rank` and `reach` of the batch, if any.
+def attention_mask(batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
+    """bool [B, S, S]: whether a token (second) sees another (third), by the `rank` and `reach` of the batch, if any.
 
-    It always may look at itself, where it is content; that is left to who asks.
+    Content always sees itself; that is left to the caller.
     """
     longest, device = rows.shape[1], batch["ids"].device
     exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]

@@ -15,7 +15,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from pipeline.spec import Corpus, Jsonl
+from pipeline.readers import Jsonl
+from pipeline.spec import Corpus
 from preprocessing.files import write_atomic
 from preprocessing.schema import Ints
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from orchestration.config import Recipe, load, names
-from orchestration.reports import describe as say
+from orchestration.reports import describe
 from preprocessing.errors import BadInput
 from preprocessing.rows import Rows
 from preprocessing.schema import IGNORE, Row
@@ -66,20 +66,10 @@ def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
 
 def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
     """The longest of the first rows; a note instead where there is none."""
-    hidden = f"{say.choose(recipe.objective.choose)} ({say.rewrite(recipe.objective.rewrite)})"
-    said = f"{say.segment(recipe.data.segment)}; hidden: {hidden}; asked: {' + '.join(say.losses(recipe))}"
+    masking = f"{recipe.objective.choose.describe()} ({recipe.objective.rewrite.describe()})"
+    said = f"{recipe.data.segment.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
     try:
-        rows = Rows(
-            store,
-            vocab,
-            segment=recipe.data.segment,
-            choose=recipe.objective.choose,
-            rewrite=recipe.objective.rewrite,
-            length=min(_LENGTH, recipe.phases[0].length),
-            seed=recipe.seed,
-            duplicates=recipe.objective.duplicates,
-            semantics=recipe.objective.semantics,
-        )
+        rows = Rows(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].length))
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
     except BadInput:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")

@@ -14,6 +14,7 @@ import numpy as np
 
 from orchestration.config import Recipe, flat
 from orchestration.reports.data_card.examples import Example, examples
+from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
 from preprocessing.manifest import Count, Manifest
 from preprocessing.schema import Ints
@@ -247,21 +248,20 @@ def _made(spec: Corpus) -> dict[str, str]:
     settings["units"] = Path(spec.units).name
     settings["dedup"]["against"] = [Path(path).name for path in spec.dedup.against]
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]
-    kinds = Counter(_kind(asdict(source)) for source in spec.sources)
+    kinds = Counter(_kind(source) for source in spec.sources)
     said = {"sources": ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in sorted(kinds.items()))}
     return said | {key: _said(value) for key, value in flat(settings) if _said(value)}
 
 
-def _kind(source: dict[str, Any]) -> str:
-    """A source without its path.
+def _kind(source: Reader) -> str:
+    """A source without its paths.
 
-    >>> _kind({"kind": "jsonl", "path": "/home/me/news", "field": "text", "spans": ""})
+    >>> from pipeline.readers import Jsonl
+    >>> _kind(Jsonl(path="/home/me/news"))
     'jsonl (field text)'
     """
-    settings = [
-        f"{key} {_said(value)}" for key, value in source.items() if key not in ("kind", "path", "paths") and value
-    ]
-    return source["kind"] + (f" ({', '.join(settings)})" if settings else "")
+    settings = [f"{key} {_said(value)}" for key, value in portable(source).items() if key != "kind" and value]
+    return source.kind + (f" ({', '.join(settings)})" if settings else "")
 
 
 def _said(value: Any) -> str:

@@ -12,6 +12,7 @@ from preprocessing import vocab
 from preprocessing.choose import Tokens
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze
+from preprocessing.sampling import Sampling
 from preprocessing.segment import Packed
 from training.formats import save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
@@ -33,9 +34,7 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
         losses=spec.losses,
         optim=AdamW(peak=1e-3),
         phases=(Phase(length=16, batch=2, steps=1),),
-        segment=Packed(fill="sentences"),
-        choose=Tokens(),
-        rewrite=Cloze(),
+        sampling=Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze()),
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),

@@ -19,7 +19,8 @@ from orchestration.reports.data_card import facts as card_facts
 from orchestration.reports.data_card import page as card_page
 from orchestration.reports.data_card.examples import Token
 from orchestration.reports.data_card.facts import Facts
-from pipeline.spec import Books, Clean, Corpus, Decontaminate, Dedup, Jsonl
+from pipeline.readers import Books, Jsonl
+from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
 from preprocessing import vocab
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.shards import Shard, Store, shard_name, write_shard

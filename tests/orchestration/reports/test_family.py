@@ -165,17 +165,20 @@ SAID = {
         "objective.duplicates=1", "optim.peak=9", "trunk.width=1536", "seed=9",
         "data.segment.negative=swap", "data.segment.unit=sentence", "objective.losses=[{kind: masked_tokens}]",
         "objective.losses.0.weight=2", "data.vocab.file=a.txt", "objective.rewrite.swap_from=vocabulary", "evals=[]",
-        "trunk.embedding=9", "trunk.sharing=all", "trunk.positions=sinusoidal", "trunk.window=8",
+        "trunk.embedding=9", "trunk.sharing=all", "trunk.positions={kind: sinusoidal}",
+        "trunk.window={kind: around, tokens: 8}",
         "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.segment.separators=2",
     ],
     "albert_base": [
         "trunk.groups=3", "trunk.embedding=0", "trunk.sharing=attention", "objective.choose.most=9",
         "data.vocab.lowercase=false",
     ],
-    "transformer_xl_base": ["trunk.memory=9", "trunk.cutoffs=[9]", "trunk.shrink=2", "trunk.clamp=9"],
+    "transformer_xl_base": [
+        "trunk.positions.memory=9", "trunk.tables.cutoffs=[9]", "trunk.tables.shrink=2", "trunk.positions.clamp=9",
+    ],
     "t5_base": [
         "objective.rewrite.answer=all", "objective.rewrite.collapse=false", "objective.choose.mean=9",
-        "trunk.norm_kind=layer", "trunk.buckets=9", "data.vocab.sentinels=9", "data.segment.separators=true",
+        "trunk.norm_kind=layer", "trunk.positions.buckets=9", "data.vocab.sentinels=9", "data.segment.separators=true",
         "data.vocab.rows=40_000",
     ],
     "bart_base": ["objective.rewrite.edits=[mask]", "objective.rewrite.rate=0.2", "objective.rewrite.mean=9"],

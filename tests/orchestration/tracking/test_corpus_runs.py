@@ -20,7 +20,8 @@ from orchestration.tracking import corpus_progress, corpus_run, corpus_story, lo
 from orchestration.tracking import corpus_runs as track_corpus
 from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun
-from pipeline.spec import Clean, Corpus, Text
+from pipeline.readers import Text
+from pipeline.spec import Clean, Corpus
 from preprocessing.errors import Preempted, ResourceError
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.vocab import WordPiece

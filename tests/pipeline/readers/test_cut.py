@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers.cut import BZ2_PAGES, GZIP_WARC, PLAIN_WARC, Members, at_members, by_bytes
+from pipeline.readers.cut import Members, at_members, by_bytes
+from pipeline.readers.warc import GZIP_WARC, PLAIN_WARC
+from pipeline.readers.wiki_dump import BZ2_PAGES
 from tests.pipeline.formats import dump, html, multistream, page, web_archive, web_record
 
 PAGES = dump(*(page(f"Page {number}", f"Text {number}.") for number in range(40)))

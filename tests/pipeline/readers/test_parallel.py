@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Record, plan_splits, records
+from pipeline.readers import Parallel, Record, plan_splits, records
 from pipeline.readers.parallel import aligned_cuts, find_sides, pairs
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import Parallel
 from preprocessing.errors import BadInput
 
 

@@ -5,10 +5,23 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pipeline.readers import Record, plan_splits, records, sniff
+from pipeline.readers import (
+    Books,
+    Jsonl,
+    Parallel,
+    Record,
+    Source,
+    Table,
+    Text,
+    Warc,
+    WikiDump,
+    WikiExtractor,
+    plan_splits,
+    records,
+    sniff,
+)
 from pipeline.readers import splits as sources
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import Books, Jsonl, Parallel, Source, Table, Text, Warc, WikiDump, WikiExtractor
 from preprocessing.errors import BadInput
 from tests.pipeline.formats import dump, json_lines, multistream, page, web_archive, write_arrow, write_parquet
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import Record
+from pipeline.readers import Record, Table, sniff
 from pipeline.readers.files import File, find
-from pipeline.readers.table import documents, files, parts
+from pipeline.readers.table import documents, part_sizes
 from preprocessing.errors import BadInput
 from tests.pipeline.formats import write_arrow, write_parquet
 
@@ -16,7 +16,8 @@ TEXTS = [f"Text number {number}." for number in range(10)]
 
 
 def _read(path: Path | str, spans: str = "", limit: int = 1000) -> list[Record]:
-    return [record for file in files(str(path)) for record in documents(file, 0, None, "text", spans, limit)]
+    files = [file for (file,) in Table(path=str(path)).files()]
+    return [record for file in files for record in documents(file, 0, None, "text", spans, limit)]
 
 
 def _write(path: Path, kind: str) -> None:
@@ -36,7 +37,7 @@ class TestKinds:
     def test_parts_hold_each_row_once(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         (file,) = find(str(tmp_path))
-        number = len(parts(file, "text", ""))
+        number = len(part_sizes(file, "text", ""))
         assert number == 4
         found = [(r.start, r.text) for part in range(number) for r in documents(file, part, part + 1, "text", "", 99)]
         assert found == list(enumerate(TEXTS))
@@ -46,7 +47,7 @@ class TestKinds:
         with pytest.raises(
             BadInput, match=r"^[^\n]+ no column 'body', but [^\n]*'text'[^\n]*; name one as `field`[^\n]+$"
         ):
-            parts(find(str(tmp_path))[0], "body", "")
+            part_sizes(find(str(tmp_path))[0], "body", "")
 
     def test_a_torn_file_is_truncated_after_its_whole_batches(self, tmp_path: Path, kind: str) -> None:
         path = tmp_path / f"a.{kind}"
@@ -72,6 +73,15 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
     assert sorted(record.text for record in _read(tmp_path)) == sorted(TEXTS + TEXTS[:2] if split else TEXTS)
     prefix = "train/" if split else ""
     assert f"{prefix}data-00000-of-00001.arrow" in {record.source for record in _read(tmp_path)}
+
+
+def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in_it(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path))
+    pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")  # the first file, which is not listed
+    assert sniff(str(tmp_path)) == Table(path=str(tmp_path))
+    (tmp_path / "state.json").write_text('{"_data_files": []}')
+    with pytest.raises(BadInput, match=r"^[^\n]+: a data set without files[^\n]+$"):
+        sniff(str(tmp_path))
 
 
 def test_what_is_no_string_is_dropped_and_a_long_one_by_its_size(tmp_path: Path) -> None:

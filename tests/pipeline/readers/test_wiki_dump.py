@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import EXPECTED, Record, plan_splits, records
+from pipeline.readers import EXPECTED, Record, WikiDump, plan_splits, records
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import WikiDump
 from tests.pipeline.formats import dump, page
 
 

@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import plan_splits, records, sniff
+from pipeline.readers import WikiDump, plan_splits, records, sniff
 from pipeline.readers.wikitext import TooDeep, prose
-from pipeline.spec import WikiDump
 
 HIDDEN = frozenset({"file", "image", "category", "datei"})
 

@@ -14,8 +14,9 @@ import pytest
 
 from orchestration.config import strict_yaml
 from pipeline.jobs import encode, train_vocab
+from pipeline.readers import Jsonl
 from pipeline.runners import beam, pipeline
-from pipeline.spec import Corpus, Jsonl
+from pipeline.spec import Corpus
 from pipeline.steps import read_text
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.manifest import Manifest

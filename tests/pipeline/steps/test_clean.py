@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.readers import Record, plan_splits
+from pipeline.readers import Jsonl, Record, Text, plan_splits
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import Clean, Jsonl, Text
+from pipeline.spec import Clean
 from pipeline.steps import clean as clean_step
 from pipeline.steps import sealed
 from pipeline.steps.clean import Cleaner, Tally, clean_split, cleaned

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Clean, Corpus, Decontaminate, Dedup, Text
+from pipeline.readers import Text
+from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
 from pipeline.steps import Texts, read_text
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count

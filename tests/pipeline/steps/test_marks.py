@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.spec import Clean, Corpus, Jsonl, Parallel, Source, Text
+from pipeline.readers import Jsonl, Parallel, Source, Text
+from pipeline.spec import Clean, Corpus
 from pipeline.steps import read_text
 from preprocessing.choose import Entities
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze
 from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
 from preprocessing.segment import Packed
 from preprocessing.shards import Shard, Store
 from preprocessing.vocab import Vocab, WordPiece
@@ -82,7 +84,7 @@ def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Pat
 def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
     store = Store.open(build(tmp_path, Jsonl(path=jsonl, spans="phrases"), units="given"), "train")
     parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(rate=0.5), "rewrite": Cloze()}
-    rows = Rows(store, Vocab.load(store.vocab_dir), length=64, seed=0, **parts)
+    rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64)
     shard = store.shards[0]
     unit_T = np.cumsum(shard.unit_starts(0, shard.num_tokens)) - 1
     for epoch in range(20):
@@ -95,7 +97,7 @@ def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Pa
     store = Store.open(build(tmp_path, Jsonl(path=jsonl)), "train")
     parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(), "rewrite": Cloze()}
     with pytest.raises(BadInput, match="units"):
-        Rows(store, Vocab.load(store.vocab_dir), length=64, seed=0, **parts).row(0, 0)
+        Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64).row(0, 0)
 
 
 def test_the_sides_of_a_translation_are_units(tmp_path: Path) -> None:

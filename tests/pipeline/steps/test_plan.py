@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.readers import plan_splits
-from pipeline.spec import Clean, Corpus, Dedup, Text
+from pipeline.readers import Text, plan_splits
+from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
 from pipeline.steps.plan import cut, folds, planned_shards, text_hash, write_plan

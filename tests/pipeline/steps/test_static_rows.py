@@ -7,14 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.spec import Corpus, Text
-from pipeline.spec import Parallel as SidesOf
+from pipeline.readers import Parallel as SidesOf
+from pipeline.readers import Text
+from pipeline.spec import Corpus
 from pipeline.steps import Static, materialise, static_rows
 from preprocessing import rewrite
 from preprocessing.choose import Fragment, Ngrams, Nothing, Partial, Tokens
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze, Noise, Permute, Prefix, Shift, Unified
 from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
 from preprocessing.schema import PER_TOKEN
 from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
 from preprocessing.shards import Store
@@ -59,7 +61,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _static(corpus: Path, parts: dict[str, Any]) -> Static:
-    return Static(corpus=str(corpus), split="train", length=48, seed=3, **parts)
+    return Static(str(corpus), "train", Sampling(**parts, seed=3), length=48)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_translations_come_from_parallel_files_side_by_side(translations: Path, 
     store = Store.open(translations, "train")
     vocab = Vocab.load(store.vocab_dir)
     segment = Parallel(pairs=pairs, alpha=1.0, languages=("fr", "en"))
-    rows = Rows(store, vocab, segment=segment, choose=Nothing(), rewrite=Shift(), length=128, seed=3)
+    rows = Rows(store, vocab, Sampling(segment=segment, choose=Nothing(), rewrite=Shift(), seed=3), length=128)
     kinds = Counter[tuple[int, ...]]()
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
@@ -103,10 +105,11 @@ def test_row_i_on_disk_is_row_i_of_the_loader(
     monkeypatch.setattr(static_rows, "_ROWS_BYTES", 10_000)
     said = materialise(_static(corpus, parts), tmp_path / "rows")
     store = Store.open(corpus, "train")
-    loader = Rows(store, Vocab.load(store.vocab_dir), length=48, seed=3, **parts)
+    loader = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts, seed=3), length=48)
     tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in said["files"]]
     found = pa.concat_tables(tables)
-    wanted = [loader.row(copy, sample) for copy in range(loader.duplicates) for sample in range(loader.count(copy))]
+    copies = range(parts["duplicates"])
+    wanted = [loader.row(copy, sample) for copy in copies for sample in range(loader.count(copy))]
     assert len(tables) > 1
     assert found.num_rows == len(wanted) == sum(said["rows"])
     for name in found.column_names:
@@ -133,7 +136,7 @@ def test_rows_that_are_done_are_not_made_again(corpus: Path, tmp_path: Path) -> 
 def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path: Path) -> None:
     materialise(_static(corpus, BERT), tmp_path / "rows")
     first = content(tmp_path / "rows")
-    materialise(Static(corpus=str(corpus), split="train", length=48, seed=4, **BERT), tmp_path / "rows")
+    materialise(Static(str(corpus), "train", Sampling(**BERT, seed=4), length=48), tmp_path / "rows")
     assert content(tmp_path / "rows") != first
 
 

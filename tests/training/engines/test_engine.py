@@ -7,7 +7,7 @@ import torch
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from tests.training.batches import random_rows
-from tests.training.corpora import mini_run
+from tests.training.corpora import mini_run, resampled
 from training.engines import Engine
 from training.engines.local import LocalEngine
 from training.formats import build_model, save_weights
@@ -27,8 +27,8 @@ def local(run: Run) -> LocalEngine:
 def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[float, bool]:
     scores = engine.forward(unpadded(random_rows([9, 7], 467)))
     engine.backward(factor * scores["masked_tokens"].loss)
-    applied = engine.step(rate)
-    return applied.grad_norm, applied.skipped
+    result = engine.step(rate)
+    return result.grad_norm, result.skipped
 
 
 def test_the_reported_norm_is_the_raw_gradient_s_and_clipping_bounds_the_step(run: Run) -> None:
@@ -58,7 +58,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_forgotten(run: Run
 
 
 def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> None:
-    engine, resumed = local(run), local(replace(run, seed=9))
+    engine, resumed = local(run), local(resampled(run, seed=9))
     update(engine)
     engine.save(tmp_path)
     resumed.load(tmp_path)
@@ -68,7 +68,7 @@ def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp_path: Path) -> None:
-    given = build_model(replace(run, seed=1, losses=(MaskedTokens(),)))
+    given = build_model(replace(resampled(run, seed=1), losses=(MaskedTokens(),)))
     save_weights(given.state_dict(), given.spec, tmp_path / "weights")
     started = build_model(replace(run, start=str(tmp_path / "weights"))).state_dict()
     assert all(torch.equal(weight, started[name]) for name, weight in given.state_dict().items())

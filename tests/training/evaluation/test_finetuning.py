@@ -5,23 +5,25 @@ import pytest
 import torch
 
 from preprocessing.schema import IGNORE
-from training.evaluation import Budget, Comparison, Outcome, Task, compare, finetune
+from training.evaluation import Budget, Comparison, Outcome, compare, finetune
 from training.evaluation.finetuning import Classifier, load_trunk, tensors
-from training.evaluation.tasks import Examples
 from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Twin
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Twin
+from training.tasks import Examples, Task
 
 ENCODER = ModelSpec(
-    trunk=Encoder(layers=1, width=32, heads=2, max_positions=64, dropout=0.1, init_std=0.1),
+    trunk=Encoder(layers=1, width=32, heads=2, positions=Learned(max=64), dropout=0.1, init_std=0.1),
     losses=(MaskedTokens(), PairLabel()),
     vocab_size=50,
 )
 DECODER = ModelSpec(
-    trunk=Decoder(layers=1, width=32, heads=2, max_positions=64, init_std=0.1), losses=(NextToken(),), vocab_size=50
+    trunk=Decoder(layers=1, width=32, heads=2, positions=LearnedCausal(max=64), init_std=0.1),
+    losses=(NextToken(),),
+    vocab_size=50,
 )
 TWIN = ModelSpec(
-    trunk=Twin(layers=1, width=32, heads=2, max_positions=64, generator=1.0, shared="all", init_std=0.1),
+    trunk=Twin(layers=1, width=32, heads=2, positions=Learned(max=64), generator=1.0, shared="all", init_std=0.1),
     losses=(MaskedTokens(), Replaced()),
     vocab_size=50,
 )
@@ -83,6 +85,14 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
     assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
     assert torch.equal(model.classify.weight, fresh)
+
+
+def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
+    pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
+    weights = {name.replace(".pair_label.", ".another."): w for name, w in pretrained.state_dict().items()}
+    model = Classifier(ENCODER.trunk, ENCODER.vocab_size, 3, seed=2)
+    load_trunk(model, weights)
+    assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
 
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])

@@ -12,7 +12,7 @@ from preprocessing.manifest import Manifest
 from preprocessing.rewrite import Cloze
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed
-from tests.training.corpora import mini_corpus, mini_run
+from tests.training.corpora import mini_corpus, mini_run, resampled
 from training.evaluation import probe
 from training.formats import save_weights
 from training.losses import MaskedTokens, PairLabel
@@ -48,7 +48,7 @@ def test_the_scored_rows_teach_the_classifier_nothing() -> None:
 def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     found = probe.pairs(net(run), probe.held_out(run))
-    assert found == probe.pairs(net(run), probe.held_out(replace(run, seed=7)))
+    assert found == probe.pairs(net(run), probe.held_out(resampled(run, seed=7)))
     rows = probe.held_out(run)
     assert rows.store.split == "validation"  # this corpus has no test split
     assert (found.fitted, found.fitted + found.scored) == (rows.count(0) * 2 // 3, rows.count(0))
@@ -56,7 +56,7 @@ def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: P
 
 def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    plain = replace(run, rewrite=Cloze(mask=0.0, swap=0.0))
+    plain = resampled(run, rewrite=Cloze(mask=0.0, swap=0.0))
     hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
     assert any((one["ids"] != other["ids"]).any() for one, other in zip(hidden, whole, strict=True))
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
@@ -87,7 +87,7 @@ def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> N
 
 
 def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
-    packed = mini_run(corpus, tmp_path, losses=(MaskedTokens(),), segment=Packed(fill="sentences"))
+    packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), segment=Packed(fill="sentences"))
     with pytest.raises(BadInput, match="have no label"):
         probe.pairs(net(packed), probe.held_out(packed))
     paired = mini_run(corpus, tmp_path, losses=(PairLabel(),))

@@ -20,7 +20,7 @@ from training.formats import bart, t5, to_transformers
 from training.formats.load import from_transformers
 from training.formats.named import renamed
 from training.model import Model
-from training.specs import EncoderDecoder
+from training.specs import EncoderDecoder, LearnedPlain
 
 SPECS = {"bart": spec_of(BART), "t5": spec_of(T5)}
 FORMATS = {"bart": bart, "t5": t5}
@@ -106,7 +106,7 @@ def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: 
     "trunk",
     [
         replace(BART, norm="pre"),
-        replace(BART, position_offset=0),
+        replace(BART, positions=LearnedPlain(max=18)),
         replace(BART, norm_eps=1e-12),
         MASS,
         replace(T5, scale_output=False),

@@ -20,11 +20,12 @@ from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, PairLabel
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder
+from training.specs import Around, Decoder, Encoder, Learned, LearnedCausal
 
-ENCODER = Encoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
-DECODER = Decoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
-ROBERTA = replace(ENCODER, max_positions=18, position_offset=2, segments=1, norm_eps=1e-5)
+STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(layers=2, width=32, heads=4, positions=Learned(max=16), **STILL)
+DECODER = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=16), **STILL)
+ROBERTA = replace(ENCODER, positions=Learned(max=18, offset=2), segments=1, norm_eps=1e-5)
 BERT_LOSSES = (MaskedTokens(), PairLabel())
 TABLE = 320  # rows, more than any of the tokenizers here has pieces
 RAGGED = [5, 12, 1, 7]
@@ -144,11 +145,17 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
 def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     size: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "init_std": 0.02}
     base = {
-        "bert": ModelSpec(trunk=replace(ENCODER, max_positions=512, **size), losses=BERT_LOSSES, vocab_size=30_522),
-        "roberta": ModelSpec(
-            trunk=replace(ROBERTA, max_positions=514, **size), losses=(MaskedTokens(),), vocab_size=50_265
+        "bert": ModelSpec(
+            trunk=replace(ENCODER, positions=Learned(max=512), **size), losses=BERT_LOSSES, vocab_size=30_522
         ),
-        "gpt2": ModelSpec(trunk=replace(DECODER, max_positions=1024, **size), losses=(NextToken(),), vocab_size=50_257),
+        "roberta": ModelSpec(
+            trunk=replace(ROBERTA, positions=Learned(max=514, offset=2), **size),
+            losses=(MaskedTokens(),),
+            vocab_size=50_265,
+        ),
+        "gpt2": ModelSpec(
+            trunk=replace(DECODER, positions=LearnedCausal(max=1024), **size), losses=(NextToken(),), vocab_size=50_257
+        ),
     }[family]
     model = Model(base.trunk, base.losses, base.vocab_size, seed=0).eval()
     to_transformers(model.state_dict(), base, vocabs[family], tmp_path)
@@ -218,7 +225,7 @@ def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, P
 
 
 def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
-    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, max_positions=18, position_offset=2)))
+    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, positions=Learned(max=18, offset=2))))
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
 
@@ -235,7 +242,7 @@ def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path]
     [
         replace(SPECS["bert"], trunk=replace(ENCODER, norm="pre", embedding=16)),
         replace(SPECS["bert"], trunk=replace(ENCODER, segments=0)),
-        replace(SPECS["bert"], trunk=replace(ENCODER, window=4)),
+        replace(SPECS["bert"], trunk=replace(ENCODER, window=Around(tokens=4))),
         replace(SPECS["bert"], losses=(PairLabel(),)),
         replace(SPECS["gpt2"], trunk=replace(DECODER, norm="post", inner=64)),
         replace(SPECS["gpt2"], losses=(MaskedTokens(),)),

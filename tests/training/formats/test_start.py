@@ -13,19 +13,26 @@ from training.formats import save_weights, to_transformers
 from training.formats.start import take_over
 from training.losses import MaskedTokens, PairLabel
 from training.model import Model, ModelSpec
-from training.specs import Encoder
+from training.specs import Around, Encoder, Learned
 
 ROBERTA = ModelSpec(
     trunk=Encoder(
-        layers=2, width=32, heads=4, max_positions=10, position_offset=2, segments=1, dropout=0.0, attention_dropout=0.0
+        layers=2,
+        width=32,
+        heads=4,
+        positions=Learned(max=10, offset=2),
+        segments=1,
+        dropout=0.0,
+        attention_dropout=0.0,
     ),
     losses=(MaskedTokens(),),
     vocab_size=320,
 )
+WINDOW = Around(tokens=50, global_tokens="first")
 LONGFORMER = replace(
-    ROBERTA, trunk=replace(ROBERTA.trunk, max_positions=27, window=50, global_tokens="first", init_std=0.1)
+    ROBERTA, trunk=replace(ROBERTA.trunk, positions=Learned(max=27, offset=2), window=WINDOW, init_std=0.1)
 )
-BERT = replace(ROBERTA, trunk=replace(ROBERTA.trunk, position_offset=0, segments=2))
+BERT = replace(ROBERTA, trunk=replace(ROBERTA.trunk, positions=Learned(max=10), segments=2))
 
 
 def started(spec: ModelSpec, folder: Path) -> Model:
@@ -67,7 +74,7 @@ def test_six_segments_begin_as_the_first_or_the_second(tmp_path: Path) -> None:
 def test_positions_that_count_from_elsewhere_are_moved(tmp_path: Path) -> None:
     bert = built(BERT)
     to_transformers(weights(bert), BERT, vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path)
-    moved = started(replace(BERT, trunk=replace(BERT.trunk, position_offset=2, max_positions=12)), tmp_path)
+    moved = started(replace(BERT, trunk=replace(BERT.trunk, positions=Learned(max=12, offset=2))), tmp_path)
     batch = unpadded(random_rows([10, 5], 320))
     assert torch.equal(moved.trunk(batch), bert.trunk(batch))
 
@@ -93,7 +100,7 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     [
         ({"layers": 3}, "has no trunk.blocks.2"),
         ({"layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
-        ({"max_positions": 9}, r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]"),
+        ({"positions": Learned(max=9)}, r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]"),
         ({"inner": 64}, "start from weights of the same trunk"),
     ],
 )

@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from training.formats import load_spec, load_weights, save_weights
 from training.losses import MaskedTokens, NextToken, PairLabel
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder
+from training.specs import Adaptive, Decoder, Encoder, Relative
 
 BERT = ModelSpec(
     trunk=Encoder(layers=2, width=32, heads=4, activation="relu"),
@@ -43,10 +43,13 @@ def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
     assert sum(tensor.numel() for tensor in state.values()) == model.num_parameters
 
 
+ADAPTIVE = Adaptive(cutoffs=(20, 40))
+
+
 def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
     spec = replace(
         GPT2,
-        trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions="relative", cutoffs=(20, 40), memory=8),
+        trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions=Relative(memory=8), tables=ADAPTIVE),
     )
     save_weights({}, spec, tmp_path)
     assert load_spec(tmp_path) == spec

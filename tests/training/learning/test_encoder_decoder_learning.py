@@ -22,12 +22,14 @@ from tests.training.encoder_decoders import NO_DROPOUT, T5_KNOBS
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, next_token_rows
 from training.losses import MaskedTokens, NextToken
 from training.model import Model
-from training.specs import EncoderDecoder
+from training.specs import EncoderDecoder, LearnedPlain
 
 LOSSES = (NextToken(),)
 SENTINELS = 10
 T5 = EncoderDecoder(layers=2, width=64, heads=2, **T5_KNOBS, **NO_DROPOUT)
-BART = EncoderDecoder(layers=2, width=64, heads=2, max_positions=64, init_std=0.02 * (768 / 64) ** 0.5, **NO_DROPOUT)
+BART = EncoderDecoder(
+    layers=2, width=64, heads=2, positions=LearnedPlain(max=64), init_std=0.02 * (768 / 64) ** 0.5, **NO_DROPOUT
+)
 
 
 @dataclass(frozen=True)

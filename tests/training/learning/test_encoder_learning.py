@@ -19,7 +19,7 @@ from tests.mini_world import CLS, SEP, VOCAB_SIZE, World, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.learning.test_learning import ENCODER, Course, Specials, examine, learn, masked
 from training.losses import MaskedTokens, SpanBoundary
-from training.losses.heads.span_boundary import asked
+from training.losses.heads import boundary_targets
 from training.model import Model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -57,7 +57,7 @@ def test_spans_are_read_off_their_edges_and_each_edge_off_its_side(train: World,
 def swapped(model: Model, rows: list[Row]) -> float:
     """Loss of the boundary head when it is given the two states the wrong way round."""
     head, batch = model.heads["span_boundary"], unpadded(rows)
-    here, target = asked(head.loss, batch), batch["targets"]
+    here, target = boundary_targets(batch, head.positions), batch["targets"]
     features = head.features(model.trunk(batch), here._replace(before=here.after, after=here.before))
     logits = features @ model.trunk.table.T + head.bias
     return float(torch.nn.functional.cross_entropy(logits, target[here.target]))

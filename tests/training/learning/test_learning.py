@@ -22,12 +22,12 @@ from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross
 from tests.training.batches import unpadded
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Encoder, Trunk, Visibility
-from training.specs.trunk import Norm
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Trunk, Visibility
+from training.specs.stack import Norm
 
-TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "max_positions": 64, "init_std": 0.02 * (768 / 64) ** 0.5}
-ENCODER = Encoder(**TINY, dropout=0.0, attention_dropout=0.0)
-DECODER = Decoder(**TINY, dropout=0.0, attention_dropout=0.0)
+TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "init_std": 0.02 * (768 / 64) ** 0.5}
+ENCODER = Encoder(**TINY, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0)
+DECODER = Decoder(**TINY, positions=LearnedCausal(max=64), dropout=0.0, attention_dropout=0.0)
 
 
 @dataclass(frozen=True)

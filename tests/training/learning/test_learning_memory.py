@@ -17,12 +17,10 @@ from tests.training.batches import unpadded
 from tests.training.learning.test_learning import Specials
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Trunk, TwoStream
+from training.specs import Decoder, Relative, Trunk, TwoStream
 
 TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "init_std": 0.02 * (768 / 64) ** 0.5}
-XL = Decoder(
-    **TINY, positions="relative", norm="post", activation="relu", memory=32, dropout=0.0, attention_dropout=0.0
-)
+XL = Decoder(**TINY, positions=Relative(memory=32), norm="post", activation="relu", dropout=0.0, attention_dropout=0.0)
 XLNET = TwoStream(**TINY, dropout=0.0, attention_dropout=0.0)
 LENGTH = 16  # tokens of a row of a stream
 
@@ -101,7 +99,10 @@ def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_memory_of_the_right_text_helps(train: World, held_out: World) -> None:
-    model, forgetful = (learn(replace(XL, memory=memory), again(train, 32), steps=900, peak=2e-3) for memory in (32, 0))
+    model, forgetful = (
+        learn(replace(XL, positions=Relative(memory=memory)), again(train, 32), steps=900, peak=2e-3)
+        for memory in (32, 0)
+    )
     loss, without = (examine(net, streams(held_out, 8, slot=-1)) for net in (model, forgetful))
     assert loss < without - 0.05
     order = np.random.default_rng(0).permutation(10_000)

@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from training.specs.trunk import Sharing
 
 from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, masked_rows
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs.trunk import Sharing
 
 SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 
@@ -23,7 +23,7 @@ def expected_weights(sharing: Sharing, embedding: int) -> int:
     attention, feed_forward = 4 * width * (width + 1) + 2 * width, 8 * width**2 + 5 * width + 2 * width
     attentions = 1 if sharing in ("attention", "all") else layers
     feed_forwards = 1 if sharing in ("feed_forward", "all") else layers
-    tables = (VOCAB_SIZE + ENCODER.max_positions + ENCODER.segments + 2) * embedding  # 2 for their norm
+    tables = (VOCAB_SIZE + ENCODER.positions.max + ENCODER.segments + 2) * embedding  # 2 for their norm
     widen = (embedding + 1) * width if embedding != width else 0
     head = (width + 1) * embedding + 2 * embedding + VOCAB_SIZE
     return tables + widen + attentions * attention + feed_forwards * feed_forward + head

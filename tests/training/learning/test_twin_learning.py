@@ -24,14 +24,14 @@ from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, CLS, SEP, World, unigram_entropy, world
 from tests.training.batches import unpadded
 from tests.training.learning.test_learning import TINY, Specials
-from training.evaluation import Budget, Task, finetune
-from training.evaluation.tasks import Examples
+from training.evaluation import Budget, finetune
 from training.losses import Adversarial, Loss, MaskedTokens, Replaced
 from training.losses.heads.replaced import originals
 from training.model import Model, parameter_groups
-from training.specs import Twin
+from training.specs import Learned, Twin
+from training.tasks import Examples, Task
 
-ELECTRA = Twin(**TINY, dropout=0.0, attention_dropout=0.0, generator=1.0)
+ELECTRA = Twin(**TINY, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0, generator=1.0)
 LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced(weight=5.0))
 ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), Replaced(weight=5.0))
 

@@ -18,11 +18,17 @@ from tests.training.batches import unpadded
 from tests.training.learning.test_learning import TINY, Course, learn
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs import Encoder
+from training.specs import Around, Encoder, Learned
 
 LENGTH, COPIES = 256, 32
 BLANK, SYMBOLS = 31, np.arange(32, 63)
-WINDOWED = Encoder(**TINY | {"max_positions": LENGTH, "heads": 4}, dropout=0.0, attention_dropout=0.0, window=32)
+WINDOWED = Encoder(
+    **TINY | {"heads": 4},
+    positions=Learned(max=LENGTH),
+    dropout=0.0,
+    attention_dropout=0.0,
+    window=Around(tokens=32),
+)
 
 
 def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
@@ -47,7 +53,7 @@ def exact(model: Model, rows: list[Row]) -> float:
 
 def copied(global_tokens: Literal["none", "first"], text: World) -> float:
     """Share of the rows that a net copies which has learned to."""
-    trunk = replace(WINDOWED, global_tokens=global_tokens)
+    trunk = replace(WINDOWED, window=Around(tokens=32, global_tokens=global_tokens))
     model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=400, batch=16, peak=5e-3), text)
     return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
 

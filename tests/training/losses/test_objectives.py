@@ -12,14 +12,18 @@ from preprocessing import collate
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import MaskedTokens, NextToken, PairLabel
-from training.losses.heads import count, cross_entropy
+from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_score
 from training.model import Model, ModelSpec
 from training.score import Score
-from training.specs import Decoder, Encoder
+from training.specs import Decoder, Encoder, Learned, LearnedCausal
 
-ENCODER = Encoder(layers=1, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
-DECODER = Decoder(layers=1, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+ENCODER = Encoder(
+    layers=1, width=32, heads=4, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+)
+DECODER = Decoder(
+    layers=1, width=32, heads=4, positions=LearnedCausal(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+)
 BERT = (MaskedTokens(), PairLabel())
 VOCAB = 50
 RAGGED = [5, 8, 1, 3]
@@ -94,7 +98,7 @@ def test_a_batch_without_targets_costs_nothing_and_has_gradients_of_zero() -> No
 def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | PairLabel) -> None:
     rows = random_rows(RAGGED, VOCAB)
     score: Score = bert()(unpadded(rows))[loss.kind]
-    assert count(loss, collate.unpadded(rows)) == count(loss, collate.padded(rows, 8, pad=0)) == score.count > 0
+    assert loss.count(collate.unpadded(rows)) == loss.count(collate.padded(rows, 8, pad=0)) == score.count > 0
 
 
 def test_loss_is_float32_in_a_bf16_net() -> None:
@@ -170,7 +174,7 @@ def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedT
 def test_a_pair_that_has_no_label_is_not_asked() -> None:
     """UniLM's rows that see one way only: their pair is not judged."""
     labels = np.array([1, IGNORE, 0, IGNORE])
-    assert count(PairLabel(), {"pair_label": labels}) == 2
+    assert PairLabel().count({"pair_label": labels}) == 2
     model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
     rows = random_rows([5, 6, 7, 8], VOCAB)
     asked = [row | {"pair_label": label} for row, label in zip(rows, labels, strict=True)]

@@ -11,12 +11,13 @@ from torch.nn import functional as F
 from preprocessing.schema import IGNORE, Row
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import MaskedTokens, SpanBoundary
-from training.losses.heads import count
-from training.losses.heads.span_boundary import asked
+from training.losses.heads import boundary_targets
 from training.model import Model
-from training.specs import Encoder
+from training.specs import Encoder, Learned
 
-ENCODER = Encoder(layers=1, width=32, heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+ENCODER = Encoder(
+    layers=1, width=32, heads=4, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0, init_std=0.2
+)
 LOSS = SpanBoundary()
 VOCAB = 50
 
@@ -31,7 +32,7 @@ def row_of(labelled: Sequence[int], length: int) -> Row:
 def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
     """(place of the target, before, after, offset) of all that is asked."""
     batch = unpadded(rows)
-    here = asked(loss, batch)
+    here = boundary_targets(batch, loss.positions)
     places = batch["targets_at"][here.target], here.before, here.after, here.offset
     return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
 
@@ -97,7 +98,7 @@ def test_loss_gradients_and_count_are_those_of_the_reference(seed: int, position
     for batch in (unpadded(rows), padded(rows, 32)):
         score = model(batch)["span_boundary"]
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-        assert score.count == number == count(loss, batch) == count(loss, arrays)
+        assert score.count == number == loss.count(batch) == loss.count(arrays)
         torch.testing.assert_close(score.loss, wanted, rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(torch.autograd.grad(score.loss, parameters), gradients, rtol=1e-4, atol=1e-4)
 
@@ -106,7 +107,7 @@ def test_a_batch_that_asks_nothing_costs_nothing() -> None:
     batch, model = unpadded([row_of([], 6), row_of([1], 6)]), net()
     score = model(batch)["span_boundary"]
     score.loss.backward()
-    assert (float(score.loss.detach()), score.count, count(LOSS, batch)) == (0.0, 0, 0)
+    assert (float(score.loss.detach()), score.count, LOSS.count(batch)) == (0.0, 0, 0)
     assert not model.heads["span_boundary"].first.weight.grad.any()
 
 
@@ -121,5 +122,5 @@ def test_head_does_not_see_the_tokens_of_the_span() -> None:
 
 def test_each_place_of_a_span_has_a_vector_of_its_own() -> None:
     batch, model = unpadded([row_of([4, 5, 6], 10)]), net()
-    features = model.heads["span_boundary"].features(model.trunk(batch), asked(LOSS, batch))
+    features = model.heads["span_boundary"].features(model.trunk(batch), boundary_targets(batch, LOSS.positions))
     assert (features[0] - features[1]).abs().max() > 1e-3

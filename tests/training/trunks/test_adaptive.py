@@ -13,15 +13,25 @@ from training.losses import NextToken
 from training.losses.heads import cross_entropy
 from training.losses.heads.adaptive_softmax import AdaptiveHead
 from training.model import Model, ModelSpec
-from training.specs import Decoder
+from training.specs import Adaptive, Decoder, Relative
 from training.trunks.adaptive import AdaptiveTable
 
-XL: dict[str, Any] = {"positions": "relative", "norm": "post", "activation": "relu"}
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "cutoffs": (10, 20, 40)}
+XL: dict[str, Any] = {"positions": Relative(), "norm": "post", "activation": "relu"}
+SIZES: dict[str, Any] = {
+    "layers": 2,
+    "width": 32,
+    "heads": 4,
+    "init_std": 0.2,
+    "tables": Adaptive(cutoffs=(10, 20, 40)),
+}
 TRUNK = Decoder(**SIZES, **XL, dropout=0.0, attention_dropout=0.0)
 VOCAB = 50
 SHRINKS = pytest.mark.parametrize("shrink", [1, 2])
-WT103 = {"cutoffs": (20_000, 40_000, 200_000)}
+WT103 = (20_000, 40_000, 200_000)
+
+
+def shrunk(shrink: int) -> Decoder:
+    return replace(TRUNK, tables=Adaptive(cutoffs=(10, 20, 40), shrink=shrink))
 
 
 def built(trunk: Decoder) -> Model:
@@ -34,7 +44,7 @@ def score_of(head: nn.Module, hidden_MD: Tensor, target_M: Tensor, table: tuple[
 
 @SHRINKS
 def test_probabilities_of_all_tokens_sum_to_one(shrink: int) -> None:
-    model = built(replace(TRUNK, shrink=shrink))
+    model = built(shrunk(shrink))
     state_1D = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
     head, table = model.heads["next_token"], model.trunk.table
     losses_V = [score_of(head, state_1D, torch.tensor([token]), table).loss for token in range(VOCAB)]
@@ -45,7 +55,7 @@ def test_loss_and_gradients_equal_those_of_torch_where_nothing_is_tied() -> None
     torch.manual_seed(0)
     oracle = nn.AdaptiveLogSoftmaxWithLoss(32, VOCAB, [10, 20, 40], div_value=2, head_bias=True)
     with torch.device("meta"):
-        head = AdaptiveHead(replace(TRUNK, shrink=2), VOCAB)
+        head = AdaptiveHead(shrunk(2), VOCAB)
     head = head.to_empty(device="cpu")
     with torch.no_grad():
         head.project.weight.copy_(torch.eye(32))
@@ -68,7 +78,7 @@ def test_loss_and_gradients_equal_those_of_torch_where_nothing_is_tied() -> None
 
 @SHRINKS
 def test_correct_targets_are_those_with_the_best_cluster_and_the_best_place_in_it(shrink: int) -> None:
-    model = built(replace(TRUNK, shrink=shrink))
+    model = built(shrunk(shrink))
     head, table = model.heads["next_token"], model.trunk.table
     states_MD = torch.randn(40, 32, generator=torch.Generator().manual_seed(1))
     asked = [(state_D[None], torch.tensor([token])) for state_D in states_MD for token in range(VOCAB)]
@@ -92,7 +102,7 @@ def test_no_logits_over_the_vocabulary_are_made_for_frequent_targets(monkeypatch
 
 
 def test_embeddings_are_rows_of_the_clusters_made_as_wide_as_the_net() -> None:
-    table = built(replace(TRUNK, shrink=2)).trunk.tokens
+    table = built(shrunk(2)).trunk.tokens
     assert isinstance(table, AdaptiveTable)
     ids = torch.tensor([[45, 3, 10], [9, 39, 40]])
     places = {45: (3, 5), 3: (0, 3), 10: (1, 0), 9: (0, 9), 39: (2, 19), 40: (3, 0)}
@@ -103,7 +113,7 @@ def test_embeddings_are_rows_of_the_clusters_made_as_wide_as_the_net() -> None:
 
 @SHRINKS
 def test_every_weight_gets_a_gradient_even_where_a_cluster_has_no_target(shrink: int) -> None:
-    model = built(replace(TRUNK, shrink=shrink, cutoffs=(10, 20)))
+    model = built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20), shrink=shrink)))
     batch = unpadded(random_rows([8, 8], VOCAB))
     model(batch | {"targets": batch["targets"] % 10})["next_token"].loss.backward()
     assert [name for name, tensor in model.named_parameters() if tensor.grad is None] == []
@@ -111,32 +121,48 @@ def test_every_weight_gets_a_gradient_even_where_a_cluster_has_no_target(shrink:
 
 @SHRINKS
 def test_tied_tables_are_counted_once(shrink: int) -> None:
-    model = built(replace(TRUNK, shrink=shrink, cutoffs=(10, 20)))
+    model = built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20), shrink=shrink)))
     ids = {id(tensor) for tensor in model.parameters()}
     for part in model.trunk.table:
         assert id(part) in ids or part._base is model.trunk.tokens.weight
 
 
 @pytest.mark.parametrize(
-    ("knobs", "vocab_size", "count"),
+    ("sizes", "tables", "vocab_size", "count"),
     [
-        pytest.param({"layers": 16, "width": 410, "heads": 10, "inner": 2100} | WT103, 267_735, 151_107_538, id="base"),
-        pytest.param({"layers": 18, "width": 1024, "heads": 16, "shrink": 4} | WT103, 267_735, 285_170_506, id="large"),
         pytest.param(
-            {"layers": 18, "width": 1024, "heads": 8, "shrink": 4, "cutoffs": (60_000, 100_000, 640_000)},
+            {"layers": 16, "width": 410, "heads": 10, "inner": 2100},
+            Adaptive(cutoffs=WT103),
+            267_735,
+            151_107_538,
+            id="base",
+        ),
+        pytest.param(
+            {"layers": 18, "width": 1024, "heads": 16},
+            Adaptive(cutoffs=WT103, shrink=4),
+            267_735,
+            285_170_506,
+            id="large",
+        ),
+        pytest.param(
+            {"layers": 18, "width": 1024, "heads": 8},
+            Adaptive(cutoffs=(60_000, 100_000, 640_000), shrink=4),
             793_471,
             357_468_018,
             id="lm1b",
         ),
     ],
 )
-def test_model_has_the_published_number_of_weights(knobs: dict[str, Any], vocab_size: int, count: int) -> None:
+def test_model_has_the_published_number_of_weights(
+    sizes: dict[str, int], tables: Adaptive, vocab_size: int, count: int
+) -> None:
     with torch.device("meta"):
-        assert Model(Decoder(**knobs, **XL), (NextToken(),), vocab_size, seed=0).num_parameters == count
+        trunk = Decoder(**sizes, **XL, tables=tables)
+        assert Model(trunk, (NextToken(),), vocab_size, seed=0).num_parameters == count
 
 
 def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
-    model = Model(replace(TRUNK, width=128, shrink=2, init_std=0.02), (NextToken(),), VOCAB, seed=0)
+    model = Model(replace(shrunk(2), width=128, init_std=0.02), (NextToken(),), VOCAB, seed=0)
     deviation = {name: float(tensor.detach().std()) for name, tensor in model.named_parameters() if tensor.ndim > 1}
     projections = [name for name in deviation if ".widen." in name or ".project." in name]
     assert {name.split(".")[0] for name in projections} == {"trunk", "heads"}
@@ -145,5 +171,7 @@ def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
 
 
 def test_clusters_beyond_the_vocabulary_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"trunk\.cutoffs is \[10, 20, 50\], allowed is numbers below the 50 tokens"):
-        built(replace(TRUNK, cutoffs=(10, 20, 50)))
+    with pytest.raises(
+        ValueError, match=r"trunk\.tables\.cutoffs is \[10, 20, 50\], allowed is numbers below the 50 tokens"
+    ):
+        built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20, 50))))

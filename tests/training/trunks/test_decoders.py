@@ -16,11 +16,13 @@ from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder
+from training.specs import Band, Decoder, LearnedCausal
 
 TABLE = 320  # rows, more than the tokenizer here has pieces
 RAGGED = [5, 12, 1, 7]
-GPT2 = Decoder(layers=3, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+GPT2 = Decoder(
+    layers=3, width=32, heads=4, positions=LearnedCausal(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+)
 GPT1 = replace(GPT2, norm="post")
 TRUNKS = {
     "gpt-1": GPT1,
@@ -104,6 +106,10 @@ def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) 
 # Attention to a band (GPT-3): every second layer.
 
 
+def banded(tokens: int) -> Decoder:
+    return replace(GPT2, positions=LearnedCausal(max=16, window=Band(tokens=tokens)))
+
+
 def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
     """The states of a pre-norm decoder by dense attention with a mask."""
     net, (length,) = model.trunk, ids_S.shape
@@ -122,7 +128,7 @@ def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
 
 @pytest.mark.parametrize("band", [1, 3, 5, 12, 40])
 def test_every_second_layer_sees_a_band_as_by_a_dense_mask(band: int) -> None:
-    model, rows = built(spec_of(replace(GPT2, band=band))), random_rows([12, 5, 9], TABLE)
+    model, rows = built(spec_of(banded(band))), random_rows([12, 5, 9], TABLE)
     wanted_TD = torch.cat([states_by_a_mask(model, torch.from_numpy(row["ids"]), band) for row in rows])
     for batch in (unpadded(rows), padded(rows, 14)):
         hidden = model.trunk(batch)
@@ -131,7 +137,7 @@ def test_every_second_layer_sees_a_band_as_by_a_dense_mask(band: int) -> None:
 
 
 def test_gradients_through_a_band_are_those_through_a_dense_mask() -> None:
-    model, rows = built(spec_of(replace(GPT2, band=3))), random_rows([12], TABLE)
+    model, rows = built(spec_of(banded(3))), random_rows([12], TABLE)
     weight_SD = torch.randn(12, 32, generator=torch.Generator().manual_seed(1)) / 12
     found = torch.autograd.grad((model.trunk(unpadded(rows)) * weight_SD).sum(), list(model.parameters()))
     wanted_SD = states_by_a_mask(model, torch.from_numpy(rows[0]["ids"]), 3)
@@ -140,9 +146,9 @@ def test_gradients_through_a_band_are_those_through_a_dense_mask() -> None:
 
 
 def test_a_net_with_a_band_has_the_weights_of_one_without() -> None:
-    wide, banded = (dict(built(spec_of(trunk)).named_parameters()) for trunk in (GPT2, replace(GPT2, band=3)))
-    assert all(torch.equal(wide[name], tensor) for name, tensor in banded.items())
-    assert wide.keys() == banded.keys()
+    wide, narrow = (dict(built(spec_of(trunk)).named_parameters()) for trunk in (GPT2, banded(3)))
+    assert all(torch.equal(wide[name], tensor) for name, tensor in narrow.items())
+    assert wide.keys() == narrow.keys()
 
 
 # Published sizes: reference/family.md B4 and D4.
@@ -153,7 +159,7 @@ def closed_form(trunk: Decoder, vocab_size: int) -> int:
     width, heads, inner = trunk.width, trunk.heads * trunk.width_of_head, trunk.inner_width
     attention = 3 * heads * (width + 1) + width * (heads + 1)
     feed_forward = inner * (width + 1) + width * (inner + 1)
-    norms, tables = 2 * width, (vocab_size + trunk.max_positions) * width
+    norms, tables = 2 * width, (vocab_size + trunk.positions.max) * width
     return tables + trunk.layers * (attention + feed_forward + 2 * norms) + norms
 
 
@@ -163,7 +169,9 @@ def count(trunk: Decoder, vocab_size: int) -> int:
 
 
 def gpt(layers: int, width: int, heads: int, max_positions: int, head_width: int = 0) -> Decoder:
-    return Decoder(layers=layers, width=width, heads=heads, max_positions=max_positions, head_width=head_width)
+    return Decoder(
+        layers=layers, width=width, heads=heads, positions=LearnedCausal(max=max_positions), head_width=head_width
+    )
 
 
 def test_gpt_1_has_the_published_number_of_weights() -> None:

@@ -24,7 +24,7 @@ from tests.training.encoder_decoders import (
 from tests.training.parity import built, gradients
 from training.losses import NextToken
 from training.model import Model
-from training.specs import EncoderDecoder
+from training.specs import Buckets, EncoderDecoder, LearnedPlain
 from training.trunks.encoder_decoder import bucket
 from training.trunks.layers import layout
 
@@ -32,7 +32,7 @@ TRUNKS = [pytest.param(BART, id="bart"), pytest.param(T5, id="t5"), pytest.param
 
 
 def bart_of(layers: int, width: int, heads: int) -> EncoderDecoder:
-    return EncoderDecoder(layers=layers, width=width, heads=heads, max_positions=1026, position_offset=2)
+    return EncoderDecoder(layers=layers, width=width, heads=heads, positions=LearnedPlain(max=1026, offset=2))
 
 
 def t5_of(layers: int, width: int, inner: int, heads: int, head_width: int) -> EncoderDecoder:
@@ -62,7 +62,7 @@ def test_model_has_the_published_number_of_weights(trunk: EncoderDecoder, vocab_
 @pytest.mark.parametrize(("width", "heads", "millions"), [(768, 12, 123), (1024, 16, 208)])
 def test_mass_has_the_weights_that_one_counts_by_hand(width: int, heads: int, millions: int) -> None:
     """The sizes of its summarisation nets, which the paper's code calls 123M and 208M."""
-    trunk = EncoderDecoder(layers=6, width=width, heads=heads, max_positions=512)
+    trunk = EncoderDecoder(layers=6, width=width, heads=heads, positions=LearnedPlain(max=512))
     linear, norm = width * width + width, 2 * width
     block = 4 * linear + norm + (8 * width * width + 5 * width) + norm
     tables = 30_522 * width + 2 * (512 * width + norm)
@@ -86,8 +86,10 @@ def test_distances_fall_into_the_published_buckets() -> None:
 
 
 def test_buckets_that_reach_no_further_than_the_near_distances_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"trunk.max_distance is 4, allowed is more than half of the 8 buckets"):
-        replace(T5, max_distance=4)
+    with pytest.raises(
+        ValueError, match=r"trunk.positions.max_distance is 4, allowed is more than half of the 8 buckets"
+    ):
+        replace(T5, positions=Buckets(buckets=8, max_distance=4))
 
 
 def test_each_query_is_biased_by_the_bucket_of_each_key() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from training.losses import MaskedTokens, PairLabel, SpanBoundary
 from training.model import Model
-from training.specs import Encoder
+from training.specs import Around, Encoder, Learned
 
 BOTH = (MaskedTokens(), PairLabel())
 PLAIN = (MaskedTokens(transform=False),)
@@ -18,8 +18,9 @@ def encoder(layers: int, width: int, heads: int, **knobs: Any) -> Encoder:
 
 
 ALBERTS = {"embedding": 128, "sharing": "all"}
-ROBERTAS = {"max_positions": 514, "position_offset": 2, "segments": 1}
-LONG = {"max_positions": 4098, "position_offset": 2, "segments": 1, "window": 512, "global_tokens": "first"}
+ROBERTAS = {"positions": Learned(max=514, offset=2), "segments": 1}
+WINDOW = Around(tokens=512, global_tokens="first")
+LONG = {"positions": Learned(max=4098, offset=2), "segments": 1, "window": WINDOW}
 XLMS = {"segments": 0}
 BOUNDARY = (MaskedTokens(), SpanBoundary())
 SIZES = {  # trunk, vocabulary, weights without heads (with BERT's pooler), losses, weights with their heads
@@ -32,7 +33,7 @@ SIZES = {  # trunk, vocabulary, weights without heads (with BERT's pooler), loss
     "bert-small": (encoder(4, 512, 8), 30_522, 28_763_648, BOTH, 29_058_876),
     "bert-medium": (encoder(8, 512, 8), 30_522, 41_373_184, BOTH, 41_668_412),
     "bert-wwm-zh": (encoder(12, 768, 12), 21_128, 102_267_648, BOTH, 102_882_442),
-    "ernie": (encoder(12, 768, 12, max_positions=513), 18_000, 99_866_112, BOTH, 100_477_778),
+    "ernie": (encoder(12, 768, 12, positions=Learned(max=513)), 18_000, 99_866_112, BOTH, 100_477_778),
     "roberta-base": (encoder(12, 768, 12, **ROBERTAS), 50_265, 124_645_632, (MaskedTokens(),), 124_697_433),
     "roberta-large": (encoder(24, 1024, 16, **ROBERTAS), 50_265, 355_359_744, (MaskedTokens(),), 355_412_057),
     # its published sum counts BERT's pooler too, which nothing trains

@@ -29,17 +29,17 @@ from training.formats import FORMATS, described, to_transformers
 from training.formats.load import from_transformers
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel, SpanBoundary
 from training.model import Model, ModelSpec
-from training.specs import Encoder
+from training.specs import Around, Encoder, Learned, Sinusoidal
 from training.trunks.layers import layout
 
 TABLE = 320  # rows, more than any of the tokenizers here has pieces
 RAGGED = [5, 12, 1, 7]
-BERT = Encoder(layers=4, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+BERT = Encoder(layers=4, width=32, heads=4, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2)
 BOTH = (MaskedTokens(), PairLabel())
 ALBERT = replace(BERT, embedding=16, sharing="all", activation="gelu_tanh")
 MEGATRON = replace(BERT, norm="pre")
-ROBERTA = replace(BERT, max_positions=18, position_offset=2, segments=1, norm_eps=1e-5)
-LONGFORMER = replace(ROBERTA, window=4, global_tokens="first")
+ROBERTA = replace(BERT, positions=Learned(max=18, offset=2), segments=1, norm_eps=1e-5)
+LONGFORMER = replace(ROBERTA, window=Around(tokens=4, global_tokens="first"))
 XLM = replace(BERT, segments=0, languages=3)
 PLAIN = (MaskedTokens(transform=False),)
 
@@ -51,7 +51,7 @@ def spec_of(trunk: Encoder, *losses: Loss) -> ModelSpec:
 SPECS = {
     "bert": spec_of(BERT, *BOTH),
     "bert large, with more inside": spec_of(replace(BERT, layers=5, heads=8, inner=64), *BOTH),
-    "ernie": spec_of(replace(BERT, activation="relu", norm_eps=1e-5, max_positions=17), *BOTH),
+    "ernie": spec_of(replace(BERT, activation="relu", norm_eps=1e-5, positions=Learned(max=17)), *BOTH),
     "albert": spec_of(ALBERT, *BOTH),
     "albert without pairs": spec_of(ALBERT, MaskedTokens()),
     "albert in groups": spec_of(replace(ALBERT, groups=2), *BOTH),
@@ -64,7 +64,7 @@ SPECS = {
     "roberta": spec_of(ROBERTA, MaskedTokens()),
     "longformer": spec_of(LONGFORMER, MaskedTokens()),
     "xlm": spec_of(XLM, *PLAIN),
-    "xlm, sinusoids": spec_of(replace(XLM, positions="sinusoidal"), *PLAIN),
+    "xlm, sinusoids": spec_of(replace(XLM, positions=Sinusoidal(max=16)), *PLAIN),
     "xlm, one language": spec_of(replace(XLM, languages=0, activation="relu"), *PLAIN),
     "xlm, causal": spec_of(replace(XLM, visibility="causal"), NextToken(bias=True)),
 }
@@ -89,7 +89,7 @@ def batches(spec: ModelSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def pad_of(spec: ModelSpec) -> int:
-    return spec.trunk.position_offset - 1 if spec.trunk.position_offset else 0
+    return max(0, spec.trunk.positions.offset - 1)
 
 
 def ask(oracle: Any, batch: dict[str, Tensor]) -> Any:
@@ -164,7 +164,7 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocabs: 
 
 def fixed(spec: ModelSpec) -> list[str]:
     """What is fixed here and trained by their class: XLM's sinusoids."""
-    return ["transformer.position_embeddings.weight"] if spec.trunk.positions == "sinusoidal" else []
+    return ["transformer.position_embeddings.weight"] if spec.trunk.positions.kind == "sinusoidal" else []
 
 
 def added_up(wanted: dict[str, Tensor], found: dict[str, Tensor], spec: ModelSpec, format: Any) -> dict[str, Tensor]:

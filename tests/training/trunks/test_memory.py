@@ -13,7 +13,7 @@ import torch
 from preprocessing.choose import Nothing, Partial
 from preprocessing.rewrite import Permute, Shift
 from preprocessing.segment import Stream, StreamPair
-from tests.training.corpora import mini_run
+from tests.training.corpora import mini_run, resampled
 from tests.training.engines.test_zero import losses, machine, outcome, spawn
 from tests.training.worker import job
 from training.engines.local import LocalEngine
@@ -21,21 +21,18 @@ from training.formats import build_model
 from training.loop import Result, pretrain
 from training.losses import MaskedTokens, NextToken
 from training.run import Run
-from training.specs import Decoder, Machine, Phase, TwoStream
+from training.specs import Adaptive, Decoder, Machine, Phase, Relative, RelativeStreams, TwoStream
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "init_std": 0.1, "memory": 24}
+SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "init_std": 0.1}
 
 
 def transformer_xl(run: Run) -> Run:
     """The run with Transformer-XL, its tables adaptive."""
-    tables = {"cutoffs": (100, 200), "shrink": 2}
+    tables = Adaptive(cutoffs=(100, 200), shrink=2)
     return replace(
-        run,
-        trunk=Decoder(**SIZES, **tables, positions="relative", norm="post", activation="relu"),
+        resampled(run, segment=Stream(), choose=Nothing(), rewrite=Shift()),
+        trunk=Decoder(**SIZES, tables=tables, positions=Relative(memory=24), norm="post", activation="relu"),
         losses=(NextToken(),),
-        segment=Stream(),
-        choose=Nothing(),
-        rewrite=Shift(),
         phases=(Phase(length=16, batch=6, steps=14),),
     )
 
@@ -43,12 +40,9 @@ def transformer_xl(run: Run) -> Run:
 def xlnet(run: Run) -> Run:
     """The run with XLNet."""
     return replace(
-        run,
-        trunk=TwoStream(**SIZES, reuse=16, segments=3),
+        resampled(run, segment=StreamPair(reuse=16), choose=Partial(), rewrite=Permute(block=16)),
+        trunk=TwoStream(**SIZES, positions=RelativeStreams(memory=24, reuse=16), segments=3),
         losses=(MaskedTokens(transform=False),),
-        segment=StreamPair(reuse=16),
-        choose=Partial(),
-        rewrite=Permute(block=16),
         phases=(Phase(length=32, batch=6, steps=14),),
     )
 

@@ -13,13 +13,18 @@ from tests.training import parity
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder
+from training.specs import Adaptive, Band, Decoder, LearnedCausal, Relative
 from training.trunks import relative
 from training.trunks.memory import Recalled
 
-XL: dict[str, Any] = {"positions": "relative", "norm": "post", "activation": "relu"}
-TRUNK = Decoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, memory=8, **XL)
+XL: dict[str, Any] = {"positions": Relative(memory=8), "norm": "post", "activation": "relu"}
+TRUNK = Decoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, **XL)
 VOCAB = 50
+
+
+def relative_to(trunk: Decoder = TRUNK, **keys: Any) -> Decoder:
+    """The trunk with other values of its positions."""
+    return replace(trunk, positions=replace(trunk.positions, **keys))
 
 
 def built(trunk: Decoder = TRUNK) -> Model:
@@ -80,7 +85,7 @@ def oracle(model: Model) -> transformers.XLNetModel:
         layer_norm_eps=trunk.norm_eps,
         dropout=0.0,
         mem_len=trunk.memory,
-        clamp_len=trunk.clamp or -1,
+        clamp_len=trunk.positions.clamp or -1,
     )
     config._attn_implementation = "eager"
     theirs = transformers.XLNetModel(config).eval()
@@ -98,7 +103,7 @@ def oracle(model: Model) -> transformers.XLNetModel:
 
 @pytest.mark.parametrize("clamp", [0, 3])
 def test_states_are_those_of_the_oracle_with_a_memory_and_without(clamp: int) -> None:
-    model = built(replace(TRUNK, clamp=clamp))
+    model = built(relative_to(clamp=clamp))
     theirs, memory = oracle(model), None
     for number, batch in enumerate(segments(18, parts=3)):
         with torch.no_grad():
@@ -133,7 +138,7 @@ def test_gradients_are_those_of_the_oracle() -> None:
 
 
 def test_segments_with_a_memory_have_the_states_of_one_long_row() -> None:
-    model = built(replace(TRUNK, memory=12))
+    model = built(relative_to(memory=12))
     (whole,), parts = segments(12, parts=1), segments(12, parts=3)
     wanted_BSD = model.trunk(whole).view(3, 12, -1)
     found_BSD = torch.cat([model.trunk(part).view(3, 4, -1) for part in parts], dim=1)
@@ -214,7 +219,7 @@ def test_a_memory_comes_back_from_its_tensors_without_the_slots_of_an_evaluation
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_text_is_cut(parts: int) -> None:
-    net = built(replace(TRUNK, layers=1, memory=8, same_length=True)).trunk
+    net = built(relative_to(replace(TRUNK, layers=1), same_length=True)).trunk
     states_BSD = torch.cat([net(batch).detach().view(3, 24 // parts, 32) for batch in segments(24, parts)], dim=1)
     (whole,) = segments(24, parts=1)
     for changed in range(24):
@@ -227,9 +232,9 @@ def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_t
 
 def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_training_its_own() -> None:
     """As a net of these settings, and as one of the others (Transformer-XL evaluates with a longer memory, 3.2)."""
-    trunk = replace(TRUNK, memory=2, eval_memory=6, eval_clamp=5)
+    trunk = relative_to(memory=2, eval_memory=6, eval_clamp=5)
     net = built(trunk).trunk
-    for plain, mode in ((replace(TRUNK, memory=2), True), (replace(TRUNK, memory=6, clamp=5, same_length=True), False)):
+    for plain, mode in ((relative_to(memory=2), True), (relative_to(memory=6, clamp=5, same_length=True), False)):
         other = built(plain).trunk
         other.load_state_dict(net.state_dict())
         net.train(mode)
@@ -241,7 +246,7 @@ def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_train
 
 
 def test_same_length_is_a_band_of_the_dense_mask() -> None:
-    net, band = built(replace(TRUNK, same_length=True)).trunk, built().trunk
+    net, band = built(relative_to(same_length=True)).trunk, built().trunk
     masked, real = [], relative.with_memory
 
     def dense(seen_BQS: Tensor, recalled: Recalled) -> Tensor:
@@ -299,23 +304,31 @@ def test_model_has_the_published_number_of_weights(knobs: dict[str, int], vocab_
         assert Model(Decoder(**knobs, **XL), (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        {"norm": "pre"},
-        {"band": 4},
-        {"same_length": True, "memory": 0},
-        {"eval_clamp": 4},
-    ],
-)
-def test_a_knob_that_relative_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
-        replace(TRUNK, **knobs)
+def test_pre_norm_with_relative_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"trunk\.norm is 'pre', allowed is post where positions are relative"):
+        replace(TRUNK, norm="pre")
 
 
-@pytest.mark.parametrize(
-    "knobs", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"eval_memory": 4}, {"cutoffs": (10,)}]
-)
-def test_a_knob_that_learned_positions_do_not_have_is_refused(knobs: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"trunk.{next(iter(knobs))} is"):
-        Decoder(layers=2, width=32, heads=4, **knobs)
+@pytest.mark.parametrize("keys", [{"same_length": True, "memory": 0}, {"eval_clamp": 4}])
+def test_a_value_that_relative_positions_cannot_have_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"trunk\.positions.{next(iter(keys))} is"):
+        relative_to(**keys)
+
+
+@pytest.mark.parametrize("keys", [{"window": Band(tokens=4)}, {"max": 16}, {"init": "normal"}])
+def test_a_key_that_relative_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
+        Relative(**keys)
+
+
+@pytest.mark.parametrize("keys", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"eval_memory": 4}])
+def test_a_key_that_learned_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
+        LearnedCausal(max=16, **keys)
+
+
+def test_adaptive_tables_with_learned_positions_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"trunk\.tables.kind is 'adaptive', allowed is plain where positions are lear"
+    ):
+        Decoder(layers=2, width=32, heads=4, tables=Adaptive(cutoffs=(10,)))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Encoder, Trunk
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Trunk
 from training.trunks.layers import Layout, attend, layout
 
-ENCODER = Encoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
-DECODER = Decoder(layers=2, width=32, heads=4, max_positions=16, dropout=0.0, attention_dropout=0.0, init_std=0.2)
+STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(layers=2, width=32, heads=4, positions=Learned(max=16), **STILL)
+DECODER = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=16), **STILL)
 TRUNKS = [
     pytest.param(ENCODER, id="post-norm encoder"),
     pytest.param(replace(ENCODER, norm="pre"), id="pre-norm encoder"),
@@ -23,7 +25,7 @@ TRUNKS = [
     pytest.param(replace(DECODER, norm="post"), id="post-norm decoder"),
 ]
 BERT = (MaskedTokens(), PairLabel())
-ROBERTA = Encoder(layers=12, width=768, heads=12, norm_eps=1e-5, max_positions=514, position_offset=2, segments=1)
+ROBERTA = Encoder(layers=12, width=768, heads=12, norm_eps=1e-5, positions=Learned(max=514, offset=2), segments=1)
 VOCAB = 50
 RAGGED = [5, 8, 1, 3]
 
@@ -33,7 +35,7 @@ def bert(layers: int, width: int, heads: int) -> Encoder:
 
 
 def gpt(layers: int, width: int, heads: int, max_positions: int = 1024) -> Decoder:
-    return Decoder(layers=layers, width=width, heads=heads, max_positions=max_positions)
+    return Decoder(layers=layers, width=width, heads=heads, positions=LearnedCausal(max=max_positions))
 
 
 def built(trunk: Trunk, losses: Sequence[Loss], vocab_size: int = VOCAB, seed: int = 0) -> Model:
@@ -191,8 +193,8 @@ def test_encoder_ignores_what_stands_in_the_padding() -> None:
 
 def test_first_position_reads_the_row_after_the_offset() -> None:
     rows = random_rows(RAGGED, VOCAB)
-    shifted = built(replace(ENCODER, position_offset=2), BERT)
-    plain = built(replace(ENCODER, max_positions=14), BERT)
+    shifted = built(replace(ENCODER, positions=Learned(max=16, offset=2)), BERT)
+    plain = built(replace(ENCODER, positions=Learned(max=14)), BERT)
     state = shifted.state_dict()
     plain.load_state_dict(state | {"trunk.positions.weight": state["trunk.positions.weight"][2:]})
     torch.testing.assert_close(shifted.trunk(unpadded(rows)), plain.trunk(unpadded(rows)), rtol=0, atol=0)
@@ -276,7 +278,9 @@ def test_a_truncated_normal_ends_at_two_deviations() -> None:
 
 
 def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are_alike() -> None:
-    table_PD = built(replace(bert(2, 64, 2), position_init="sinusoidal"), BERT).trunk.positions.weight.detach()
+    table_PD = built(
+        replace(bert(2, 64, 2), positions=Learned(max=512, init="sinusoidal")), BERT
+    ).trunk.positions.weight.detach()
     assert float(table_PD.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
     near, far = (torch.cosine_similarity(table_PD[20], table_PD[at], dim=0) for at in (21, 60))
     assert near > 0.9 > 0.7 > far

@@ -19,18 +19,18 @@ from training.formats import build_model, electra, save_weights
 from training.formats.start import take_over
 from training.loop import pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, Replaced
-from training.losses.heads import count, cross_entropy
+from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_sample
-from training.losses.heads.replaced import asked, originals
+from training.losses.heads.replaced import originals, predicted_at
 from training.model import Model, ModelSpec
 from training.optim import Adafactor, AdamW, Lamb, Optim
 from training.score import Score
-from training.specs import Machine, Phase, Twin
+from training.specs import Learned, Machine, Phase, Twin
 from training.trunks.layers import layout
 
 SMALL = Twin(
-    layers=2, width=32, heads=4, embedding=16, generator=0.25, max_positions=16, dropout=0, attention_dropout=0,
-    init_std=0.2,
+    layers=2, width=32, heads=4, embedding=16, generator=0.25, positions=Learned(max=16),
+    dropout=0, attention_dropout=0, init_std=0.2,
 )  # fmt: skip
 FROZEN = replace(SMALL, samples="frozen", generator=1.0)
 LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced())
@@ -114,8 +114,8 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
         assert 0 <= metrics["train/replaced_accuracy"] <= 1
     _, read = scored(model := twin(), batch := unpadded(rows()))
     torch.manual_seed(0)
-    score = model(batch)["replaced_share"]
-    assert int(score.correct) == int((read["ids"] != originals(batch)).sum())
+    score = model(batch)["replaced"]
+    assert int(score.metrics["replaced_share"]) == int((read["ids"] != originals(batch)).sum())
     assert score.count == len(batch["ids"])
 
 
@@ -169,12 +169,12 @@ def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: A
     model = twin(losses=(MaskedTokens(), loss))
     for batch in (unpadded(rows()), padded(rows(), 14)):
         scores, _ = scored(model, batch)
-        assert scores["replaced"].count == count(loss, batch) == (25 if at == "all" else len(batch["targets"]))
+        assert scores["replaced"].count == loss.count(batch) == (25 if at == "all" else len(batch["targets"]))
 
 
 def test_padding_is_not_asked() -> None:
     batch = padded(rows(), 14)
-    at_M = asked(batch, "all")
+    at_M = predicted_at(batch, "all")
     assert at_M.tolist() == [14 * row + place for row, length in enumerate(RAGGED) for place in range(length)]
 
 
@@ -211,13 +211,13 @@ def test_one_net_for_both_has_the_weights_of_one() -> None:
     tower = sum(tensor.numel() for tensor in parts(two, "trunk.generator").values())
     assert one.num_parameters == two.num_parameters - tower
     scores, _ = scored(one, unpadded(rows()))
-    assert set(scores) == {"masked_tokens", "replaced", "replaced_share"}
+    assert set(scores) == {"masked_tokens", "replaced"}
 
 
 def test_a_uniform_generator_is_no_net() -> None:
     model = twin(replace(SMALL, samples="uniform"), (Replaced(),))
     assert not parts(model, "trunk.generator")
-    assert set(scored(model, unpadded(rows()))[0]) == {"replaced", "replaced_share"}
+    assert set(scored(model, unpadded(rows()))[0]) == {"replaced"}
 
 
 def test_a_classifier_reads_the_discriminators_first_token() -> None:

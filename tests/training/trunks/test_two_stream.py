@@ -21,10 +21,11 @@ from training.formats import to_transformers, xlnet
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec, parameter_groups
-from training.specs import TwoStream
+from training.specs import RelativeStreams, TwoStream
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "memory": 8, "segments": 3}
-TRUNK = TwoStream(**SIZES, dropout=0.0, attention_dropout=0.0)
+SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "segments": 3}
+KEEPING_FIVE = RelativeStreams(memory=8, reuse=5)
+TRUNK = TwoStream(**SIZES, positions=RelativeStreams(memory=8), dropout=0.0, attention_dropout=0.0)
 LOSSES = (MaskedTokens(transform=False),)
 VOCAB = 50
 BOTH = pytest.mark.parametrize("unpadded", [True, False], ids=["unpadded", "padded"])
@@ -147,7 +148,7 @@ def test_states_of_a_row_without_an_order_are_those_of_the_oracle() -> None:
 
 
 def test_the_memory_keeps_the_reused_part_of_a_row_as_the_oracle_does() -> None:
-    model = built(replace(TRUNK, reuse=5))
+    model = built(replace(TRUNK, positions=KEEPING_FIVE))
     theirs, memory = oracle(model), None
     for number in range(3):
         rows = equal_rows(2, 9, 4, seed=number)
@@ -159,7 +160,7 @@ def test_the_memory_keeps_the_reused_part_of_a_row_as_the_oracle_does() -> None:
 
 
 def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_path: Path) -> None:
-    spec = ModelSpec(trunk=replace(TRUNK, reuse=5, inner=128, segments=2), losses=LOSSES, vocab_size=320)
+    spec = ModelSpec(trunk=replace(TRUNK, positions=KEEPING_FIVE, inner=128, segments=2), losses=LOSSES, vocab_size=320)
     model = parity.built(spec)
     to_transformers(
         parity.weights(model), spec, parity.vocabulary(parity.ONE_PAD, tmp_path / "vocab"), tmp_path / "out"

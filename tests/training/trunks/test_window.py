@@ -12,16 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
-from training.specs import Decoder, Encoder
+from training.specs import Around, Band, Decoder, Encoder, Everything, Learned, LearnedCausal, Window
 from training.trunks.window import WindowAttention, banded
 
-ENCODER = Encoder(
-    layers=2, width=32, heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, init_std=0.2, window=4
-)
-GLOBAL = replace(ENCODER, global_tokens="first")
-BANDED = Decoder(
-    layers=2, width=32, heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, init_std=0.2, band=3
-)
+SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4}
+SIZES |= {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(**SIZES, positions=Learned(max=64), window=Around(tokens=4))
+GLOBAL = replace(ENCODER, window=Around(tokens=4, global_tokens="first"))
+BANDED = Decoder(**SIZES, positions=LearnedCausal(max=64, window=Band(tokens=3)))
 VOCAB = 50
 RAGGED = [5, 21, 1, 12]
 
@@ -111,13 +109,14 @@ def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decode
 
 
 def test_window_wider_than_the_row_sees_all() -> None:
-    rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, window=64))
-    full = net(replace(ENCODER, window=0))
+    rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, window=Around(tokens=64)))
+    full = net(replace(ENCODER, window=Everything()))
     torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
 
 
 def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
-    rows, windowed, full = random_rows(RAGGED, VOCAB), net(replace(GLOBAL, window=64)), net(replace(ENCODER, window=0))
+    wide = replace(GLOBAL, window=Around(tokens=64, global_tokens="first"))
+    rows, windowed, full = random_rows(RAGGED, VOCAB), net(wide), net(replace(ENCODER, window=Everything()))
     state = full.state_dict()
     for number in range(2):
         for leaf in ("weight", "bias"):
@@ -163,14 +162,41 @@ def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
     assert (change_T > 1e-6).nonzero().flatten().tolist() == [12, 13, 14]
 
 
+@pytest.mark.parametrize("tokens", [5, 0, -2])
+def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> None:
+    with pytest.raises(
+        ValueError, match=rf"trunk\.window.tokens is {tokens}, allowed is an even number of tokens from"
+    ):
+        Around(tokens=tokens)
+
+
+def test_a_band_without_tokens_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"trunk\.positions.window.tokens is 0, allowed is a number of tokens from 1 up"
+    ):
+        Band(tokens=0)
+
+
+def test_global_tokens_without_a_window_cannot_be_written() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'global_tokens'"):
+        Everything(global_tokens="first")  # type: ignore[call-arg]
+
+
+def test_a_window_with_another_attention_mask_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"trunk\.visibility is 'causal', allowed is full with a window"):
+        replace(ENCODER, visibility="causal")
+
+
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("window", "longest", "said"),
     [
-        ({"window": 5}, "an even number of tokens, or 0"),
-        ({"window": 0, "global_tokens": "first"}, "none without a window"),
-        ({"visibility": "causal"}, "full with a window"),
+        (Everything(), 1, ""),
+        (Around(tokens=8), 5, ""),
+        (Around(tokens=8), 4, "trunk.window.tokens is 8, rows have at most 4 tokens; lower it, or set kind everything"),
+        (Band(tokens=8), 9, ""),
+        (Band(tokens=8), 8, "trunk.positions.window.tokens is 8, rows have at most 8 tokens; lower it, or set kind"),
     ],
 )
-def test_window_that_makes_no_sense_is_refused(knobs: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(ENCODER, **knobs)
+def test_a_window_that_narrows_no_row_is_told_of(window: Window, longest: int, said: str) -> None:
+    assert window.fits(longest).startswith(said)
+    assert bool(window.fits(longest)) == bool(said)

@@ -1,9 +1,26 @@
 """The heads that compute the losses, on torch: hidden states, a batch and the token table -> a Score.
 
-Read masked_tokens.py, then cross_entropy.py, which they share.
+Read masked_tokens.py, then cross_entropy.py, which they share. Each loss makes its own head (`LossPart.head`); no head
+imports a loss.
 """
 
+from training.losses.heads.adaptive_softmax import AdaptiveHead
+from training.losses.heads.adversarial import AdversarialHead
 from training.losses.heads.masked_tokens import MaskedTokensHead
-from training.losses.heads.registry import count, head, names_tokens
+from training.losses.heads.next_token import NextTokenHead
+from training.losses.heads.pair_label import PairLabelHead
+from training.losses.heads.replaced import ChosenOriginalHead, OriginalHead, ReplacedHead
+from training.losses.heads.span_boundary import SpanBoundaryHead, boundary_targets
 
-__all__ = ["MaskedTokensHead", "count", "head", "names_tokens"]
+__all__ = [
+    "AdaptiveHead",
+    "AdversarialHead",
+    "ChosenOriginalHead",
+    "MaskedTokensHead",
+    "NextTokenHead",
+    "OriginalHead",
+    "PairLabelHead",
+    "ReplacedHead",
+    "SpanBoundaryHead",
+    "boundary_targets",
+]

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from training.losses.heads.cross_entropy import linear_cross_entropy, tokens_at
 from training.score import Score
-from training.specs import Decoder
+from training.specs import Trunk
 from training.trunks import bounds
 
 
@@ -16,13 +16,13 @@ class AdaptiveHead(nn.Module):
     """First a softmax over the frequent tokens and the clusters of the others, then one inside of the token's cluster.
 
     `table` has the table of each cluster, and the projections where the tables shrink. A rare token counts as correct
-    where both its cluster and its place in there have the highest score: not one target is compared with all tokens.
+    where both its cluster and its place in the cluster have the highest score: no target is compared with all tokens.
     """
 
-    def __init__(self, trunk: Decoder, vocab_size: int) -> None:
+    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
-        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if trunk.shrink > 1 else nn.Identity()
+        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else nn.Identity()
         self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.width))
         self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
         self.bias = nn.Parameter(torch.empty(vocab_size))

@@ -1,7 +1,7 @@
 """A generator that is rewarded for what the discriminator gets wrong (ELECTRA, arXiv:2003.10555, 3.2 and appendix F).
 
 Samples are discrete, so that no gradient goes through them: REINFORCE. A sample's reward is the discriminator's loss at
-its place, less what a baseline expected; the samples at other places count as given, which keeps the variance low.
+its place, less a baseline; the samples at other places are held fixed, which keeps the variance low.
 """
 
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from torch.nn import functional as F
 
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
-from training.losses.masked_tokens import MaskedTokens
 from training.score import Score
-from training.specs import Encoder
+from training.specs import Trunk
 
 
 class AdversarialHead(nn.Module):
-    """The head that samples, and a baseline: how surely the discriminator will know, from the generator's states.
+    """The head that samples, and a baseline: how sure the discriminator will be, predicted from the generator's states.
 
-    The baseline learns by cross-entropy and moves nothing but itself. The value of the loss is an estimate whose
-    gradient counts; it need not fall. This is an ablation: the logits of all asked tokens are in memory at once.
+    The baseline learns by cross-entropy, whose gradient reaches no other weight. The value of the loss is an estimate
+    of which only the gradient matters; it need not fall. This is an ablation: the logits of all targets are in memory
+    at once.
     """
 
-    def __init__(self, trunk: Encoder, vocab_size: int) -> None:
+    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
-        self.tokens = MaskedTokensHead(MaskedTokens(), trunk, vocab_size)
+        self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.baseline = nn.Linear(trunk.width, 1, bias=False)
 
     def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
-        """Tokens [M] drawn from what is said at `targets_at` (MaskedTokensHead.sample)."""
+        """Tokens [M] sampled at `targets_at`, as by MaskedTokensHead.sample."""
         return self.tokens.sample(hidden, batch, table_VD, barred_M)
 
     def forward(
@@ -41,14 +41,14 @@ class AdversarialHead(nn.Module):
         sampled_M: Tensor,
         reward_M: Tensor,
     ) -> Score:
-        """Score of samples at `targets_at`; `reward` [M]: the discriminator's loss there, in nats, without gradient.
+        """Score of samples at `targets_at`; `reward_M` [M]: the discriminator's loss there, in nats, without gradient.
 
-        Right is a sample that is the token which was there.
+        A sample is correct where it is the original token.
         """
         hidden_MD = tokens_at(hidden, batch["targets_at"])
         logits_MV = F.linear(self.tokens.features(hidden_MD), table_VD, self.tokens.bias).float()
         log_p_M = logits_MV.log_softmax(-1).gather(1, sampled_M[:, None]).squeeze(1)
-        knows_M = self.baseline(hidden_MD.detach()).float().squeeze(1)
-        advantage_M = reward_M + F.logsigmoid(knows_M.detach())
-        taught = F.binary_cross_entropy_with_logits(knows_M, torch.exp(-reward_M), reduction="sum")
-        return Score(taught - (advantage_M * log_p_M).sum(), len(sampled_M), (sampled_M == batch["targets"]).sum())
+        sure_M = self.baseline(hidden_MD.detach()).float().squeeze(1)
+        advantage_M = reward_M + F.logsigmoid(sure_M.detach())
+        fitted = F.binary_cross_entropy_with_logits(sure_M, torch.exp(-reward_M), reduction="sum")
+        return Score(fitted - (advantage_M * log_p_M).sum(), len(sampled_M), (sampled_M == batch["targets"]).sum())

@@ -36,7 +36,7 @@ def token_sample(
 ) -> Tensor:
     """Tokens [M] from the softmax of `feature @ table.T + bias`: where the sum of probabilities passes `uniform_M`.
 
-    That is a draw in [0, 1) for a token; Gumbel noise takes one for each logit. `barred_M` are never sampled.
+    One draw in [0, 1) makes one token; Gumbel noise needs a draw for each logit. `barred_M` are never sampled.
     """
     num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
     token_M = torch.empty(len(feature_MD), dtype=torch.int64, device=feature_MD.device)
@@ -55,7 +55,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Cross-entropy of a linear layer, summed, a slice of targets at a time; the gradient is made on the way forward.
 
     torch's own linear_cross_entropy sums in the precision of its input, where a bfloat16 loss is 4 % off, and does not
-    say how many were right. Here the logits have the precision of the net, softmax and sums are in float32.
+    return how many were right. Here the logits have the precision of the net, softmax and sums are in float32.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The head that fills in what is masked: of BERT and its line, and of ELECTRA's generator."""
+"""The head that fills in masks: of BERT and its line, and of ELECTRA's generator."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from training.losses.heads.cross_entropy import token_sample, token_score, tokens_at
-from training.losses.masked_tokens import MaskedTokens
 from training.score import Score
 from training.specs import Trunk
 from training.trunks import activate
@@ -15,11 +14,11 @@ from training.trunks import activate
 class MaskedTokensHead(nn.Module):
     """Linear to the width of the tied table, activation, norm (BERT 3.1, task 1), or none of it; a bias per token."""
 
-    def __init__(self, loss: MaskedTokens, trunk: Trunk, vocab_size: int) -> None:
+    def __init__(self, trunk: Trunk, vocab_size: int, transform: bool = True) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.transform = nn.Linear(trunk.width, trunk.table_width) if loss.transform else None
-        self.norm = nn.LayerNorm(trunk.table_width, eps=trunk.norm_eps) if loss.transform else None
+        self.transform = nn.Linear(trunk.width, trunk.table_width) if transform else None
+        self.norm = nn.LayerNorm(trunk.table_width, eps=trunk.norm_eps) if transform else None
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
     def features(self, hidden_MD: Tensor) -> Tensor:
@@ -30,7 +29,7 @@ class MaskedTokensHead(nn.Module):
 
     @torch.no_grad()
     def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
-        """Tokens [M] drawn from what is said at `targets_at`, by torch's global generator; never one that is barred."""
+        """Tokens [M] sampled from the softmax at `targets_at`, by torch's global generator; never one of `barred_M`."""
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
         uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
         return token_sample(feature_MD, table_VD, self.bias, uniform_M, barred_M)

@@ -6,17 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from training.losses.heads.cross_entropy import token_score, tokens_at
-from training.losses.next_token import NextToken
 from training.score import Score
-from training.specs import Trunk
 
 
 class NextTokenHead(nn.Module):
     """The tied table and nothing else (GPT-2 2), or a bias per token too (XLM)."""
 
-    def __init__(self, loss: NextToken, trunk: Trunk, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, bias: bool) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.empty(vocab_size)) if loss.bias else None
+        self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         return token_score(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias, batch["targets"])

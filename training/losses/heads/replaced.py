@@ -1,7 +1,8 @@
-"""What ELECTRA's discriminator is asked (arXiv:2003.10555): was this token replaced, or (3.4) which one was it before?
+"""The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.4) which one was it before?
 
-The batch is the one that the discriminator reads: `ids` hold the replacements, `targets_at` and `targets` say what was
-there; a replacement that is the right token was not replaced.
+The batch is the one that the discriminator reads: `ids` hold the replacements, `targets_at` and `targets` the original
+tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head is the
+number of replaced tokens, which the loop divides by the number of targets of the loss.
 """
 
 from collections.abc import Mapping
@@ -13,19 +14,17 @@ from torch.nn import functional as F
 
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
-from training.losses.masked_tokens import MaskedTokens
-from training.losses.replaced import Replaced
 from training.score import Score
 from training.specs import Trunk
 from training.trunks import activate
 
 
 class ReplacedHead(nn.Module):
-    """Linear, activation and a linear to one logit: positive says replaced (google-research/electra, modeling)."""
+    """Linear, activation and a linear to one logit: positive means replaced (google-research/electra, modeling)."""
 
-    def __init__(self, loss: Replaced, trunk: Trunk) -> None:
+    def __init__(self, trunk: Trunk, at: Literal["all", "chosen"]) -> None:
         super().__init__()
-        self.at, self.activation = loss.at, trunk.activation
+        self.at, self.activation = at, trunk.activation
         self.transform = nn.Linear(trunk.width, trunk.width)
         self.classify = nn.Linear(trunk.width, 1)
 
@@ -36,17 +35,15 @@ class ReplacedHead(nn.Module):
     @torch.no_grad()
     def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """The loss [M], in nats, at each of `targets_at`."""
-        at_M = batch["targets_at"]
-        replaced_M = batch["ids"].flatten()[at_M] != batch["targets"]
-        logit_M = self.logits(tokens_at(hidden, at_M)).float()
-        return F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="none")
+        logit_M = self.logits(tokens_at(hidden, batch["targets_at"])).float()
+        return F.binary_cross_entropy_with_logits(logit_M, replaced(batch).float(), reduction="none")
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
-        at_M = asked(batch, self.at)
+        at_M = predicted_at(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()
         replaced_M = (batch["ids"].flatten() != originals(batch))[at_M]
         loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
-        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum())
+        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), replaced_share(batch))
 
 
 class OriginalHead(nn.Module):
@@ -58,37 +55,54 @@ class OriginalHead(nn.Module):
 
     def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
-        self.tokens = MaskedTokensHead(MaskedTokens(), trunk, vocab_size)
+        self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.copy = nn.Linear(trunk.width, 1)
 
     def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Tensor) -> Tensor:
         """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
         logits_MV = F.linear(self.tokens.features(hidden_MD), table_VD, self.tokens.bias).float()
         copy_M1 = self.copy(hidden_MD).float()
-        said_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
+        log_p_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
         given_M1 = given_M[:, None]
-        return said_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), said_MV.gather(1, given_M1)))
+        return log_p_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, given_M1)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
-        at_M = asked(batch, "all")
+        at_M = predicted_at(batch, "all")
         target_M = originals(batch)[at_M]
         log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["ids"].flatten()[at_M], table_VD)
         loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
-        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum())
+        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), replaced_share(batch))
+
+
+class ChosenOriginalHead(MaskedTokensHead):
+    """The originals of the chosen tokens, by the head that fills in masks (3.4, Replace MLM)."""
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
 
 
 def originals(batch: Mapping[str, Tensor]) -> Tensor:
-    """The ids [B * S] or [T] of a batch with its targets where they belong."""
+    """The ids [B * S] or [T] of a batch with the original tokens at `targets_at`."""
     return batch["ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
 
 
-def asked(batch: Mapping[str, Tensor], at: Literal["all", "chosen"]) -> Tensor:
+def replaced(batch: Mapping[str, Tensor]) -> Tensor:
+    """Bool [M]: whether another token than the original is at each of `targets_at`."""
+    return batch["ids"].flatten()[batch["targets_at"]] != batch["targets"]
+
+
+def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The metric of that name: the number of replaced tokens, int64 []."""
+    return {"replaced_share": replaced(batch).sum()}
+
+
+def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "chosen"]) -> Tensor:
     """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
     ids, lengths_B = batch["ids"], batch["lengths"]
     if at == "chosen":
         return batch["targets_at"]
     if ids.ndim == 1:
         return torch.arange(len(ids), device=ids.device)
-    count = int(lengths_B.sum())  # the host knows it
+    count = int(lengths_B.sum())  # on the CPU: no wait for the device
     inside_BS = torch.arange(ids.shape[1], device=ids.device) < lengths_B.to(ids.device)[:, None]
     return inside_BS.flatten().nonzero_static(size=count).squeeze(1)

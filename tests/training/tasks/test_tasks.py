@@ -10,8 +10,8 @@ from preprocessing.manifest import Manifest
 from preprocessing.shards import Store, shard_name, write_shard
 from preprocessing.vocab import Vocab
 from tests.training.held_out import with_test_split
-from training.evaluation import LENGTH, TASKS, Task
-from training.evaluation.tasks import MOST_TESTS
+from training.tasks import LENGTH, TASKS, Task
+from training.tasks.documents import MOST_TESTS
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(name: str, corpus: Path) -> Task:
     store = Store.open(corpus, "test")
-    return TASKS[name](store, Vocab.load(store.vocab_dir))
+    return TASKS[name].make(store, Vocab.load(store.vocab_dir))
 
 
 @pytest.fixture(params=sorted(TASKS))

@@ -1,7 +1,7 @@
 import pytest
 
+from pipeline.readers.books import book, stripped
 from pipeline.readers.lines import Line
-from pipeline.readers.plain import book, stripped
 
 TODAY = """The Project Gutenberg eBook of A Book
 

@@ -1,0 +1,147 @@
+"""Recipe keys beside the names that `transformers` and Megatron-LM have for them.
+
+The loader answers those names ("optim.learning_rate is not a key; here it is optim.peak"), and the README's glossary is
+this table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Term:
+    """A key of a recipe, or with `cluster.` in front of a cluster file, and what others call it."""
+
+    key: str
+    means: str
+    transformers: tuple[str, ...] = ()  # configurations, TrainingArguments, data collators
+    megatron: tuple[str, ...] = ()  # arguments of Megatron-LM, fairseq and the reference scripts, without dashes
+    note: str = ""  # where the values differ, and not only the names
+    formerly: tuple[str, ...] = ()  # names of earlier versions of Sesame
+
+
+TERMS: Final = (
+    Term("data.corpus", "text", ("dataset_name", "train_file"), ("data_path", "input_file")),
+    Term("data.vocab", "tokenizer", ("tokenizer", "tokenizer_name"), ("tokenizer_model",)),
+    Term("data.vocab.kind", "tokenizer class", ("tokenizer_class",), ("tokenizer_type",)),
+    Term("data.vocab.size", "vocabulary size", ("vocab_size",), ("padded_vocab_size",)),
+    Term("data.vocab.lowercase", "lower-casing", ("do_lower_case",), ()),
+    Term("data.vocab.file", "vocabulary file", ("vocab_file", "tokenizer_file"), ("merge_file",)),
+    Term("data.segment", "packing", ("packing", "group_texts"), ()),
+    Term("data.segment.short", "share of short rows", ("short_seq_probability",), ("short_seq_prob",)),
+    Term("objective.choose", "masking", ("masking", "data_collator"), ()),
+    Term(
+        "objective.choose.rate",
+        "masking rate",
+        ("mlm_probability", "mask_time_prob", "noise_density"),
+        ("masked_lm_prob", "mask_prob"),
+    ),
+    Term("objective.choose.most", "most masked tokens of a row", (), ("max_predictions_per_seq",)),
+    Term("objective.choose.mean", "mean span length", ("mean_noise_span_length", "mask_time_length"), ()),
+    Term("objective.rewrite", "corruption", ("corruption",), ()),
+    Term("objective.rewrite.mask", "share replaced by [MASK]", ("mask_replace_prob",)),
+    Term("objective.rewrite.swap", "share replaced by random tokens", ("random_replace_prob",), ("random_token_prob",)),
+    Term("objective.duplicates", "static masking, number of copies", (), ("dupe_factor",)),
+    Term("objective.losses", "losses", ("loss_type", "loss_function"), ("criterion",)),
+    Term("trunk", "model", ("model", "model_type", "config"), ("architecture",)),
+    Term("trunk.layers", "number of layers", ("num_hidden_layers", "n_layer", "n_layers"), ("num_layers",)),
+    Term("trunk.width", "hidden size", ("hidden_size", "n_embd", "d_model", "dim"), ("encoder_embed_dim",)),
+    Term("trunk.heads", "attention heads", ("num_attention_heads", "n_head", "num_heads"), ("attention_heads",)),
+    Term("trunk.head_width", "size of an attention head", ("d_kv", "head_dim", "d_head"), ("kv_channels",)),
+    Term("trunk.inner", "feed-forward size", ("intermediate_size", "n_inner", "d_ff", "d_inner"), ("ffn_hidden_size",)),
+    Term("trunk.embedding", "embedding size", ("embedding_size", "d_embed"), ()),
+    Term("trunk.activation", "activation", ("hidden_act", "activation_function", "dense_act_fn"), ("activation_fn",)),
+    Term("trunk.norm", "pre- or post-norm", ("do_layer_norm_before",), ("normalize_before",), "pre or post"),
+    Term("trunk.norm_eps", "epsilon of the norms", ("layer_norm_eps", "layer_norm_epsilon"), ("layernorm_epsilon",)),
+    Term("trunk.dropout", "dropout", ("hidden_dropout_prob", "resid_pdrop", "dropout_rate"), ("hidden_dropout",)),
+    Term("trunk.attention_dropout", "attention dropout", ("attention_probs_dropout_prob", "attn_pdrop"), ()),
+    Term("trunk.init_std", "deviation of the initial weights", ("initializer_range", "init_std"), ("init_method_std",)),
+    Term("trunk.segments", "token types", ("type_vocab_size",), ("num_tokentypes",)),
+    Term("trunk.positions", "position embeddings", ("position_embedding_type",), ("position_embeddings_type",)),
+    Term(
+        "trunk.positions.max",
+        "number of position embeddings",
+        ("max_position_embeddings", "n_positions", "n_ctx"),
+        ("max_positions",),
+    ),
+    Term("trunk.positions.offset", "first row of the position embeddings", formerly=("position_offset",)),
+    Term("trunk.positions.init", "how the position embeddings begin", formerly=("position_init",)),
+    Term("trunk.positions.memory", "states of earlier tokens", ("mem_len",), formerly=("memory",)),
+    Term("trunk.positions.reuse", "tokens that the memory keeps", ("reuse_len",), formerly=("reuse",)),
+    Term("trunk.positions.clamp", "largest relative distance", ("clamp_len",), formerly=("clamp",)),
+    Term("trunk.positions.same_length", "same attention length for all tokens", ("same_length",)),
+    Term("trunk.positions.eval_memory", "memory in evaluations", formerly=("eval_memory",)),
+    Term("trunk.positions.eval_clamp", "largest distance in evaluations", formerly=("eval_clamp",)),
+    Term(
+        "trunk.positions.buckets",
+        "buckets of relative distances",
+        ("relative_attention_num_buckets",),
+        formerly=("buckets",),
+    ),
+    Term(
+        "trunk.positions.max_distance",
+        "distance of the last bucket",
+        ("relative_attention_max_distance",),
+        formerly=("max_distance",),
+    ),
+    Term("trunk.positions.window.tokens", "banded attention in every second layer", formerly=("band",)),
+    Term("trunk.window.tokens", "sliding attention window", ("attention_window", "sliding_window"), ("window_size",)),
+    Term(
+        "trunk.window.global_tokens", "tokens with global attention", ("global_attention",), (), "", ("global_tokens",)
+    ),
+    Term("trunk.tables.cutoffs", "clusters of an adaptive softmax", ("cutoffs",), ("adaptive_softmax_cutoff",)),
+    Term("trunk.tables.shrink", "how much narrower each cluster is", ("div_val",), formerly=("shrink",)),
+    Term("optim", "optimizer", ("optimizer",), ()),
+    Term("optim.kind", "optimizer class", ("optim_type", "optimizer_type"), ("optimizer_name",)),
+    Term("optim.peak", "learning rate", ("learning_rate",), ("lr",)),
+    Term("optim.warmup", "warm-up steps", ("warmup_steps", "num_warmup_steps"), ("lr_warmup_iters", "warmup_updates")),
+    Term("optim.schedule", "learning rate schedule", ("lr_scheduler_type", "scheduler"), ("lr_decay_style",)),
+    Term("optim.floor", "lowest learning rate", ("min_lr_ratio", "min_lr_rate"), ("min_lr",), "as a share of the peak"),
+    Term("optim.horizon", "step at which the decay ends", ("num_training_steps",), ("lr_decay_iters",)),
+    Term("optim.decay", "weight decay", ("weight_decay",), ()),
+    Term("optim.clip", "gradient clipping by norm", ("max_grad_norm", "gradient_clipping"), ("clip_grad", "clip_norm")),
+    Term("optim.beta1", "Adam's beta 1", ("adam_beta1",), ()),
+    Term("optim.beta2", "Adam's beta 2", ("adam_beta2",), ()),
+    Term("optim.eps", "Adam's epsilon", ("adam_epsilon",), ("adam_eps",)),
+    Term("phases", "training length", ("num_train_epochs",), ("epochs",), "in steps, not epochs"),
+    Term(
+        "phases.0.length",
+        "sequence length",
+        ("max_seq_length", "block_size", "max_length"),
+        ("seq_length", "tokens_per_sample"),
+    ),
+    Term("phases.0.batch", "global batch size", ("train_batch_size",), ("global_batch_size", "batch_size")),
+    Term("phases.0.steps", "training steps", ("max_steps",), ("train_iters", "max_update")),
+    Term("start", "weights to begin with", ("model_name_or_path", "resume_from"), ("init_checkpoint", "load")),
+    Term("evals", "downstream tasks", ("eval_tasks", "task_name"), ("tasks",)),
+    Term(
+        "cluster.machine.micro_tokens",
+        "tokens of a micro-batch",
+        ("per_device_train_batch_size", "gradient_accumulation_steps"),
+        ("micro_batch_size", "max_tokens"),
+        "in tokens, not rows; accumulation follows from it",
+    ),
+    Term("cluster.machine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
+    Term("cluster.machine.zero", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)),
+    Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
+    Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
+    Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
+    Term("cluster.save_every", "steps between checkpoints", ("save_steps", "eval_steps"), ("save_interval",)),
+    Term("cluster.keep", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
+)
+
+BY_NAME: Final[Mapping[str, Term]] = {
+    name: term for term in TERMS for name in (*term.transformers, *term.megatron, *term.formerly)
+}
+
+
+def markdown() -> str:
+    """The glossary of the README: a line for each key."""
+    lines = ["| key | what it is | transformers | Megatron, reference scripts |", "|---|---|---|---|"]
+    for term in TERMS:
+        if not (term.transformers or term.megatron):
+            continue
+        others = (", ".join(f"`{name}`" for name in names) for names in (term.transformers, term.megatron))
+        lines.append(f"| `{term.key}` | {term.means} | {' | '.join(others)} |")
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""Books of Project Gutenberg: a file is a document, without the header, the credits and the licence around its text."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.lines import Line
+from pipeline.readers.plain import line_records, never
+from pipeline.readers.reader import Sample
+from pipeline.readers.record import Record
+from preprocessing.spec import spec
+from preprocessing.text import decode
+
+# What Project Gutenberg puts around a book, as its files of 1991 to today have it.
+_START: Final = re.compile(
+    r"^[ \t]*(?:\*\*\*[ \t]*START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT).*"
+    r"|\*END[ *]*THE SMALL PRINT.*"  # the end of the small print of 1991 to 2003, which stood before the book
+    r")\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+_END: Final = re.compile(
+    r"^[ \t]*(?:\*\*\*[ \t]*END OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
+    r"|(?:\*\*\*[ \t]*)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
+    r"|\*\*\*[ \t]*START: FULL LICENSE)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CREDITS: Final = re.compile(
+    r"\s*(?:E-?text |This e(?:-?text|book) was )?(?:produced|prepared|transcribed|scanned) (?:by|from)\b.*\n"
+    r"(?:.+\n)*\s*",
+    re.IGNORECASE,
+)
+_MARK: Final = re.compile(rb"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE)
+
+
+@spec
+class Books:
+    """A file is a book; what Project Gutenberg puts around its text goes."""
+
+    names: ClassVar[tuple[str, ...]] = ("books",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["books"] = "books"
+    path: str
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        return cls(path=sample.path) if _MARK.search(sample.start) else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as books"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        return line_records(piece, head(piece.file.path), never, book, limit)
+
+
+def book(label: str, block: Line) -> Record:
+    """A book without Project Gutenberg's header, credits and licence, if it has these."""
+    text, repaired = decode(block.content)
+    return Record(label, block.size, stripped(text.replace("\r\n", "\n")), repaired, start=block.start)
+
+
+def stripped(text: str) -> str:
+    r"""The book between the marks of Project Gutenberg: the last start, the first end after it.
+
+    >>> stripped("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
+    ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
+    'Call me X.\n\n'
+    """
+    starts = list(_START.finditer(text))
+    if starts:
+        text = text[starts[-1].end() :]
+        if credits := _CREDITS.match(text):
+            text = text[credits.end() :]
+    end = _END.search(text)
+    return text[: end.start()] if end else text

@@ -1,0 +1,42 @@
+"""What a row is: the parts that make it, the seed of their draws, and how often the draws change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from preprocessing.choose import Choose
+from preprocessing.rewrite import Rewrite
+from preprocessing.segment import Segment
+from preprocessing.spec import part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """All that decides what a row is, but for its text and its length: one recipe has phases of several lengths.
+
+    `duplicates` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
+    new ones. The order is new in every epoch either way. `semantics` compat: the rows are the instances of the
+    reference script (compat.py), in its order, and fill the epochs 0 ... duplicates - 1.
+    """
+
+    segment: Segment
+    choose: Choose
+    rewrite: Rewrite
+    seed: int = 0
+    duplicates: int = 0
+    semantics: Literal["fixed", "compat"] = "fixed"
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Sampling":
+        """The sampling that `dataclasses.asdict` wrote, once as JSON and back.
+
+        >>> from dataclasses import asdict
+        >>> from preprocessing.choose import Tokens
+        >>> from preprocessing.rewrite import Cloze
+        >>> from preprocessing.segment import Pair
+        >>> bert = Sampling(segment=Pair(negative="random"), choose=Tokens(), rewrite=Cloze(), duplicates=10)
+        >>> Sampling.of(asdict(bert)) == bert
+        True
+        """
+        unions = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
+        return cls(**{**values, **{name: part(union, values[name]) for name, union in unions.items()}})

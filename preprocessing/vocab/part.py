@@ -1,0 +1,105 @@
+"""The facts that each kind of vocabulary states about itself: training, Vocab, checks, scales and reports read them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import Shrinks, require
+
+T = TypeVar("T")
+
+
+class Made(NamedTuple):
+    """What a kind makes of texts, or of a file: its special tokens, role -> piece, and its files, name -> content."""
+
+    names: dict[str, str]
+    files: dict[str, bytes]
+
+
+class VocabKind(Protocol):
+    """A part of the union VocabSpec: what a recipe says about a vocabulary."""
+
+    roles: ClassVar[Mapping[str, str]]
+    """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe and in specials.json."""
+
+    @property
+    def size(self) -> int:
+        """Pieces, at most."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the net's table, where it is filled up beyond `size`; 0: one for each piece."""
+
+    @property
+    def file(self) -> str:
+        """Path of a vocabulary to load; "": train one."""
+
+    @property
+    def order(self) -> str:
+        """How a trained one numbers its pieces: "training" (as found) or "frequency" (frequent ones first)."""
+
+    @property
+    def sentinels(self) -> int:
+        """How many of its last pieces stand for a span of text."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages that its texts are sampled by; empty where they are not."""
+
+    @property
+    def alpha(self) -> float:
+        """Exponent of that sampling: q proportional to p^alpha."""
+
+    @property
+    def special_roles(self) -> frozenset[str]:
+        """Which of pad, unk, cls, sep, mask and sentinel a trained one has."""
+
+    def describe(self) -> str:
+        """Its size and kind in one line: "30,522 lower-cased word pieces"."""
+
+    def make(self, texts: Iterable[str]) -> Made:
+        """Train on whole documents, or read `file`. BadInput where neither gives such a vocabulary."""
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        """Whether a word begins with this ordinary piece."""
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        """Whether a word begins after this piece, whatever follows."""
+
+
+def require_sizes(spec: VocabKind, least: int = 1) -> None:
+    """ValueError unless size, rows and sentinels of a vocabulary are possible together; `size` is `least` or more."""
+    size = spec.size
+    require(size >= least, "vocab.size", size, f"a whole number from {least} up")
+    enough = spec.rows == 0 or spec.rows >= size
+    require(enough, "vocab.rows", spec.rows, f"0 (as many as pieces), or vocab.size ({size}) or more")
+    fits = 0 <= spec.sentinels < size
+    require(fits, "vocab.sentinels", spec.sentinels, f"a number from 0 up, below vocab.size ({size})")
+
+
+def described_table(spec: VocabKind) -> str:
+    """The end of a description: ", in a table of 32,128 rows" where the table is larger than the vocabulary, or ""."""
+    return f", in a table of {spec.rows:,} rows" if spec.rows > spec.size else ""
+
+
+def from_file(file: str, read: Callable[..., T], *settings: object) -> T:
+    """What `read` makes of a user's file and the settings; whatever goes wrong is BadInput."""
+    try:
+        return read(Path(file), *settings)
+    except BadInput:
+        raise
+    except OSError as error:
+        raise BadInput(f"vocab.file: {error.filename}: {error.strerror}; name a vocabulary that exists") from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise BadInput(
+            f"vocab.file: {file}: cannot be read as this kind of vocabulary; change the kind or the file"
+        ) from None

@@ -1,0 +1,75 @@
+"""Checks that the parts of any union have the facts of its Protocol: for the test of each room."""
+
+from collections.abc import Iterable
+from inspect import isfunction
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+
+from preprocessing.spec import AtMost, kind_of
+
+LONGEST_LINE = 120
+
+
+def facts_of(protocol: Any) -> dict[str, Any]:
+    """The facts that a Protocol asks for: name -> type, None for a method."""
+    found: dict[str, Any] = {}
+    for layer in reversed(protocol.__mro__):
+        if not getattr(layer, "_is_protocol", False):
+            continue
+        for name, hint in get_type_hints(layer).items():
+            found[name] = get_args(hint)[0] if get_origin(hint) is ClassVar else hint
+        for name, member in vars(layer).items():
+            if isinstance(member, property):
+                found[name] = get_type_hints(member.fget)["return"]
+            elif (isfunction(member) or isinstance(member, staticmethod)) and not _is_inner(name):
+                found[name] = None
+    return {name: hint for name, hint in found.items() if not _is_inner(name)}
+
+
+def _is_inner(name: str) -> bool:
+    return name.startswith("_") and name != "__call__"
+
+
+def assert_covers(parts: Iterable[Any], union: Any) -> None:
+    """Every class of the union is among the parts."""
+    assert {type(part) for part in parts} == set(get_args(union) or (union,))
+
+
+def assert_every_fact(part: Any, protocol: Any) -> None:
+    """The part has each fact of the Protocol, a value of the type that the Protocol says."""
+    for name, hint in facts_of(protocol).items():
+        assert hasattr(part, name), f"{type(part).__name__} has no {name}"
+        if hint is None:
+            assert callable(getattr(part, name)), f"{type(part).__name__}.{name} is no method"
+        else:
+            TypeAdapter(hint).validate_python(getattr(part, name), strict=True)
+
+
+def assert_shrinks_its_keys(part: Any) -> None:
+    """What `--scale` puts into the part are keys of it, and values that it accepts."""
+    member = type(part)
+    fields = {name for name in member.__dataclass_fields__ if not _is_class_variable(member, name)}
+    for scale, values in part.shrinks.items():
+        assert scale in ("tiny", "small")
+        assert values.keys() <= fields, f"{member.__name__} has no {values.keys() - fields}"
+        for name, value in values.items():
+            said = value.value if isinstance(value, AtMost) else value
+            TypeAdapter(get_type_hints(member)[name]).validate_python(said)
+
+
+def _is_class_variable(member: type, name: str) -> bool:
+    return get_origin(get_type_hints(member)[name]) is ClassVar
+
+
+def assert_described(parts: Iterable[Any], *context: Any) -> None:
+    """Each part is described in one line of ASCII, and no two of different kinds in the same words."""
+    kinds: dict[str, str] = {}
+    for part in parts:
+        line = part.describe(*context)
+        assert line
+        assert line.isascii()
+        assert line == line.strip()
+        assert "\n" not in line
+        assert len(line) < LONGEST_LINE, line
+        assert kinds.setdefault(line, kind_of(type(part))) == kind_of(type(part)), line

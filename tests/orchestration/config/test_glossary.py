@@ -1,0 +1,84 @@
+"""The names that transformers and Megatron-LM have for our keys are answered with ours."""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.config import Cluster, load, load_cluster, names
+from orchestration.config.glossary import BY_NAME, TERMS, markdown
+from preprocessing.errors import BadInput
+
+README = Path(__file__).parents[3] / "README.md"
+FOREIGN = sorted(name for term in TERMS for name in (*term.transformers, *term.megatron))
+
+
+def keys_of(value: Any, prefix: str = "") -> set[str]:
+    """Every dotted key below a part, those of lists without their number."""
+    found: set[str] = set()
+    if isinstance(value, tuple):
+        return set().union(*(keys_of(one, prefix) for one in value))
+    for field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
+        found |= {f"{prefix}{field.name}"} | keys_of(getattr(value, field.name), f"{prefix}{field.name}.")
+    return found
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Every key of every recipe, and of a cluster."""
+    recipes = set().union(*(keys_of(load(name)) for name in names("recipes")))
+    return recipes | keys_of(load_cluster("local"), "cluster.")
+
+
+def test_there_are_names_for_more_than_forty_keys() -> None:
+    assert len(FOREIGN) > 100
+    assert sum(bool(term.transformers or term.megatron) for term in TERMS) > 40
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: term.key)
+def test_each_key_of_the_glossary_is_a_key_of_a_recipe_or_a_cluster(term: Any, known: set[str]) -> None:
+    assert term.key.replace("phases.0.", "phases.") in known
+
+
+def test_no_name_stands_for_two_keys() -> None:
+    assert max(Counter(FOREIGN).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("optim.learning_rate=1e-4", "optim.learning_rate is not a key; here it is optim.peak"),
+        ("trunk.hidden_size=768", "trunk.hidden_size is not a key; here it is trunk.width"),
+        ("optim.min_lr=0", "optim.min_lr is not a key; here it is optim.floor, as a share of the peak"),
+        ("phases.1.max_seq_length=3", "phases.1.max_seq_length is not a key; here it is phases.1.length"),
+        ("mlm_probability=0.3", "mlm_probability is not a key; here it is objective.choose.rate"),
+        ("trunk.max_positions=7", "trunk.max_positions is not a key; here it is trunk.positions.max"),
+        ("zero_stage=3", "zero_stage is not a key; here it is cluster.machine.zero"),
+    ],
+)
+def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
+    with pytest.raises(BadInput, match=f"^override {given}: {answer}$"):
+        load("bert_base", [given])
+
+
+def test_a_cluster_file_answers_too() -> None:
+    with pytest.raises(BadInput, match="machine.bf16 is not a key; here it is machine.precision"):
+        load_cluster("local", ["cluster.machine.bf16=true"])
+
+
+@pytest.mark.parametrize("name", [name for name in FOREIGN if name not in ("model", "optimizer", "config", "load")])
+def test_every_foreign_name_is_answered_at_the_top_of_a_recipe(name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} is not a key; here it is {BY_NAME[name].key}"):
+        load("bert_base", [f"{name}=1"])
+
+
+def test_the_readme_has_the_glossary() -> None:
+    assert markdown() in README.read_text()
+
+
+def test_a_cluster_has_the_keys_that_the_glossary_names() -> None:
+    assert {term.key.removeprefix("cluster.") for term in TERMS if term.key.startswith("cluster.")} <= keys_of(
+        Cluster(name="x")
+    )

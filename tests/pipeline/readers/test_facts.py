@@ -1,0 +1,233 @@
+"""Every reader has every fact, and one that is made here works wherever those of the union do."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import ClassVar, Literal, Self, get_args
+
+import pytest
+
+from orchestration.config import load_corpus
+from orchestration.jobs import Flags, open_job
+from orchestration.reports.data_card.facts import _made
+from pipeline import readers as door
+from pipeline.readers import (
+    READERS,
+    Parallel,
+    Reader,
+    Record,
+    Source,
+    Text,
+    absolute,
+    plan_splits,
+    portable,
+    records,
+    sniff,
+)
+from pipeline.readers import splits as sources
+from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.files import Sides, find_single, head
+from pipeline.readers.files import absolute as absolute_path
+from pipeline.readers.lines import Line, dropped
+from pipeline.readers.plain import always, line_records
+from pipeline.readers.reader import Sample
+from pipeline.readers.record import BETWEEN
+from pipeline.spec import Corpus
+from pipeline.steps import read_text
+from preprocessing.errors import BadInput
+from preprocessing.spec import spec
+from tests.facts import assert_covers, assert_described, assert_every_fact
+
+NAMED = [(reader, name) for reader in READERS for name in reader.names]
+SOURCES = [reader.named(name, "a,b") for reader, name in NAMED]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_reader_has_every_fact(source: Reader) -> None:
+    assert_every_fact(source, Reader)
+    assert all(callable(getattr(type(source), name)) for name in ("named", "looks_like"))
+
+
+def test_every_reader_of_the_union_is_checked_here() -> None:
+    assert_covers(SOURCES, Source)
+    assert set(READERS) == set(get_args(Source))
+
+
+def test_every_source_is_described_in_one_line() -> None:
+    assert_described(SOURCES)
+
+
+def test_no_two_readers_have_a_name_in_common() -> None:
+    names = [name for _, name in NAMED]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("reader", "name"), NAMED)
+class TestNamed:
+    def test_the_kind_of_a_reader_is_one_of_its_names(self, reader: type[Reader], name: str) -> None:
+        assert reader.named(name, "a,b").kind in reader.names
+
+    def test_a_name_before_a_place_forces_the_reader(self, reader: type[Reader], name: str) -> None:
+        source = sniff(f"{name}:a,b")
+        assert (type(source), source.place) == (reader, "a,b")
+
+    def test_the_keys_with_paths_are_keys(self, reader: type[Reader], name: str) -> None:
+        assert set(reader.located) <= {key.name for key in fields(reader.named(name, "a,b"))}
+
+    def test_paths_become_absolute_and_no_other_key_changes(self, reader: type[Reader], name: str) -> None:
+        source = reader.named(name, "a,b")
+        moved = source.anchored(Path("/eval"))
+        assert portable(moved) == portable(source)
+        assert moved.anchored(Path("/elsewhere")) == moved
+        assert all("/eval/a" in str(asdict(moved)[key]) for key in reader.located)
+
+    def test_a_corpus_file_may_name_it(self, reader: type[Reader], name: str, tmp_path: Path) -> None:
+        source = reader.named(name, "a,b")
+        (tmp_path / "mine.yaml").write_text(json.dumps({"name": "mine", "sources": [asdict(source)]}))
+        assert load_corpus(str(tmp_path / "mine.yaml")).sources == (source.anchored(tmp_path),)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a.txt", "/eval/a.txt"),
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("line:a.txt", "line:/eval/a.txt"),
+        ("jsonl:s3://bucket/a", "jsonl:s3://bucket/a"),
+        ("parallel:a.en,a.fr", "parallel:/eval/a.en,/eval/a.fr"),
+        ("installed:numpy", "installed:numpy"),
+        ("no_kind:a", "/eval/no_kind:a"),
+    ],
+)
+def test_a_path_becomes_absolute_behind_its_kind(given: str, expected: str) -> None:
+    assert absolute(given, Path("/eval")) == expected
+
+
+def test_a_place_that_a_reader_cannot_use_is_refused_in_one_line() -> None:
+    with pytest.raises(BadInput, match=r"^parallel:a\.en: parallel\.paths is [^\n]+ two files or more$"):
+        sniff("parallel:a.en")
+
+
+def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
+    heavy = [
+        "apache_beam",
+        "fastwarc",
+        "fsspec",
+        "mwparserfromhell",
+        "pyarrow.compute",
+        "pyarrow.parquet",
+        "resiliparse",
+    ]
+    code = f"import sys, pipeline.spec; print(set({heavy}) & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == "set()\n"
+
+
+def test_paths_are_no_portable_keys() -> None:
+    assert portable(Text(path="/home/me", unit="line")) == {"kind": "text", "unit": "line"}
+    assert portable(Parallel(paths=("a", "b"))) == {"kind": "parallel"}
+
+
+# A reader that is in no file of the pipeline.
+
+
+@spec
+class Tsv:
+    """Columns with tabs between them; the first is the text, the first line their names."""
+
+    names: ClassVar[tuple[str, ...]] = ("tsv",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = (".tsv",)
+
+    kind: Literal["tsv"] = "tsv"
+    path: str
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        return cls(path=sample.path) if sample.start.startswith(b"text\t") else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as tsv"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute_path(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.leads)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], text_cuts(sides[0], step))
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        return line_records(piece, head(piece.file.path), always, row, limit)
+
+
+def row(label: str, line: Line) -> Record:
+    if not line.start:
+        return dropped(label, line, BETWEEN)
+    return Record(label, line.size, line.content.split(b"\t")[0].decode(), start=line.start)
+
+
+TEXTS = [f"Row {number} of a table with tabs between its columns." for number in range(200)]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table with tabs beside a README, and Tsv in the union."""
+    monkeypatch.setattr(door, "READERS", (Tsv, *READERS))
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "README").write_text("About this table.\n")
+    lines = ["text\tnumber", *(f"{text}\t{number}" for number, text in enumerate(TEXTS))]
+    (folder / "rows.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _texts(source: Reader) -> list[str]:
+    found = [record for split in plan_splits([source]) for record in records(split, 1000)]
+    return [record.text for record in found if not record.fault]
+
+
+class TestReaderOfOneFile:
+    def test_it_recognises_its_files_in_a_folder(self, table: Path) -> None:
+        assert _texts(sniff(str(table))) == TEXTS
+
+    def test_its_name_forces_it(self, table: Path) -> None:
+        assert _texts(sniff(f"tsv:{table / 'rows.tsv'}")) == TEXTS
+        assert absolute("tsv:rows.tsv", table) == f"tsv:{table / 'rows.tsv'}"
+
+    def test_its_name_is_among_those_that_a_message_lists(self, table: Path) -> None:
+        (table / "empty").mkdir()
+        (table / "empty" / "a.txt").write_bytes(b"")
+        with pytest.raises(BadInput, match=r"KIND is one of [^\n]*\btsv\b"):
+            sniff(str(table / "empty"))
+
+    def test_a_large_file_is_cut_and_says_the_same(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sources, "SPLIT_BYTES", 1000)
+        source = Tsv(path=str(table))
+        assert len(plan_splits([source])) > 3
+        assert _texts(source) == TEXTS
+
+    def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
+        job = open_job(Flags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), out=tmp_path))
+        assert job.recognised == [f"{table}: read as tsv"]
+
+    def test_the_data_card_says_which_kind_it_is(self, table: Path) -> None:
+        corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]
+        assert _made(corpus)["sources"] == "tsv"
+
+    def test_the_corpus_job_keeps_its_documents(self, table: Path, tmp_path: Path) -> None:
+        corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]
+        texts = read_text(corpus, tmp_path / "text", ["--direct_running_mode=in_memory"])
+        assert texts.ledger.kept.documents == len(TEXTS)

@@ -1,0 +1,227 @@
+"""Every part of a union of this floor has every fact of its Protocol, and the facts are true."""
+
+import json
+from dataclasses import asdict
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from preprocessing import choose, rewrite
+from preprocessing.choose import Choice, Choose, Entities, Ngrams, NoiseSpans, Nothing, Partial, Spans, Tokens, Words
+from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Rewrite, Rewriting, Sentinel, Shift, Unified
+from preprocessing.sampling import Sampling
+from preprocessing.segment import Packed, Pair, Parallel, Segment, Segmentation, Sentence, Stream, StreamPair
+from preprocessing.vocab import (
+    KINDS,
+    ByteBPE,
+    SentencePieceBPE,
+    SingleBytes,
+    Unigram,
+    VocabKind,
+    VocabSpec,
+    WholeWords,
+    WordPiece,
+    train,
+)
+from tests import facts
+from tests.preprocessing.vocab.test_vocab import TEXTS
+
+SEGMENTS = [
+    Packed(fill="sentences"),
+    Packed(fill="sentences", cross_documents=False, long="drop"),
+    Packed(fill="tokens"),
+    Packed(fill="tokens", cross_documents=False),
+    Pair(negative="random"),
+    Pair(negative="random", unit="sentence", share=0.25),
+    Pair(negative="swap"),
+    Pair(negative="none"),
+    Pair(negative="dialogue"),
+    Stream(),
+    StreamPair(),
+    StreamPair(ways="forward"),
+    Sentence(),
+    Sentence(languages=("en", "fr")),
+    Parallel(),
+    Parallel(pairs=0, languages=("en", "fr")),
+]
+CHOICES = [
+    Nothing(),
+    Tokens(),
+    Tokens(alpha=0.5),
+    Words(),
+    Entities(),
+    Entities(tokens=0.2),
+    Spans(),
+    Spans(units=0.5),
+    Ngrams(),
+    Ngrams(of="tokens"),
+    NoiseSpans(),
+    choose.Fragment(),
+    choose.Fragment(block=512),
+    Partial(),
+]
+REWRITES = [
+    Shift(),
+    Cloze(),
+    Cloze(unit="span", mask=1.0, swap=0.0),
+    Sentinel(),
+    Sentinel(answer="all"),
+    Sentinel(collapse=False),
+    Sentinel(answer="all", collapse=False, swap=0.1),
+    Prefix(),
+    Deshuffle(),
+    Noise(),
+    Noise(edits=("permute", "infill", "rotate")),
+    rewrite.Fragment(),
+    rewrite.Fragment(hide=False),
+    Permute(),
+    Unified(),
+    Unified(full=1.0, sequence=0.0, left=0.0, right=0.0, mask=1.0, swap=0.0),
+]
+VOCABS = [
+    WordPiece(size=100),
+    WordPiece(size=100, rows=128, lowercase=False),
+    ByteBPE(size=300),
+    ByteBPE(size=300, specials="roberta"),
+    Unigram(size=60),
+    Unigram(size=50, sentinels=10, lowercase=True),
+    SentencePieceBPE(size=60),
+    SentencePieceBPE(size=60, sentinels=10, languages=("en", "fr"), alpha=0.7),
+    WholeWords(size=40),
+    SingleBytes(size=50),
+]
+UNIONS = [
+    (Segment, Segmentation, SEGMENTS),
+    (Choose, Choice, CHOICES),
+    (Rewrite, Rewriting, REWRITES),
+    (VocabSpec, VocabKind, VOCABS),
+]
+PARTS = [(part, protocol) for _, protocol, parts in UNIONS for part in parts]
+
+
+@pytest.mark.parametrize(("union", "protocol", "parts"), UNIONS, ids=["segment", "choose", "rewrite", "vocab"])
+def test_the_parts_tested_here_are_of_every_kind_and_no_two_kinds_read_the_same(union, protocol, parts) -> None:
+    facts.assert_covers(parts, union)
+    facts.assert_described(parts)
+    assert {"kind", "describe", "shrinks"} < facts.facts_of(protocol).keys()
+
+
+@pytest.mark.parametrize(("part", "protocol"), PARTS, ids=str)
+def test_every_part_has_every_fact_and_shrinks_its_own_keys_alone(part, protocol) -> None:
+    facts.assert_every_fact(part, protocol)
+    facts.assert_shrinks_its_keys(part)
+
+
+def test_a_part_without_a_fact_is_found() -> None:
+    class Bare:
+        kind = "bare"
+
+        def describe(self) -> str:
+            return "bare"
+
+    with pytest.raises(AssertionError, match="Bare has no"):
+        facts.assert_every_fact(Bare(), Choice)
+
+
+def test_a_fact_of_another_type_is_found() -> None:
+    class Odd(Nothing):
+        predicted = "all of them"  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match="valid number"):
+        facts.assert_every_fact(Odd(), Choice)
+
+
+@pytest.mark.parametrize("part", [*SEGMENTS, *CHOICES, *REWRITES], ids=str)
+def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
+    assert part.emits <= part.can_emit
+
+
+@pytest.mark.parametrize("part", REWRITES, ids=str)
+def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Rewrite) -> None:
+    assert part.two_sided == ("source_ids" in part.emits) == bool(part.target)
+    assert (part.attention != "trunk") == ({"rank", "reach"} <= part.emits)
+    assert not (part.selects and "hits" in part.needs)
+
+
+@pytest.mark.parametrize("part", SEGMENTS, ids=str)
+def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Segment) -> None:
+    assert bool(part.label_says) == ("pair_label" in part.emits)
+    assert not part.languages or "languages" in part.emits
+
+
+@pytest.mark.parametrize("part", CHOICES, ids=str)
+def test_a_choice_wants_phrases_where_it_reads_them(part: Choose) -> None:
+    assert (part.wants == {"phrases"}) == ("unit_starts" in part.needs)
+
+
+@pytest.mark.parametrize("part", VOCABS, ids=lambda part: f"{part.kind} {part.special_roles}")
+def test_a_trained_vocabulary_has_the_special_tokens_that_its_spec_says(part: VocabSpec) -> None:
+    assert train(part, TEXTS).specials.keys() == part.special_roles
+    assert part.special_roles <= part.roles.keys()
+
+
+@pytest.mark.parametrize("part", VOCABS, ids=lambda part: f"{part.kind} {part.special_roles}")
+def test_a_role_that_needs_no_key_is_there_without_one(part: VocabSpec) -> None:
+    assert {role for role, key in part.roles.items() if not key} <= KINDS[part.kind]().special_roles  # type: ignore[operator]
+
+
+SHARES = [
+    (Shift(), Nothing(), (0.0, 1.0)),
+    (Cloze(), Tokens(), (0.0, 1.0)),
+    (Sentinel(), NoiseSpans(), (1.0, (0.15 + 0.05) / (1 - 0.15 + 0.05))),
+    (Sentinel(), Tokens(rate=0.3), (1.0, 0.3)),
+    (Sentinel(answer="all"), NoiseSpans(), (1.0, 1.0)),
+    (Prefix(), Nothing(), (0.5, 0.5)),
+    (Deshuffle(), Nothing(), (1.0, 1.0)),
+    (Noise(), Nothing(), (1.0, 1.0)),
+    (rewrite.Fragment(), choose.Fragment(), (1.0, 0.5)),
+    (rewrite.Fragment(), Partial(of=4), (1.0, 0.25)),
+]
+
+
+@pytest.mark.parametrize(("part", "choice", "expected"), SHARES, ids=str)
+def test_shares_of_a_row_that_encoder_and_decoder_read(part: Rewrite, choice: Choose, expected) -> None:
+    assert part.shares(choice) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_mean() -> None:
+    spans, rng = NoiseSpans(rate=0.15, mean=3.0), np.random.default_rng(0)
+    numbers = {int(spans({"ids": np.zeros(512)}, rng).max()) for _ in range(5)}
+    assert numbers == {round(512 * spans.predicted / spans.span_mean)}
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        (Pair(negative="random"), "pairs of segments, 50% random next sentence (NSP)"),
+        (Pair(negative="swap"), "pairs of segments, 50% swapped (SOP)"),
+        (Spans(units=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
+        (Shift(), "each token predicts the next"),
+        (Cloze(), "80% masked, 10% swapped, 10% kept, drawn per token"),
+        (
+            Noise(),
+            "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
+        ),
+        (Sentinel(), "each masked span is one sentinel, predicted behind it"),
+        (Unigram(size=32_100, rows=32_128), "32,100 unigram pieces, in a table of 32,128 rows"),
+    ],
+)
+def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) -> None:
+    assert part.describe() == line
+
+
+def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
+    assert WholeWords.shrinks["tiny"] == {"size": 16_384, "rows": 0}
+    assert WordPiece.shrinks == {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+    assert StreamPair.shrinks == {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
+    assert Permute.shrinks == {"tiny": {"block": 32}, "small": {"block": 64}}
+    assert SentencePieceBPE.shrinks["small"] == {"size": 16_384, "rows": 0, "languages": []}
+    assert not any(member.shrinks for member in get_args(Choose))
+
+
+@pytest.mark.parametrize("segment", SEGMENTS, ids=str)
+def test_a_sampling_travels_as_json(segment: Segment) -> None:
+    for choice, made in zip(CHOICES, REWRITES, strict=False):
+        sampling = Sampling(segment=segment, choose=choice, rewrite=made, seed=3, duplicates=10, semantics="compat")
+        assert Sampling.of(json.loads(json.dumps(asdict(sampling)))) == sampling

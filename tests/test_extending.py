@@ -1,0 +1,147 @@
+"""docs/extending.md is executed: its files and lines go into a copy of the checkout, and its commands run there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.golden import text
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+FLOORS = ("orchestration", "pipeline", "preprocessing", "training")
+FEW_STEPS = {"phases": [{"length": 48, "batch": 16, "steps": 12}]}
+PROGRAM = """
+import json, shlex, sys
+from orchestration import cli
+from orchestration.config import recipe, scales
+
+def shrink(document, scale, root, shrunk=scales.shrink):  # a run of seconds
+    shrunk(document, scale, root)
+    document.update(json.loads(sys.argv[1]))
+    document["data"]["vocab"]["size"], document["optim"]["warmup"] = 600, 4
+
+scales.shrink = shrink
+for line in sys.argv[2:]:
+    print("$", line, flush=True)
+    if code := cli.main(shlex.split(line)[1:]):
+        sys.exit(f"{line}: exit code {code}")
+"""
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, what stands behind that, and its lines."""
+
+    language: str
+    label: str
+    code: str
+
+
+def blocks(language: str, label: str = "") -> Iterator[Block]:
+    for match in re.finditer(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        block = Block(*match.groups())
+        if block.language == language and block.label.startswith(label):
+            yield block
+
+
+def commands(label: str) -> list[str]:
+    chosen = (block for block in blocks("sh") if block.label == label)
+    return [line for block in chosen for line in block.code.splitlines() if line]
+
+
+def join_union(path: Path, code: str) -> None:
+    """Put the import and the line of a union into a door; a union that has the member already stays as it is."""
+    line, union = code.strip().split("\n\n")
+    name, members = union.split(" = ")
+    member = members.replace("...", "").strip(" |")
+    door = path.read_text()
+    if line in door:
+        assert re.search(rf"^{name} = [^=]*\b{member}\b", door, re.MULTILINE)
+        return
+    first = members.startswith(member)
+    begin = re.search(rf"^{name} = \(?\s*", door, re.MULTILINE)
+    assert begin, f"{path} has no union {name}"
+    old = re.compile(r"\(.*?^\)|[^\n]*", re.MULTILINE | re.DOTALL).match(door, begin.start() + len(f"{name} = "))
+    assert old
+    bare = old[0].strip("()\n ")
+    new = f"(\n    {member}\n    | {bare}\n)" if first else f"(\n    {bare}\n    | {member}\n)"
+    door = f"{door[: old.start()]}{new}{door[old.end() :]}"
+    imports = door.index("\nfrom ") + 1
+    path.write_text(f"{door[:imports]}{line}\n{door[imports:]}")
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout with the files and lines of the page, and a table of text."""
+    folder = tmp_path_factory.mktemp("extended")
+    for floor in FLOORS:
+        shutil.copytree(ROOT / floor, folder / floor, ignore=shutil.ignore_patterns("__pycache__"))
+    for language in ("python", "yaml"):
+        for block in blocks(language, "file="):
+            path = folder / block.label.removeprefix("file=")
+            assert not path.exists(), f"{path} is there already: the page should show it with is="
+            path.write_text(block.code)
+    for block in blocks("python", "door="):
+        join_union(folder / block.label.removeprefix("door="), block.code)
+    (folder / "my text").mkdir()
+    text.write(folder / "text.jsonl", num_documents=3_000)
+    documents = [json.loads(line)["text"] for line in (folder / "text.jsonl").read_text().splitlines()]
+    rows = [f"{number}\t{' '.join(document.split())}" for number, document in enumerate(documents)]
+    (folder / "my text" / "table.tsv").write_text("\n".join(["id\ttext", *rows, ""]))
+    return folder
+
+
+def run(copy: Path, *lines: str) -> str:
+    """What the commands print; they end with 0."""
+    command = [sys.executable, "-c", PROGRAM, json.dumps(FEW_STEPS), *lines]
+    environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return f"{done.stdout}\n{done.stderr}"
+
+
+def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:
+    files = [block.label for language in ("python", "yaml") for block in blocks(language) if "door=" not in block.label]
+    doors = [block.label for block in blocks("python", "door=")]
+    assert (len(files), len(doors)) == (8, 6)  # a recipe has no union; PEGASUS is a rewrite and a recipe
+
+
+@pytest.mark.parametrize("block", [block for kind in ("python", "yaml") for block in blocks(kind, "is=")], ids=str)
+def test_what_the_page_shows_of_the_checkout_is_what_it_has(block: Block) -> None:
+    assert block.code == (ROOT / block.label.removeprefix("is=")).read_text()
+
+
+def test_the_commands_work_and_tell_of_the_new_parts_in_words(copy: Path) -> None:
+    said = " ".join(run(copy, *commands("")).split())
+    for words in (
+        "whole words, rare ones more often",
+        "masked tokens, with the focal loss",
+        "read as tsv, column text",
+        "optimises with NAdam, instead of Adam",
+        "of the sentences masked, those that say most of the rest, and predicted",
+    ):
+        assert words in said
+    assert "None" not in said
+
+
+@pytest.mark.slow
+def test_the_new_parts_train_resume_and_are_scored(copy: Path) -> None:
+    said = run(copy, *commands("slow"))
+    assert "order" in said
+    metrics = next(copy.glob("work/**/metrics.jsonl")).read_text()
+    assert "focal_accuracy" in metrics
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_new_parts_pass_the_type_checker(copy: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,217 @@
+"""Each loss states its own facts: no other place lists the kinds, so that a new loss is one class and one line."""
+
+import subprocess
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from preprocessing.spec import spec
+from tests import facts
+from tests.training.corpora import mini_run
+from training import losses as room
+from training import run as runs
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
+from training.losses import (
+    Adversarial,
+    Loss,
+    LossContext,
+    LossPart,
+    MaskedTokens,
+    NextToken,
+    PairLabel,
+    Replaced,
+    SpanBoundary,
+)
+from training.losses.heads.cross_entropy import tokens_at
+from training.run import Run
+from training.score import Score
+
+LOSSES: tuple[Loss, ...] = (
+    MaskedTokens(),
+    MaskedTokens(transform=False),
+    PairLabel(),
+    NextToken(),
+    NextToken(bias=True),
+    SpanBoundary(),
+    Replaced(),
+    Replaced(asks="original"),
+    Replaced(at="chosen"),
+    Adversarial(),
+)
+NOTHING = LossContext()
+
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
+
+
+def test_every_loss_of_the_union_is_looked_at() -> None:
+    facts.assert_covers(LOSSES, Loss)
+
+
+@every_loss
+def test_every_loss_has_every_fact(loss: Loss) -> None:
+    facts.assert_every_fact(loss, LossPart)
+
+
+def test_losses_of_different_kinds_have_different_descriptions() -> None:
+    facts.assert_described([replace(loss, weight=1.0) for loss in LOSSES], NOTHING)
+
+
+@every_loss
+def test_a_scale_puts_values_into_keys_that_the_loss_has(loss: Loss) -> None:
+    facts.assert_shrinks_its_keys(loss)
+
+
+@every_loss
+def test_a_loss_sees_and_reads_what_trunks_have(loss: Loss) -> None:
+    assert set() < loss.sees <= {"full", "causal", "rows"}
+    assert set() < loss.reads <= {"net", "generator", "discriminator"}
+
+
+@every_loss
+def test_a_head_that_is_not_exported_has_a_reason_and_no_other_has(loss: Loss) -> None:
+    assert loss.exported == (loss.not_exported == "")
+
+
+def test_a_scale_makes_the_weight_of_replaced_tokens_smaller_and_changes_no_other_loss() -> None:
+    changed = {loss.kind: loss.shrinks for loss in LOSSES if loss.shrinks}
+    assert changed == {"replaced": {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}}
+
+
+@pytest.mark.parametrize("fact", ["kind", "accuracy"])
+def test_no_two_losses_have_the_same_name_or_accuracy(fact: str) -> None:
+    names = [getattr(member(), fact) for member in typing.get_args(Loss)]
+    assert len(set(names)) == len(names)
+
+
+@every_loss
+def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss: Loss) -> None:
+    described = replace(loss, weight=0.5).describe(NOTHING)
+    assert described == f"0.5 x {replace(loss, weight=1.0).describe(NOTHING)}"
+
+
+@pytest.mark.parametrize(
+    ("loss", "context", "described"),
+    [
+        (MaskedTokens(), NOTHING, "masked tokens"),
+        (MaskedTokens(), LossContext(permuted=True), "tokens in permuted order"),
+        (PairLabel(), LossContext(label_says="sentence order prediction"), "sentence order prediction"),
+        (NextToken(), NOTHING, "next token"),
+        (NextToken(), LossContext(target="the whole text"), "the whole text"),
+        (SpanBoundary(), NOTHING, "span boundaries"),
+        (Replaced(), NOTHING, "50 x replaced tokens"),
+        (Replaced(asks="original", weight=1.0), NOTHING, "original tokens"),
+        (Replaced(at="chosen", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
+        (Adversarial(), NOTHING, "tokens that fool the discriminator"),
+    ],
+)
+def test_a_description_takes_words_of_other_parts_from_its_context(
+    loss: Loss, context: LossContext, described: str
+) -> None:
+    assert loss.describe(context) == described
+
+
+@pytest.mark.parametrize(
+    ("loss", "wanted"),
+    [
+        (MaskedTokens(), True),
+        (PairLabel(), False),
+        (NextToken(), True),
+        (SpanBoundary(), True),
+        (Replaced(), False),
+        (Replaced(asks="original"), True),
+        (Adversarial(), True),
+    ],
+)
+def test_targets_that_are_tokens_are_projected_to_the_vocabulary(loss: Loss, wanted: bool) -> None:
+    assert loss.names_tokens == wanted
+
+
+@pytest.mark.parametrize("name", ["training.losses", "training.optim"])
+def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
+    code = f"import sys, {name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# A loss that no other place has a line for.
+
+
+class FocalHead(nn.Module):
+    """A head with a metric of its own: how many targets have a probability below a tenth."""
+
+    def __init__(self, vocab_size: int, gamma: float) -> None:
+        super().__init__()
+        self.gamma, self.bias = gamma, nn.Parameter(torch.empty(vocab_size))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        logits_MV = F.linear(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias)
+        log_p_M = logits_MV.log_softmax(-1).gather(1, batch["targets"][:, None]).squeeze(1)
+        loss = -((1 - log_p_M.exp()) ** self.gamma * log_p_M).sum()
+        correct = (logits_MV.argmax(-1) == batch["targets"]).sum()
+        return Score(loss, len(log_p_M), correct, {"hard_share": (log_p_M.exp() < 0.1).sum()})
+
+
+@spec
+class FocalTokens:
+    """Masked tokens, hard ones first (arXiv:1708.02002, 3.2)."""
+
+    kind: Literal["focal_tokens"] = "focal_tokens"
+    weight: float = 1.0
+    gamma: float = 2.0
+    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    sees: ClassVar[frozenset[str]] = frozenset({"full"})
+    reads: ClassVar[frozenset[str]] = frozenset({"net"})
+    accuracy: ClassVar[str] = "focal_accuracy"
+    perplexity: ClassVar[bool] = False
+    names_tokens: ClassVar[bool] = True
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    exported: ClassVar[bool] = False
+    not_exported: ClassVar[str] = "a test has it"
+    shrinks: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return "hard masked tokens"
+
+    def count(self, batch: Mapping[str, Any]) -> int:
+        return len(batch["targets"])
+
+    def head(self, trunk: Any, vocab_size: int) -> nn.Module:
+        return FocalHead(vocab_size, self.gamma)
+
+    def fits(self, trunk: Any) -> str:
+        return ""
+
+
+@pytest.fixture
+def focal(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of BERT with a loss that is in the union and nowhere else."""
+    union = Loss | FocalTokens
+    monkeypatch.setattr(room, "Loss", union)
+    monkeypatch.setattr(runs, "Loss", union)
+    return mini_run(corpus, tmp_path, losses=(FocalTokens(gamma=1.0), PairLabel()), eval_every=20)
+
+
+def test_a_loss_that_only_the_union_names_trains_and_logs_its_metrics(focal: Run) -> None:
+    logged: dict[int, dict[str, float]] = {}
+    engine = LocalEngine(build_model(focal), focal.optim, focal.machine)
+    pretrain(focal, engine, lambda step, metrics: logged.setdefault(step, {}).update(metrics))
+    first, last = logged[1], logged[20]
+    assert last["train/focal_tokens/loss"] < first["train/focal_tokens/loss"] - 0.3
+    for prefix in ("train", "eval"):
+        assert 0 <= last[f"{prefix}/focal_accuracy"] <= 1
+        assert 0 < last[f"{prefix}/hard_share"] <= 1
+        assert f"{prefix}/perplexity" not in last
+
+
+def test_a_loss_that_only_the_union_names_travels_as_json(focal: Run) -> None:
+    assert Run.from_json(focal.to_json()) == focal

@@ -1,0 +1,84 @@
+"""Which losses a trunk can have: what is refused, and what is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from training.losses import (
+    Adversarial,
+    Loss,
+    MaskedTokens,
+    NextToken,
+    PairLabel,
+    Replaced,
+    SpanBoundary,
+    check_losses,
+)
+from training.specs import Decoder, Encoder, Trunk, Twin
+
+ENCODER = Encoder(layers=1, width=32, heads=4)
+DECODER = Decoder(layers=1, width=32, heads=4)
+TWIN = Twin(layers=1, width=32, heads=4)
+ONE = replace(TWIN, generator=1.0)
+FROZEN = replace(ONE, samples="frozen")
+UNIFORM = replace(TWIN, samples="uniform")
+ADVERSARIES = (Adversarial(), Replaced())
+
+
+@pytest.mark.parametrize(
+    ("trunk", "losses"),
+    [
+        (ENCODER, (MaskedTokens(), PairLabel())),
+        (ENCODER, (MaskedTokens(), SpanBoundary())),
+        (DECODER, (NextToken(),)),
+        (TWIN, (MaskedTokens(), Replaced())),
+        (TWIN, (MaskedTokens(), Replaced(asks="original"))),
+        (TWIN, ADVERSARIES),
+        (FROZEN, (Replaced(),)),
+        (UNIFORM, (Replaced(),)),
+        (TWIN.discriminator_net, (Replaced(),)),  # what an export keeps of a twin
+        (TWIN.generator_net, (MaskedTokens(),)),
+    ],
+)
+def test_losses_of_the_papers_fit(trunk: Trunk, losses: tuple[Loss, ...]) -> None:
+    check_losses(trunk, losses)
+
+
+@pytest.mark.parametrize(
+    ("trunk", "losses"),
+    [
+        (ENCODER, ()),
+        (ENCODER, (MaskedTokens(), MaskedTokens(weight=2.0))),
+        (ENCODER, ADVERSARIES),
+        (ENCODER, (Adversarial(),)),
+        (TWIN, (MaskedTokens(),)),
+        (TWIN, (Replaced(),)),
+        (TWIN, (Adversarial(),)),
+        (TWIN, (MaskedTokens(), Replaced(), PairLabel())),
+        (TWIN, (PairLabel(), Replaced())),
+        (TWIN, (MaskedTokens(), *ADVERSARIES)),
+        (FROZEN, (MaskedTokens(), Replaced())),
+        (UNIFORM, (MaskedTokens(), Replaced())),
+        (FROZEN, ADVERSARIES),
+        (UNIFORM, ADVERSARIES),
+        (FROZEN, (MaskedTokens(),)),
+        (replace(TWIN, allow_correct=False), ADVERSARIES),
+        (replace(ONE, shared="all"), ADVERSARIES),
+        (TWIN, (Adversarial(), Replaced(asks="original"))),
+    ],
+)
+def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Trunk, losses: tuple[Loss, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^losses .*allowed is [^\n]+$"):
+        check_losses(trunk, losses)
+
+
+@pytest.mark.parametrize("trunk", [replace(ENCODER, embedding=16), TWIN])
+def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(trunk: Any) -> None:
+    losses = (MaskedTokens(transform=False), *((Replaced(),) if "generator" in trunk.nets else ()))
+    with pytest.raises(ValueError, match=r"^losses\.transform is False, allowed is true where the tables"):
+        check_losses(trunk, losses)
+
+
+def test_masked_tokens_without_a_transform_fit_a_generator_as_wide_as_its_tables() -> None:
+    check_losses(ONE, (MaskedTokens(transform=False), Replaced()))

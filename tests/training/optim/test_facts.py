@@ -1,0 +1,105 @@
+"""Each optimiser and each schedule states its own facts."""
+
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from preprocessing.spec import spec
+from tests import facts
+from tests.training.corpora import mini_run
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Optim, OptimPart, Schedule, Updates, rate
+from training.optim.schedule import Shape
+
+OPTIMS: tuple[Optim, ...] = (AdamW(peak=1.0), AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor())
+every_optimiser = pytest.mark.parametrize("optim", OPTIMS, ids=repr)
+
+
+def test_every_optimiser_of_the_union_is_looked_at() -> None:
+    facts.assert_covers(OPTIMS, Optim)
+
+
+@every_optimiser
+def test_every_optimiser_has_every_fact(optim: Optim) -> None:
+    facts.assert_every_fact(optim, OptimPart)
+
+
+def test_optimisers_have_the_names_of_the_field() -> None:
+    facts.assert_described(OPTIMS)
+    assert [optim.describe() for optim in OPTIMS] == ["Adam", "Adam", "LAMB", "Adafactor"]
+
+
+@every_optimiser
+def test_a_scale_puts_values_into_keys_that_the_optimiser_has(optim: Optim) -> None:
+    facts.assert_shrinks_its_keys(optim)
+
+
+STEPS = {"warmup": 200, "horizon": 0}
+SCALED = {
+    AdamW: ({"peak": 3e-3}, {"peak": 1e-3}, {"beta2": 0.98, "bias_correction": True}),
+    Lamb: ({"peak": 1e-2}, {"peak": 1e-2}, {"beta2": 0.98}),
+    Adafactor: ({"peak": 3e-2}, {"peak": 2e-2}, {"relative": True}),
+}
+
+
+@pytest.mark.parametrize("member", typing.get_args(Optim))
+def test_a_scale_puts_measured_rates_into_an_optimiser(member: type[OptimPart]) -> None:
+    tiny, small, both = SCALED[member]
+    assert member.shrinks == {"tiny": STEPS | tiny | both, "small": STEPS | small | both}
+
+
+@spec
+class Plain(Updates):
+    """Stochastic gradient descent."""
+
+    kind: Literal["plain"] = "plain"
+
+    def describe(self) -> str:
+        return "SGD"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(list(groups), lr=self.peak)
+
+
+def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path, optim=Plain(peak=0.5, clip=0.0))
+    logged: dict[int, dict[str, float]] = {}
+    pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), logged.__setitem__)
+    assert logged[20]["train/loss"] < logged[1]["train/loss"] - 0.1
+
+
+# Schedules.
+
+
+def test_every_schedule_that_a_recipe_may_name_has_a_shape() -> None:
+    assert tuple(SCHEDULES) == typing.get_args(Schedule)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_says_what_it_does(name: Schedule) -> None:
+    assert SCHEDULES[name].decay.__doc__
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_begins_its_decay_at_the_peak_or_below_and_never_rises(name: Schedule) -> None:
+    left = [SCHEDULES[name].decay(step, 10, 110) for step in range(10, 111)]
+    assert 0.9 < left[0] <= 1.0
+    assert left == sorted(left, reverse=True)
+    assert left[-1] >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "wanted"), [("replaces", [0.0, 0.5, 0.25]), ("multiplies", [0.0, 0.125, 0.25]), ("none", [0.25] * 3)]
+)
+def test_a_schedule_says_what_its_warm_up_is(
+    warm_up: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(typing.cast(Any, SCHEDULES), "quarter", Shape(lambda step, warmup, total: 0.25, warm_up))
+    optim = AdamW(peak=1.0, warmup=2, schedule=typing.cast(Any, "quarter"))
+    assert [rate(optim, step, 10) for step in range(3)] == wanted

@@ -1,0 +1,93 @@
+"""The facts that each loss states about itself; loop, checks, scales, exports and reports read them here only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+
+from preprocessing.spec import Shrinks
+from training.specs import NetName, Trunk, Visibility
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Arrays: TypeAlias = "Mapping[str, np.ndarray | Tensor]"
+"""A batch of schema.py, in arrays or in tensors."""
+
+
+@dataclass(frozen=True)
+class LossContext:
+    """What the description of a loss takes from the other parts of a recipe."""
+
+    label_says: str = ""  # segment.label_says: the task of the pair's label
+    target: str = ""  # rewrite.target where the trunk reads a source: what its decoder predicts
+    permuted: bool = False  # trunk.hides_own_token: tokens are predicted in a permuted order
+
+
+class LossPart(Protocol):
+    """A part of the union Loss: what is predicted from the states of a net, and which head computes that."""
+
+    needs: ClassVar[frozenset[str]]
+    """Columns of schema.py that a row must have."""
+    sees: ClassVar[frozenset[Visibility]]
+    """Visibilities of a trunk with which it can be combined."""
+    reads: ClassVar[frozenset[NetName]]
+    """The nets whose states its head can read: the net of a trunk that has one, the generator or the discriminator of a
+    trunk that has two (`trunk.nets`)."""
+    accuracy: ClassVar[str]
+    """Name of its accuracy metric: the share of its targets that get the highest score, from 0 to 1."""
+    perplexity: ClassVar[bool]
+    """Whether exp(loss) is logged as the perplexity."""
+    rewarded: ClassVar[bool]
+    """Whether it is a reward for a generator: it needs a loss beside it that `rewards`."""
+    exported: ClassVar[bool]
+    """Whether a class of transformers may have its head."""
+    not_exported: ClassVar[str]
+    """Why none has it; "" where `exported`."""
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe."""
+
+    @property
+    def weight(self) -> float:
+        """What its mean over the targets is multiplied by in the sum of the losses."""
+
+    @property
+    def names_tokens(self) -> bool:
+        """Whether its targets are tokens, so that each is projected to the vocabulary."""
+
+    @property
+    def rewards(self) -> bool:
+        """Whether its head has `surprise(hidden, batch)`: its loss [M] in nats at each of `targets_at`."""
+
+    def describe(self, context: LossContext) -> str:
+        """What is predicted, in one line, with its weight where that is not 1: "50 x replaced tokens"."""
+
+    def count(self, batch: Arrays) -> int:
+        """Number of its targets in a batch, known before the forward pass; its head must score as many (`Score.count`).
+
+        The loop divides the sum of all scores by this number, over workers and micro-batches.
+        """
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].
+
+        `table` [V, D] is the token table, borrowed from the trunk (tied weights). A head picks its targets before it
+        projects anything to the vocabulary. Its module of torch is imported when this is called.
+        """
+
+    def fits(self, trunk: Trunk) -> str:
+        """Why it cannot be combined with this trunk, in one line that begins with "losses"; "" where it can."""
+
+
+def weighted(weight: float, words: str) -> str:
+    """The words with a weight before them, where it is not 1.
+
+    >>> weighted(50.0, "replaced tokens"), weighted(1.0, "masked tokens")
+    ('50 x replaced tokens', 'masked tokens')
+    """
+    return words if weight == 1 else f"{weight:g} x {words}"

@@ -1,0 +1,36 @@
+"""The facts that each optimiser states about itself; loop, engines, scales and reports read them here only."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from preprocessing.spec import Shrinks
+from training.optim.schedule import Rates
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+class OptimPart(Rates, Protocol):
+    """A part of the union Optim: how a gradient becomes an update, and the learning rates of a run."""
+
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe."""
+
+    @property
+    def decay(self) -> float:
+        """Weight decay of matrices and tables; norms and biases have none."""
+
+    @property
+    def clip(self) -> float:
+        """Global norm of the raw gradient above which it is scaled down; 0: no clipping."""
+
+    def describe(self) -> str:
+        """Its name in the field: "Adam"."""
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups` {"params", "weight_decay"}; the engine sets the learning rate before
+        each step. torch is imported when this is called."""

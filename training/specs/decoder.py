@@ -1,0 +1,99 @@
+"""The decoder: GPT and its line, and with relative positions Transformer-XL."""
+
+from typing import Annotated, ClassVar, Literal
+
+from preprocessing.spec import BY_KIND, require, spec
+from training.specs.part import NetName, Visibility
+from training.specs.positions import LearnedCausal, Relative
+from training.specs.stack import Activation, Init, Norm, Sharing, Stack
+from training.specs.tables import Adaptive, Plain
+from training.specs.window import Band, Everything
+from training.specs.work import Work
+
+
+@spec
+class Decoder(Stack):
+    """A causal transformer, GPT-2 (Radford 2019): pre-norm, final norm, residual projections by 1 / sqrt(2 L).
+
+    GPT-1 is post-norm. With relative positions it is Transformer-XL (arXiv:1901.02860): sinusoids of the distance, two
+    biases that all layers share, no biases in the attention's projections, embeddings times sqrt(width), and a memory.
+    """
+
+    kind: Literal["decoder"] = "decoder"
+    norm: Norm = "pre"
+    norm_eps: float = 1e-5
+    activation: Activation = "gelu_tanh"
+    positions: Annotated[LearnedCausal | Relative, BY_KIND] = LearnedCausal(max=1024)
+    tables: Annotated[Plain | Adaptive, BY_KIND] = Plain()
+
+    label: ClassVar[str] = "decoder"
+    family: ClassVar[int] = 2
+    visibility: ClassVar[Visibility] = "causal"
+    segments: ClassVar[int] = 0
+    languages: ClassVar[int] = 0
+    init: ClassVar[Init] = "normal"
+    sharing: ClassVar[Sharing] = "none"
+    groups: ClassVar[int] = 1
+    embedding_norm: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        relative, cutoffs = self.positions.relative, self.tables.cutoffs
+        require(not relative or self.norm == "post", "trunk.norm", self.norm, "post where positions are relative")
+        require(relative or not cutoffs, "trunk.tables.kind", self.tables.kind, "plain where positions are learned")
+        wide = self.width // self.tables.shrink ** len(cutoffs) >= 1
+        require(wide, "trunk.tables.shrink", self.tables.shrink, "a number that leaves each cluster a width")
+
+    @property
+    def table_width(self) -> int:
+        return self.width
+
+    @property
+    def window(self) -> Everything | Band:
+        return self.positions.window
+
+    @property
+    def longest(self) -> int:
+        return self.positions.longest
+
+    @property
+    def memory(self) -> int:
+        return self.positions.memory
+
+    @property
+    def reuse(self) -> int:
+        return self.positions.reuse
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        return self.tables.cutoffs
+
+    @property
+    def oracle(self) -> str:
+        return "XLNetModel, one way; memory is a longer row" if self.positions.relative else ""
+
+    def net(self, name: NetName) -> "Decoder":
+        return self
+
+    def answers(self, vocab_size: int) -> int:
+        """Of an adaptive softmax the first cluster counts, where most of the targets are."""
+        return self.cutoffs[0] if self.cutoffs else vocab_size
+
+    def products(self, work: Work) -> float:
+        """The linear over the distances, which all rows share, is left out."""
+        pairs = self.window.pairs(work, self.layers, causal=True) + self.layers * self.memory * work.tokens
+        remembered = self.layers * self.keys_values * self.memory * work.rows
+        blocks = self.layers * self.linears * work.tokens
+        return blocks + remembered + self.positions.per_pair * self.width_of_heads * pairs
+
+    def describe_positions(self) -> str:
+        return self.positions.describe()
+
+    def describe_attention(self) -> str:
+        return self.window.describe()
+
+    def describe_tables(self) -> str:
+        return self.tables.describe()
+
+    def describe_memory(self) -> str:
+        return f"a memory of {self.memory:,} tokens" if self.memory else "no memory"

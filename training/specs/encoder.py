@@ -1,0 +1,98 @@
+"""The encoder: BERT and its line."""
+
+from typing import Annotated, ClassVar, Literal
+
+from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
+from training.specs.part import NetName, Visibility
+from training.specs.positions import Learned, Sinusoidal
+from training.specs.stack import Init, Sharing, Stack
+from training.specs.tables import Plain
+from training.specs.window import Around, Everything
+from training.specs.work import Work
+
+
+@spec
+class Encoder(Stack):
+    """A bidirectional transformer: BERT (arXiv:1810.04805) and its line.
+
+    A post-norm one normalises the summed embeddings, a pre-norm one (Megatron-BERT, arXiv:1909.08053) its last states.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    embedding: int = 0  # width of the tables where it is not that of the blocks (ALBERT 3.1); 0 means width
+    positions: Annotated[Learned | Sinusoidal, BY_KIND] = Learned(max=512)
+    init: Init = "normal"  # truncated: at two deviations (google-research/bert, as all who went on from there)
+    segments: int = 2  # rows of the token-type table
+    languages: int = 0  # rows of the language table (XLM, arXiv:1901.07291)
+    sharing: Sharing = "none"  # what all layers of a group have in common (ALBERT 3.1)
+    groups: int = 1  # of layers that share; layer i belongs to group i * groups // layers
+    visibility: Visibility = "full"
+    window: Annotated[Everything | Around, BY_KIND] = Everything()
+
+    label: ClassVar[str] = "encoder"
+    family: ClassVar[int] = 0
+    oracle: ClassVar[str] = ""
+    tables: ClassVar[Plain] = Plain()
+    cutoffs: ClassVar[tuple[int, ...]] = ()
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Stack.shrinks,
+        {
+            "tiny": {"init": "normal", "embedding": AtMost(32), "groups": AtMost(2)},
+            "small": {"init": "normal", "embedding": AtMost(64), "groups": AtMost(4)},
+        },
+    )
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        require(self.embedding >= 0, "trunk.embedding", self.embedding, "a whole number from 0 up")
+        require(1 <= self.groups <= self.layers, "trunk.groups", self.groups, f"from 1 to the {self.layers} layers")
+        sees_all = not self.window.narrows(0) or self.visibility == "full"
+        require(sees_all, "trunk.visibility", self.visibility, "full with a window")
+
+    @property
+    def table_width(self) -> int:
+        return self.embedding or self.width
+
+    @property
+    def embedding_norm(self) -> bool:
+        """Whether the summed embeddings are normalised."""
+        return self.norm == "post"
+
+    @property
+    def longest(self) -> int:
+        return self.positions.longest
+
+    @property
+    def memory(self) -> int:
+        return self.positions.memory
+
+    @property
+    def reuse(self) -> int:
+        return self.positions.reuse
+
+    def net(self, name: NetName) -> "Encoder":
+        return self
+
+    def products(self, work: Work) -> float:
+        widened = self.table_width * self.width if self.table_width != self.width else 0
+        of_all = self.keys_values if self.window.global_first else 0  # the first token's linears, for all that it reads
+        pairs = self.window.pairs(work, self.layers, causal=False)
+        blocks = self.layers * (self.linears + of_all) * work.tokens
+        return widened * work.tokens + blocks + self.positions.per_pair * self.width_of_heads * pairs
+
+    def describe_positions(self) -> str:
+        return self.positions.describe()
+
+    def describe_tables(self) -> str:
+        narrow = self.table_width != self.width
+        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.tables.describe()
+
+    def describe_attention(self) -> str:
+        return self.window.describe()
+
+    def describe_sharing(self) -> str:
+        if self.sharing == "none":
+            return Stack.describe_sharing(self)
+        what = {"all": "all", "attention": "attention", "feed_forward": "feed-forward"}[self.sharing]
+        among = f"the layers of each of {self.groups} groups" if self.groups > 1 else "all layers"
+        return f"{what} parameters shared by {among}"

@@ -1,0 +1,76 @@
+"""The encoder and decoder: BART, T5, MASS."""
+
+from typing import Annotated, ClassVar, Literal
+
+from preprocessing.spec import BY_KIND, spec
+from training.specs.part import NetName, Visibility
+from training.specs.positions import Buckets, LearnedPlain
+from training.specs.stack import Init, Stack
+from training.specs.tables import Plain
+from training.specs.window import Everything
+from training.specs.work import Work
+
+
+@spec
+class EncoderDecoder(Stack):
+    """An encoder, and a decoder that also attends to the encoder's states: `layers` each (arXiv:1706.03762).
+
+    BART (arXiv:1910.13461): learned positions, embeddings normalised. T5 (arXiv:1910.10683): pre-norm by the root mean
+    square, no biases, distances in buckets, attention not scaled, tied logits times 1 / sqrt(width). MASS
+    (arXiv:1905.02450): XLM's embeddings.
+    """
+
+    kind: Literal["encoder_decoder"] = "encoder_decoder"
+    norm_kind: Literal["layer", "rms"] = "layer"
+    bias: bool = True  # in every linear and norm
+    scale_attention: bool = True  # by 1 / sqrt(width of a head)
+    scale_output: bool = False  # states by 1 / sqrt(width) before the tied table
+    embedding_norm: bool = True
+    positions: Annotated[LearnedPlain | Buckets, BY_KIND] = LearnedPlain(max=1024)
+    languages: int = 0
+
+    label: ClassVar[str] = "encoder-decoder"
+    family: ClassVar[int] = 4
+    reads_source: ClassVar[bool] = True
+    oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
+    visibility: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
+    window: ClassVar[Everything] = Everything()
+    segments: ClassVar[int] = 0
+    tables: ClassVar[Plain] = Plain()
+    cutoffs: ClassVar[tuple[int, ...]] = ()
+    init: ClassVar[Init] = "normal"
+
+    @property
+    def table_width(self) -> int:
+        return self.width
+
+    @property
+    def longest(self) -> int:
+        return self.positions.longest
+
+    @property
+    def memory(self) -> int:
+        return self.positions.memory
+
+    @property
+    def reuse(self) -> int:
+        return self.positions.reuse
+
+    def net(self, name: NetName) -> "EncoderDecoder":
+        return self
+
+    def products(self, work: Work) -> float:
+        per_pair = self.positions.per_pair * self.width_of_heads
+        read = self.linears * work.source_tokens + per_pair * work.source_squares
+        written = self.linears * work.tokens + per_pair * work.squares / 2
+        crossed = self.keys_values * (work.tokens + work.source_tokens) + per_pair * work.crossed
+        return self.layers * (read + written + crossed)
+
+    def describe_positions(self) -> str:
+        return self.positions.describe()
+
+    def describe_attention(self) -> str:
+        return self.window.describe()
+
+    def describe_norm(self) -> str:
+        return "RMSNorm" if self.norm_kind == "rms" else "LayerNorm"

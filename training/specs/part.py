@@ -1,0 +1,147 @@
+"""The facts that each trunk states about itself; nets, checks, the meter, scales and reports read them here only."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol
+
+from preprocessing.spec import Shrinks
+from training.specs.positions import Positions
+from training.specs.tables import Tables
+from training.specs.window import Window
+from training.specs.work import Work
+
+Visibility = Literal["full", "causal", "rows"]
+"""The attention mask. full: each token attends to each; causal: to those before it and itself; rows: to those that the
+batch says (`rank`, `reach` of preprocessing/schema.py)."""
+
+NetName = Literal["net", "generator", "discriminator"]
+"""The nets of a trunk: one, or a generator and a discriminator."""
+
+
+class Read(Protocol):
+    """What a trunk asks of a loss (training/losses/part.py says what the facts mean)."""
+
+    reads: ClassVar[frozenset[NetName]]
+    rewarded: ClassVar[bool]
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def rewards(self) -> bool: ...
+
+
+class TrunkPart(Protocol):
+    """A part of the union Trunk: sizes of a net, its positions and its attention. Sizes are in tokens or elements."""
+
+    family: ClassVar[int]
+    """Place of its kind in the table of the family, from 0."""
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it; its positions, window and tables have their own."""
+    nets: ClassVar[frozenset[NetName]]
+    """Its nets, whose states losses read."""
+    reads_source: ClassVar[bool]
+    """Whether it reads the `source_*` columns of a row beside its own."""
+    hides_own_token: ClassVar[bool]
+    """Whether a predicted token does not attend to itself, so that nothing has to be masked."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe."""
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def width(self) -> int:
+        """Of a token's state."""
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def table_width(self) -> int:
+        """Of the token table, which may be narrower than the states."""
+
+    @property
+    def visibility(self) -> Visibility:
+        """The attention mask of the tokens that are predicted."""
+
+    @property
+    def positions(self) -> Positions: ...
+
+    @property
+    def window(self) -> Window: ...
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def longest(self) -> int:
+        """Longest row, in tokens, all of whose positions differ."""
+
+    @property
+    def memory(self) -> int:
+        """Tokens before a row whose states each layer attends to, 0 where there is no memory."""
+
+    @property
+    def reuse(self) -> int:
+        """First tokens of a row, which the next row goes on from and the memory keeps; 0 means all."""
+
+    @property
+    def segments(self) -> int:
+        """Segments of a row that it tells apart; 0 where it has no table of them."""
+
+    @property
+    def languages(self) -> int:
+        """Rows of its table of languages, 0 where there is none."""
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        """Ids where clusters of its adaptive tables end; () where it has one table."""
+
+    @property
+    def init(self) -> Literal["normal", "truncated"]:
+        """What its weights begin with: a normal, or one that ends at two deviations."""
+
+    @property
+    def begins_trained(self) -> str:
+        """Why it must begin with trained weights, "" where it need not."""
+
+    @property
+    def oracle(self) -> str:
+        """What its states are compared with where no class of transformers computes the same; "" where that depends on
+        its keys."""
+
+    def net(self, name: NetName) -> "TrunkPart":
+        """One of its nets as a trunk of its own; itself where it has one net."""
+
+    def fits(self, losses: Sequence[Read]) -> str:
+        """One line that says why these losses cannot be combined on it, "" where they can."""
+
+    def answers(self, vocab_size: int) -> int:
+        """Rows of the token table that a target is compared with."""
+
+    def products(self, work: Work) -> float:
+        """Multiplications of a forward pass between the token table and the heads, as arXiv:2104.04473 counts: one for
+        a weight and a token, and for a pair of tokens as many as its score and the mix of its values take."""
+
+    def describe(self) -> str:
+        """Kind and size, in one line: "encoder, 12 layers, width 768, 12 heads, post-norm"."""
+
+    def describe_positions(self) -> str:
+        """How it tells where a token stands: "learned absolute positions"."""
+
+    def describe_attention(self) -> str:
+        """What a token attends to: "the whole row"."""
+
+    def describe_memory(self) -> str:
+        """Its memory: "no memory", "a memory of 150 tokens"."""
+
+    def describe_tables(self) -> str:
+        """Its token embeddings: "token embeddings of the hidden size"."""
+
+    def describe_sharing(self) -> str:
+        """What its layers share: "no parameters shared between layers"."""
+
+    def describe_norm(self) -> str:
+        """Its norms: "LayerNorm"."""

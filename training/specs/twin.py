@@ -1,0 +1,138 @@
+"""The generator and discriminator of ELECTRA."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import ClassVar, Literal
+
+from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
+from training.specs.encoder import Encoder
+from training.specs.part import NetName, Read, Visibility
+from training.specs.positions import Learned
+from training.specs.stack import Init, Stack
+from training.specs.tables import Plain
+from training.specs.window import Everything
+from training.specs.work import Work
+
+
+@spec
+class Twin(Stack):
+    """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, the discriminator, whose sizes these are, finds
+    what it changed. Both have the same embeddings.
+
+    Samples of a frozen generator are the second of two stages (3.2): an encoder of the discriminator's sizes is trained
+    to fill in masks, both nets begin with its weights (`start`), tables too, and the generator keeps them.
+    """
+
+    kind: Literal["twin"] = "twin"
+    embedding: int = 0
+    positions: Learned = Learned(max=512)
+    init: Init = "normal"
+    segments: int = 2
+    generator: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
+    shared: Literal["embeddings", "all"] = "embeddings"  # all: one net, where the generator is as wide (2, table 5)
+    samples: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
+    allow_correct: bool = True  # a sample may be the token that was there
+
+    label: ClassVar[str] = "generator and discriminator"
+    family: ClassVar[int] = 1
+    nets: ClassVar[frozenset[NetName]] = frozenset({"generator", "discriminator"})
+    oracle: ClassVar[str] = ""
+    visibility: ClassVar[Visibility] = "full"
+    window: ClassVar[Everything] = Everything()
+    languages: ClassVar[int] = 0
+    tables: ClassVar[Plain] = Plain()
+    cutoffs: ClassVar[tuple[int, ...]] = ()
+    # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Stack.shrinks,
+        {
+            "tiny": {"init": "normal", "embedding": AtMost(32), "generator": 1.0},
+            "small": {"init": "normal", "embedding": AtMost(64), "generator": 1.0},
+        },
+    )
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        require(0 < self.generator <= 1, "trunk.generator", self.generator, "a share of the width, above 0 up to 1")
+        require(self.shared == "embeddings" or self.generator == 1, "trunk.shared", self.shared, "all with generator 1")
+        alike = self.generator == 1 and self.shared == "embeddings"
+        allowed = "frozen with generator 1 and no sharing"
+        require(self.samples != "frozen" or alike, "trunk.samples", self.samples, allowed)
+        width, heads = round(self.generator * self.width), max(1, round(self.generator * self.heads))
+        fits = self.head_width > 0 or width % heads == 0
+        require(fits, "trunk.generator", self.generator, f"a share for which {heads} heads divide the width {width}")
+
+    @property
+    def table_width(self) -> int:
+        return self.embedding or self.width
+
+    @property
+    def longest(self) -> int:
+        return self.positions.longest
+
+    @property
+    def memory(self) -> int:
+        return self.positions.memory
+
+    @property
+    def reuse(self) -> int:
+        return self.positions.reuse
+
+    @property
+    def begins_trained(self) -> str:
+        return "trunk.samples is frozen, and the generator has not learnt" if self.samples == "frozen" else ""
+
+    @property
+    def discriminator_net(self) -> Encoder:
+        """The discriminator, which is what is kept, as an Encoder with tables of its own."""
+        common = {field.name for field in fields(Encoder)} & {field.name for field in fields(self)} - {"kind"}
+        return Encoder(**{name: getattr(self, name) for name in common})
+
+    @property
+    def generator_net(self) -> Encoder:
+        """The generator as an Encoder with tables of its own: a share of our width, heads and inner width."""
+        return replace(
+            self.discriminator_net,
+            width=round(self.generator * self.width),
+            heads=max(1, round(self.generator * self.heads)),
+            inner=round(self.generator * self.inner_width),
+            embedding=self.table_width,
+        )
+
+    def net(self, name: NetName) -> Encoder:
+        return self.generator_net if name == "generator" else self.discriminator_net
+
+    def fits(self, losses: Sequence[Read]) -> str:
+        """Each net that learns has one loss; a generator is rewarded only where its samples are what the discriminator
+        reads, and where that one predicts which are replaced."""
+        kinds = sorted(loss.kind for loss in losses)
+        trained = ["discriminator"] + ["generator"] * (self.samples == "generator")
+        of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
+        if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
+            allowed = " and ".join(f"one loss that reads the {name}" for name in sorted(trained, reverse=True))
+            return f"losses is {kinds}, allowed is {allowed}, where trunk.samples is {self.samples}"
+        plain = self.allow_correct and self.shared == "embeddings" and any(loss.rewards for loss in losses)
+        rewarded = [loss.kind for loss in losses if loss.rewarded]
+        if rewarded and not plain:
+            allowed = f"{rewarded[0]} with allow_correct, shared: embeddings and a loss of replaced tokens"
+            return f"losses is {kinds}, allowed is {allowed}"
+        return ""
+
+    def answers(self, vocab_size: int) -> int:
+        return vocab_size
+
+    def products(self, work: Work) -> float:
+        """Of a frozen net there is no backward pass, which is two thirds."""
+        generator = self.generator_net.products(work)
+        share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.samples]
+        return self.discriminator_net.products(work) + share * generator
+
+    def describe_positions(self) -> str:
+        return self.positions.describe()
+
+    def describe_tables(self) -> str:
+        narrow = self.table_width != self.width
+        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.tables.describe()
+
+    def describe_attention(self) -> str:
+        return self.window.describe()

@@ -1,0 +1,72 @@
+"""The two streams of XLNet."""
+
+from typing import ClassVar, Literal
+
+from preprocessing.spec import require, spec
+from training.specs.part import NetName, Visibility
+from training.specs.positions import RelativeStreams
+from training.specs.stack import Init, Stack
+from training.specs.tables import Plain
+from training.specs.window import Everything
+from training.specs.work import Work
+
+
+@spec
+class TwoStream(Stack):
+    """XLNet (arXiv:1906.08237): relative attention over content, and a second stream of queries that do not attend to
+    their own token; relative segments; a memory. The attention mask is that of the rows."""
+
+    kind: Literal["two_stream"] = "two_stream"
+    positions: RelativeStreams = RelativeStreams()
+    segments: int = 2  # told apart as same or different only; the number is that of the values a row may have
+
+    label: ClassVar[str] = "two-stream encoder"
+    family: ClassVar[int] = 3
+    hides_own_token: ClassVar[bool] = True
+    oracle: ClassVar[str] = ""
+    visibility: ClassVar[Visibility] = "rows"
+    window: ClassVar[Everything] = Everything()
+    languages: ClassVar[int] = 0
+    tables: ClassVar[Plain] = Plain()
+    cutoffs: ClassVar[tuple[int, ...]] = ()
+    init: ClassVar[Init] = "normal"
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        require(self.norm == "post", "trunk.norm", self.norm, "post")
+
+    @property
+    def table_width(self) -> int:
+        return self.width
+
+    @property
+    def longest(self) -> int:
+        return self.positions.longest
+
+    @property
+    def memory(self) -> int:
+        return self.positions.memory
+
+    @property
+    def reuse(self) -> int:
+        return self.positions.reuse
+
+    def net(self, name: NetName) -> "TwoStream":
+        return self
+
+    def products(self, work: Work) -> float:
+        """A query of the second stream is made at the targets only."""
+        pairs = (work.tokens + work.targets) * (work.length + self.memory)
+        remembered = self.keys_values * self.memory * work.rows
+        queries = (self.linears - self.keys_values) * work.targets
+        blocks = self.linears * work.tokens + remembered + queries
+        return self.layers * (blocks + self.positions.per_pair * self.width_of_heads * pairs)
+
+    def describe_positions(self) -> str:
+        return self.positions.describe()
+
+    def describe_attention(self) -> str:
+        return self.window.describe()
+
+    def describe_memory(self) -> str:
+        return f"a memory of {self.memory:,} tokens" if self.memory else "no memory"

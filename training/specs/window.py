@@ -1,0 +1,143 @@
+"""Windows: how far from itself a token attends."""
+
+from typing import ClassVar, Literal, Protocol
+
+from preprocessing.spec import AtMost, Shrinks, require, spec
+from training.specs.work import Work
+
+
+class Window(Protocol):
+    """How many tokens before and behind itself a token attends to, and in which layers."""
+
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe."""
+
+    @property
+    def global_first(self) -> bool:
+        """Whether the first token attends to all and all attend to it, by linears of their own."""
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Tokens before and behind itself that a token attends to, in a layer that the window narrows."""
+
+    def narrows(self, layer: int) -> bool:
+        """Whether the layer of this number, from 0, has the window; the others attend to the whole row."""
+
+    def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
+        """Pairs of tokens that attention scores in so many layers; `causal` halves a whole row."""
+
+    def describe(self) -> str:
+        """What a token attends to, in words."""
+
+    def fits(self, longest: int) -> str:
+        """One line that says why it has no effect on rows of at most so many tokens, "" where it has."""
+
+
+@spec
+class Everything:
+    """Each token attends to the whole row, or to all of it that is not ahead."""
+
+    kind: Literal["everything"] = "everything"
+
+    shrinks: ClassVar[Shrinks] = {}
+    global_first: ClassVar[bool] = False
+    sides: ClassVar[tuple[int, int]] = (0, 0)
+
+    def narrows(self, layer: int) -> bool:
+        return False
+
+    def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
+        return layers * work.squares / (2 if causal else 1)
+
+    def describe(self) -> str:
+        return "the whole row"
+
+    def fits(self, longest: int) -> str:
+        return ""
+
+
+@spec
+class Around:
+    """Every layer attends to the tokens around each (Longformer, arXiv:2004.05150, 3.1)."""
+
+    kind: Literal["around"] = "around"
+    tokens: int  # half of them at each side
+    global_tokens: Literal["none", "first"] = "none"  # first: it attends to all, and all attend to it
+
+    shrinks: ClassVar[Shrinks] = {"tiny": {"tokens": AtMost(16)}, "small": {"tokens": AtMost(32)}}
+
+    def __post_init__(self) -> None:
+        even = self.tokens > 0 and self.tokens % 2 == 0
+        require(even, "trunk.window.tokens", self.tokens, "an even number of tokens from 2 up")
+
+    @property
+    def global_first(self) -> bool:
+        return self.global_tokens == "first"
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return self.tokens // 2, self.tokens // 2
+
+    def narrows(self, layer: int) -> bool:
+        return True
+
+    def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
+        """
+        >>> Around(tokens=2).pairs(Work(tokens=8, squares=32, targets=0), 1, causal=False)  # 2 + 3 + 3 + 2 a row
+        20.0
+        """
+        side = min(self.tokens / 2, work.length - 1)
+        return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
+
+    def describe(self) -> str:
+        first = ", with global attention on the first token" if self.global_first else ""
+        return f"a sliding window of {self.tokens:,} tokens{first}"
+
+    def fits(self, longest: int) -> str:
+        narrow = self.tokens // 2 < longest
+        return "" if narrow else f"trunk.window.tokens is {self.tokens}, {_rows(longest)}"
+
+
+@spec
+class Band:
+    """Every second layer of a causal net attends to itself and the tokens right before it only (GPT-3,
+    arXiv:2005.14165, 2.1)."""
+
+    kind: Literal["band"] = "band"
+    tokens: int  # itself included
+
+    shrinks: ClassVar[Shrinks] = {"tiny": {"tokens": AtMost(16)}, "small": {"tokens": AtMost(32)}}
+    global_first: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(self.tokens >= 1, "trunk.positions.window.tokens", self.tokens, "a number of tokens from 1 up")
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return self.tokens - 1, 0
+
+    def narrows(self, layer: int) -> bool:
+        return layer % 2 == 1
+
+    def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
+        """
+        >>> Band(tokens=2).pairs(Work(tokens=8, squares=32, targets=0), 2, causal=True)  # 8 + 6 a row
+        28.0
+        """
+        banded, near = layers // 2, min(self.tokens, work.length)
+        return (layers - banded) * work.squares / 2 + banded * (work.rows * near * (work.length - near / 2))
+
+    def describe(self) -> str:
+        return f"a band of {self.tokens:,} tokens in every second layer"
+
+    def fits(self, longest: int) -> str:
+        narrow = self.tokens < longest
+        return "" if narrow else f"trunk.positions.window.tokens is {self.tokens}, {_rows(longest)}"
+
+
+def _rows(longest: int) -> str:
+    return f"rows have at most {longest} tokens; lower it, or set kind everything"

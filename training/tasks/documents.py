@@ -1,0 +1,93 @@
+"""Held-out documents as labelled rows: no token of them was trained on.
+
+Which document serves for labelled rows and which for the test is decided by its key: no document serves for both, and
+the same corpus always makes the same task.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.shards import Shard, Store
+from preprocessing.vocab import Vocab
+from training.tasks.part import Examples, interleaved
+
+MOST_TESTS: Final = 1000
+FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
+FEWEST_TOKENS: Final = 4  # shorter documents and sentences say nothing
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A held-out document."""
+
+    source: str
+    key: bytes
+    ids: Ints
+    sentence_at_M: Ints  # where its sentences begin
+
+    @property
+    def is_test(self) -> bool:
+        return self.key[-1] % 2 == 1
+
+    def pair(self) -> tuple[Ints, Ints] | None:
+        """Two neighbouring sentences, which the key picks; None: there are no two that are long enough."""
+        end_M = np.append(self.sentence_at_M, len(self.ids))
+        long_M = np.diff(end_M) >= FEWEST_TOKENS
+        first_M = np.flatnonzero(long_M[:-1] & long_M[1:])
+        if len(first_M) == 0:
+            return None
+        first = first_M[int.from_bytes(self.key[:8]) % len(first_M)]
+        start, seam, stop = end_M[first : first + 3]
+        return self.ids[start:seam], self.ids[seam:stop]
+
+
+def held_out(store: Store) -> Iterator[HeldOut]:
+    """The documents of a split that are long enough to say something."""
+    for shard in store.shards:
+        for i in range(len(shard)):
+            if shard.num_tokens_N[i] >= FEWEST_TOKENS:
+                yield _document(shard, i)
+
+
+def _document(shard: Shard, i: int) -> HeldOut:
+    start, stop = shard.offset_N1[i : i + 2]
+    first, last = np.searchsorted(shard.sentence_at_M, [start, stop])
+    sentence_at_M = shard.sentence_at_M[first:last] - start
+    return HeldOut(shard.source(i), shard.key(i), shard.ids_T[start:stop].astype(np.int32), sentence_at_M)
+
+
+def balanced(examples: list[tuple[Row, int]], num_classes: int) -> Examples:
+    """The same number of each class, in an order in which they take turns; at most MOST_TESTS."""
+    label_N = np.array([label for _, label in examples], np.int64)
+    least = int(np.bincount(label_N, minlength=num_classes).min())
+    index_N = interleaved(label_N, np.arange(len(label_N)))[
+        : min(least * num_classes, MOST_TESTS // num_classes * num_classes)
+    ]
+    return Examples([examples[i][0] for i in index_N], label_N[index_N])
+
+
+def row(vocab: Vocab, ids_S: Ints) -> Row:
+    """A text as a row without labels."""
+    return _labelless([*_first(vocab), *ids_S, vocab.sep], num_first=0)
+
+
+def pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
+    """Sentences before and after the seam, as many tokens of each as there is room for."""
+    room = (length - 3) // 2
+    head = [*_first(vocab), *first[-room:], vocab.sep]
+    return _labelless([*head, *second[:room], vocab.sep], num_first=len(head))
+
+
+def _first(vocab: Vocab) -> list[int]:
+    """[CLS], where the vocabulary has one: a decoder's rows begin with their text and end with end-of-text."""
+    return [] if vocab.cls is None else [vocab.cls]
+
+
+def _labelless(ids: list[int | None], num_first: int) -> Row:
+    ids_S = np.array(ids, np.int32)
+    segments_S = (np.arange(len(ids)) >= num_first).astype(np.int8) if num_first else np.zeros(len(ids), np.int8)
+    return {"ids": ids_S, "segments": segments_S, "labels": np.full(len(ids), IGNORE, np.int32)}

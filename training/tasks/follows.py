@@ -1,0 +1,56 @@
+"""Does the second sentence follow the first?"""
+
+from typing import ClassVar, Literal
+
+from preprocessing.errors import DataError
+from preprocessing.rng import key
+from preprocessing.schema import Ints, Row
+from preprocessing.shards import Store
+from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab import Vocab
+from training.tasks.documents import FEWEST_ROWS, balanced, held_out, pair_row
+from training.tasks.part import LENGTH, Task
+
+
+@spec
+class Follows:
+    """Does the second sentence follow the first, or is it from a document of another source: two classes."""
+
+    kind: Literal["follows"] = "follows"
+
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "does the second sentence follow the first"
+
+    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
+        """One pair of each document, half of them with the second sentence of another pair."""
+        halves: tuple[list[tuple[str, Ints, Ints]], ...] = ([], [])
+        for document in held_out(store):
+            if pair := document.pair():
+                halves[document.is_test].append((document.source, *pair))
+        if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:
+            raise DataError(
+                f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences; "
+                "hold out more of the corpus (test: in its file), or leave this task out"
+            )
+        classes = ("next", "other")
+        return Task("follows", classes, *(balanced(_with_negatives(half, vocab, length), 2) for half in halves))
+
+
+def _with_negatives(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:
+    """Every other pair gets the second sentence of another pair, of another source where there are several.
+
+    Second sentences are drawn from second sentences: one alone tells nothing about the answer.
+    """
+    sources = [source for source, _, _ in pairs]
+    rng = key(0, "task").at(epoch=1, sample=0)
+    examples = []
+    for i, (source, first, second) in enumerate(pairs):
+        if is_negative := i % 2:
+            other = int(rng.integers(len(pairs)))
+            while other == i or (sources[other] == source and len(set(sources)) > 1):
+                other = int(rng.integers(len(pairs)))
+            second = pairs[other][2]
+        examples.append((pair_row(vocab, first, second, length), is_negative))
+    return examples

@@ -1,0 +1,47 @@
+"""Which source is this document from?"""
+
+from collections import Counter
+from typing import ClassVar, Final, Literal
+
+from preprocessing.errors import DataError
+from preprocessing.schema import Row
+from preprocessing.shards import Store
+from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab import Vocab
+from training.tasks.documents import FEWEST_ROWS, balanced, held_out, row
+from training.tasks.part import LENGTH, Task
+
+MOST_CLASSES: Final = 8
+
+
+@spec
+class Source:
+    """Which source (package, file) is this document from: a classification with up to 8 classes."""
+
+    kind: Literal["source"] = "source"
+
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "which source is this document from"
+
+    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
+        """As many of the most frequent sources as make the most rows, all equally many."""
+        documents = list(held_out(store))
+        counted = Counter(document.source for document in documents)
+        frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
+        rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
+        num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
+        if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
+            raise DataError(
+                f"task source: the held-out documents of {store.folder} have {len(counted)} source(s), with "
+                "too few of each; hold out more of the corpus (test: in its file), or leave this task out"
+            )
+        classes = tuple(frequent[:num_classes])
+        halves: tuple[list[tuple[Row, int]], ...] = ([], [])
+        for document in documents:
+            if document.source in classes:
+                halves[document.is_test].append(
+                    (row(vocab, document.ids[: length - 2]), classes.index(document.source))
+                )
+        return Task("source", classes, *(balanced(half, len(classes)) for half in halves))

@@ -1,0 +1,61 @@
+"""What all nets share: states, the token table, scores, a summary of a row, and what is kept between batches."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from training.score import Score
+from training.specs import Stack, Trunk
+
+MaskHead = Callable[[Trunk, int], nn.Module]
+"""Makes the head that fills in masks on a trunk with so many rows of its token table."""
+
+
+class Net(nn.Module):
+    """A trunk as a module. Axes: B rows, S tokens of a row or T of an unpadded batch, D width, V rows of the table."""
+
+    trunk: Stack
+    frozen_modules: ClassVar[tuple[str, ...]] = ()  # those whose weights never change
+
+    @classmethod
+    @abstractmethod
+    def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        """The net of a trunk, None where that is of another class. A head that it needs inside is made by `mask_head`:
+        heads stand above nets."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Tensor | tuple[Tensor, ...]:
+        """The token table [V, D], or what an adaptive softmax needs of several. It is looked up at each call: ZeRO-3
+        gathers a partitioned tensor on attribute access."""
+
+    @abstractmethod
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Hidden states of a batch of preprocessing/schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
+
+    @abstractmethod
+    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """One state [B, D] for each row, for a classifier."""
+
+    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
+        """Score of each head, by the kind of its loss."""
+        hidden, table = self(batch), self.table
+        return {kind: head(hidden, batch, table) for kind, head in heads.items()}
+
+    def std(self, name: str) -> float:
+        """Deviation that a tensor begins with, by its name in the model: `trunk.` and its own, or that of a head."""
+        return self.trunk.init_std
+
+    def memory_state(self) -> dict[str, Tensor]:
+        """What the rows of training go on from, by names for a file; empty where there is no memory."""
+        return {}
+
+    def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Take over what `memory_state` gave, in place of all else."""
+
+    def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
+        """The weights of a net of another trunk, `theirs`, by the names that they have in this one."""
+        return dict(state)
