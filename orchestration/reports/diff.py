@@ -1,6 +1,7 @@
 """How one recipe differs from another, as the abstract of its paper would say it."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
 
     >>> from orchestration.config import load
     >>> abstract(load("bert_base"), load("roberta_base"))[3]
-    'removes next sentence prediction (NSP)'
+    'removes next sentence prediction'
     """
     lines = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_net_lines(ours, theirs)]
     before, after = (dict(flat(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
@@ -69,8 +70,10 @@ def _in_words(part: Any, path: Sequence[str], other: object) -> bool:
     """Whether a part would describe itself in other words if the value at `path` were another one."""
     try:
         return _words(part) != _words(_with(part, path, other))
-    except (TypeError, ValueError):  # no part has that value together with the others
-        return False
+    except (TypeError, ValueError):  # no part has that value together with the others: is its own said?
+        value = _at(part, path)
+        said = f"{value:,}" if isinstance(value, int) else str(value)
+        return re.search(rf"\b{re.escape(said)}\b", " ".join(_words(part))) is not None
 
 
 def _with(part: Any, path: Sequence[str], value: object) -> Any:
@@ -87,7 +90,7 @@ def _words(part: Any) -> list[str]:
 def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     yield from _instead("trains on the text of", ours.data.corpus, theirs.data.corpus)
     yield from _instead("reads", ours.data.vocab.describe(), theirs.data.vocab.describe())
-    yield from _instead("packs", ours.data.segment.describe(), theirs.data.segment.describe())
+    yield from _instead("packing:", ours.data.segment.describe(), theirs.data.segment.describe())
     before, after = describe.losses(ours), describe.losses(theirs)
     if set(before) & set(after):
         yield from (f"removes {loss}" for loss in before if loss not in after)
@@ -142,7 +145,7 @@ def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     elif narrow_before and not narrow:
         yield f"gives the embeddings the hidden size, {after.width:,}, instead of {before.table_width:,}"
     yield from _instead("has", before.describe_sharing(), after.describe_sharing())
-    yield from _instead("encodes positions by", before.describe_positions(), after.describe_positions())
+    yield from _instead("has", before.describe_positions(), after.describe_positions())
     if after.memory != before.memory:
         states = f"keeps the states of {after.memory:,} tokens before a row, instead of {before.memory:,}"
         yield states if after.memory else "has no memory"

@@ -7,6 +7,7 @@ file here and one line in the union below, which is the registry.
 from preprocessing.rewrite.cloze import Cloze
 from preprocessing.rewrite.deshuffle import Deshuffle
 from preprocessing.rewrite.fragment import Fragment
+from preprocessing.rewrite.gap_sentences import GapSentences
 from preprocessing.rewrite.noise import Noise
 from preprocessing.rewrite.part import Rewriting
 from preprocessing.rewrite.permute import Permute
@@ -19,6 +20,7 @@ __all__ = [
     "Cloze",
     "Deshuffle",
     "Fragment",
+    "GapSentences",
     "Noise",
     "Permute",
     "Prefix",
@@ -29,7 +31,7 @@ __all__ = [
     "Unified",
 ]
 
-Rewrite = Cloze | Shift | Sentinel | Prefix | Deshuffle | Noise | Fragment | Permute | Unified
+Rewrite = Cloze | Shift | Sentinel | Prefix | Deshuffle | Noise | Fragment | Permute | Unified | GapSentences
 
 
 def _has_every_fact(rewrite: Rewrite) -> Rewriting:

@@ -25,10 +25,11 @@ T5_KNOBS: dict[str, Any] = {
     "activation": "relu",
     "scale_attention": False,
     "scale_output": True,
+    "positions": Buckets(),
     "embedding_norm": False,
 }
 BART = EncoderDecoder(**SMALL, norm_eps=1e-5, positions=LearnedPlain(max=18, offset=2), init_std=0.2)
-T5 = EncoderDecoder(**SMALL, **T5_KNOBS, head_width=12, inner=40, positions=Buckets(buckets=8, max_distance=10))
+T5 = EncoderDecoder(**SMALL, **T5_KNOBS | {"positions": Buckets(buckets=8, max_distance=10)}, head_width=12, inner=40)
 MASS = EncoderDecoder(**SMALL, positions=LearnedPlain(max=16), languages=2, init_std=0.2)
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]

@@ -12,6 +12,7 @@ from training.formats import (
     gpt2,
     longformer,
     megatron_bert,
+    pegasus,
     roberta,
     t5,
     xlm,
@@ -31,6 +32,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     gpt1,
     gpt2,
     bart,
+    pegasus,
     t5,
     xlnet,
 )

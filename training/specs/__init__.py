@@ -18,6 +18,7 @@ from training.specs.positions import (
     Relative,
     RelativeStreams,
     Sinusoidal,
+    SinusoidalStacks,
 )
 from training.specs.stack import Activation, Stack
 from training.specs.tables import Adaptive, Plain, Tables
@@ -47,6 +48,7 @@ __all__ = [
     "Relative",
     "RelativeStreams",
     "Sinusoidal",
+    "SinusoidalStacks",
     "Stack",
     "Tables",
     "Trunk",
@@ -62,7 +64,7 @@ Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin
 _trunks: tuple[type[TrunkPart], ...] = (Encoder, Decoder, EncoderDecoder, TwoStream, Twin)
 _positions: tuple[type[Positions], ...] = (
     *(Learned, LearnedCausal, LearnedPlain),
-    *(Sinusoidal, Relative, RelativeStreams, Buckets),
+    *(Sinusoidal, SinusoidalStacks, Relative, RelativeStreams, Buckets),
 )
 _windows: tuple[type[Window], ...] = (Everything, Around, Band)
 _tables: tuple[type[Tables], ...] = (Plain, Adaptive)

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, spec
 from training.specs.part import NetName, Visibility
-from training.specs.positions import Buckets, LearnedPlain
+from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
 from training.specs.stack import Init, Stack
 from training.specs.tables import Plain
 from training.specs.window import Everything
@@ -17,7 +17,7 @@ class EncoderDecoder(Stack):
 
     BART (arXiv:1910.13461): learned positions, embeddings normalised. T5 (arXiv:1910.10683): pre-norm by the root mean
     square, no biases, distances in buckets, attention not scaled, tied logits times 1 / sqrt(width). MASS
-    (arXiv:1905.02450): XLM's embeddings.
+    (arXiv:1905.02450): XLM's embeddings. PEGASUS (arXiv:1912.08777): pre-norm, sinusoids, embeddings times sqrt(width).
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
@@ -25,8 +25,9 @@ class EncoderDecoder(Stack):
     bias: bool = True  # in every linear and norm
     scale_attention: bool = True  # by 1 / sqrt(width of a head)
     scale_output: bool = False  # states by 1 / sqrt(width) before the tied table
+    scale_embedding: bool = False  # embeddings times sqrt(width)
     embedding_norm: bool = True
-    positions: Annotated[LearnedPlain | Buckets, BY_KIND] = LearnedPlain(max=1024)
+    positions: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(max=1024)
     languages: int = 0
 
     label: ClassVar[str] = "encoder-decoder"

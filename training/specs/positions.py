@@ -144,6 +144,14 @@ class Sinusoidal:
 
 
 @spec
+class SinusoidalStacks(Sinusoidal):
+    """Those of two stacks, all sines before all cosines (PEGASUS, arXiv:1912.08777, as its code)."""
+
+    buckets: ClassVar[int] = 0
+    max_distance: ClassVar[int] = 0
+
+
+@spec
 class Relative:
     """Sinusoids of the distance, and a memory (Transformer-XL, arXiv:1901.02860, 3.2 and 3.3)."""
 

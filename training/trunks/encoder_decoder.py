@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from training.specs import EncoderDecoder, Trunk
 from training.trunks.layers import FeedForward, Layout, layout, spread
 from training.trunks.net import MaskHead, Net
+from training.trunks.relative import sinusoids
 
 
 class EncoderDecoderNet(Net):
@@ -97,8 +98,12 @@ class Side(nn.Module):
         self, x: Tensor, batch: Mapping[str, Tensor], rows: Layout, source: tuple[Tensor, Layout] | None = None
     ) -> Tensor:
         """States of the tokens `x`; a decoder attends to `source`, states of the other side and their layout."""
+        if self.trunk.scale_embedding:
+            x = x * self.trunk.width**0.5
         if self.positions is not None:
             x = x + self.positions(batch["positions"] + self.trunk.positions.offset)
+        elif self.distances is None:
+            x = x + sinusoids(batch["positions"], self.trunk.width).to(x.dtype)
         if self.languages is not None:
             languages = batch.get("languages")  # a corpus of one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))

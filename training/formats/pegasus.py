@@ -1,0 +1,78 @@
+"""PEGASUS (arXiv:1912.08777): PegasusForConditionalGeneration."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preprocessing.vocab import Vocab
+from training.formats import bart
+from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.losses import NextToken
+from training.model import ModelSpec
+from training.specs import EncoderDecoder, SinusoidalStacks
+
+model_type = "pegasus"
+
+NOT_THERE = ("positions", "embedding_norm")  # sinusoids are not trained, and embeddings not normalised
+NAMES: Names = {name: theirs for name, theirs in bart.NAMES.items() if not name.endswith(NOT_THERE)} | {
+    f"trunk.{side}.final_norm": [f"model.{side}.layer_norm"] for side in ("encoder", "decoder")
+}
+KEYS = bart.KEYS
+BUILT_IN = {
+    "tie_word_embeddings": True,
+    "activation_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+    "scale_embedding": True,
+    "normalize_before": True,
+    "normalize_embedding": False,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": True,
+}
+
+
+def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+    trunk = spec.trunk
+    fits = (
+        isinstance(trunk, EncoderDecoder)
+        and (trunk.norm, trunk.norm_kind, trunk.norm_eps) == ("pre", "layer", bart.EPSILON)
+        and trunk.bias
+        and trunk.scale_attention
+        and trunk.scale_embedding
+        and not trunk.scale_output
+        and not trunk.embedding_norm
+        and isinstance(trunk.positions, SinusoidalStacks)
+        and trunk.languages == 0
+        and trunk.width == trunk.heads * trunk.width_of_head
+        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+    )
+    return "PegasusForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
+
+
+def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+    built_in = {key: BUILT_IN[key] for key in ("scale_embedding", "static_position_embeddings", "add_final_layer_norm")}
+    starts = {"decoder_start_token_id": vocab.pad, "forced_eos_token_id": vocab.sep}
+    return their_keys(spec.trunk, KEYS) | their_keys(spec.trunk, bart.DECODER_KEYS) | built_in | starts
+
+
+def spec(config: Config, tensors: Weights) -> ModelSpec:
+    """Both sides must be of one size, and the bias of the logits 0."""
+    alike = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
+    keys = our_keys(config, KEYS, BUILT_IN | alike)
+    if bart.BIAS in tensors and torch.any(tensors[bart.BIAS] != 0):
+        raise ValueError(f"{bart.BIAS} is not 0")
+    positions = SinusoidalStacks(max=keys.pop("positions.max", 1_024))
+    trunk = EncoderDecoder(
+        **keys, norm="pre", norm_eps=bart.EPSILON, positions=positions, scale_embedding=True, embedding_norm=False
+    )
+    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+
+
+def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+    return renamed(state, NAMES) | {bart.BIAS: torch.zeros(1, spec.vocab_size)}
+
+
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+    return gathered({bart.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
