@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration.terminal import Answer, announce, planned, refuse, say
+from orchestration.terminal import Answer, announce, planned, print_answer, refuse
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
@@ -59,25 +59,25 @@ def recipes(
     """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
     from orchestration.config import load, names
     from orchestration.reports import abstract, family
-    from orchestration.terminal import views as show
+    from orchestration.terminal import views
 
-    told: dict[str, Any]
+    values: dict[str, Any]
     if not recipe:
         found = family.ordered(load(name, scale=scale) for name in names("recipes"))
         if table and not as_json:
             print(family.markdown(found))
             return 0
         more = {one.name: {"oracle": family.oracle(one)} if table else {} for one in found}
-        told = {one.name: {**family.row(one), **more[one.name], "hash": one.hash} for one in found}
-        return say(Answer((show.recipes(found),), told, (f"sesame recipes {found[0].name}",)), as_json)
+        values = {one.name: {**family.row(one), **more[one.name], "hash": one.hash} for one in found}
+        return print_answer(Answer((views.recipes(found),), values, (f"sesame recipes {found[0].name}",)), as_json)
     one = load(recipe, overrides or (), scale)
     if not diff:
-        told = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
-        return say(Answer((show.recipe(one),), told, (f"sesame check {recipe}",)), as_json)
+        values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
+        return print_answer(Answer((views.recipe(one),), values, (f"sesame check {recipe}",)), as_json)
     other = load(diff, scale=scale)
     lines = abstract(one, other)
-    told = {"from": one.name, "to": other.name, "differences": lines}
-    return say(Answer((show.difference(one, other, lines),), told, (f"sesame check {diff}",)), as_json)
+    values = {"from": one.name, "to": other.name, "differences": lines}
+    return print_answer(Answer((views.difference(one, other, lines),), values, (f"sesame check {diff}",)), as_json)
 
 
 @app.command()
@@ -90,13 +90,13 @@ def check(
     as_json: Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
-    from orchestration.terminal import views as show
+    from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
     workers = job.cluster.num_workers(job.recipe)
-    told = {"recipe": job.recipe.name, "hash": job.recipe.hash}
-    shown = show.checked(job.recipe, workers, job.cluster.name)
-    return say(Answer((shown,), told | {"workers": workers}, (flags.command("run"),)), as_json)
+    values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
+    shown = views.checked(job.recipe, workers, job.cluster.name)
+    return print_answer(Answer((shown,), values | {"workers": workers}, (flags.command("run"),)), as_json)
 
 
 @app.command()
@@ -115,31 +115,31 @@ def corpus(
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
     from orchestration.jobs import stages
-    from orchestration.terminal import views as show
+    from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
     wanted = [*job.plan[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
-        return say(planned(wanted, flags.command("corpus")), as_json)
-    from orchestration.jobs import corpus as build
+        return print_answer(planned(wanted, flags.command("corpus")), as_json)
+    from orchestration.jobs import corpus as corpus_stage
     from orchestration.terminal import shown
 
     with shown(progress) as report:
-        manifest = build.corpus(job, context.obj, report, card)
-        folders = build.rows(job, context.obj, report) if rows else {}
+        manifest = corpus_stage.corpus(job, context.obj, report, card)
+        folders = corpus_stage.rows(job, context.obj, report) if rows else {}
     folder = job.plan.corpus.folder
-    told = {
+    values = {
         "folder": str(folder),
         "digest": manifest.digest,
         "splits": manifest.splits,
         "ledger": manifest.ledger.to_dict(),
         "rows": {length: str(made) for length, made in folders.items()},
     }
-    made = [f"data card: {folder / name}" for name in (build.data_card.NAMES if card else ())]
+    made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if card else ())]
     made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
     next_ = (flags.command("train"), flags.command("inspect"), f"sesame ui --out {out}")
-    return say(Answer((show.card(manifest), show.lines(made)), told, next_), as_json)
+    return print_answer(Answer((views.card(manifest), views.lines(made)), values, next_), as_json)
 
 
 @app.command()
@@ -160,16 +160,15 @@ def train(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan[2:], job.recognised)
     if dry_run:
-        return say(planned(job.plan[2:], flags.command("train")), as_json)
-    from orchestration.jobs import pretrain as learn
-    from orchestration.terminal import shown
-    from orchestration.terminal import views as show
+        return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
+    from orchestration.jobs import pretrain as pretrain_stage
+    from orchestration.terminal import shown, views
 
     with shown(progress) as report:
-        result = learn.train(job, resume, report)
-    told = {"folder": str(job.plan.run.folder)} | result
+        result = pretrain_stage.train(job, resume, report)
+    values = {"folder": str(job.plan.run.folder)} | result
     next_ = (flags.command("eval"), flags.command("inspect"), f"sesame ui --out {out}")
-    return say(Answer((show.trained(job.plan.run.folder, result),), told, next_), as_json)
+    return print_answer(Answer((views.trained(job.plan.run.folder, result),), values, next_), as_json)
 
 
 @app.command("eval")
@@ -190,24 +189,24 @@ def evaluate(
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random weights on the same budget."""
     from orchestration.config import load_cluster
-    from orchestration.jobs import pretrain as learn
+    from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.jobs import stages
-    from orchestration.terminal import views as show
+    from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
-    folder = learn.run_folder(flags)
+    folder = pretrain_stage.run_folder(flags)
     stage = stages.scores(folder, tasks.split(","), seeds, labels)
     announce([stage])
     if dry_run:
-        return say(planned([stage], flags.command("eval")), as_json)
-    from orchestration.jobs import evaluate as score
+        return print_answer(planned([stage], flags.command("eval")), as_json)
+    from orchestration.jobs import evaluate as evaluate_stage
     from orchestration.terminal import shown
 
     with shown(progress) as report:
-        compared = score.evaluate(folder, stage, load_cluster(on).address, report)
-    told = {"folder": str(folder), "scores": [dataclasses.asdict(each) for each in compared]}
+        compared = evaluate_stage.evaluate(folder, stage, load_cluster(on).address, report)
+    values = {"folder": str(folder), "scores": [dataclasses.asdict(each) for each in compared]}
     next_ = (f"sesame ui --out {out}", flags.command("export"))
-    return say(Answer((show.scores(score.rows(compared)),), told, next_), as_json)
+    return print_answer(Answer((views.scores(evaluate_stage.rows(compared)),), values, next_), as_json)
 
 
 @app.command("run")
@@ -231,28 +230,33 @@ def everything(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan, job.recognised)
     if dry_run:
-        return say(planned(job.plan, flags.command("run")), as_json)
-    from orchestration.jobs import corpus as build
-    from orchestration.jobs import evaluate as score
-    from orchestration.jobs import pretrain as learn
+        return print_answer(planned(job.plan, flags.command("run")), as_json)
+    from orchestration.jobs import corpus as corpus_stage
+    from orchestration.jobs import evaluate as evaluate_stage
+    from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.jobs import stages
-    from orchestration.terminal import shown
-    from orchestration.terminal import views as show
+    from orchestration.terminal import shown, views
 
     with shown(progress) as report:
-        manifest = build.corpus(job, context.obj, report)
-        result = learn.train(job, resume, report)
+        manifest = corpus_stage.corpus(job, context.obj, report)
+        result = pretrain_stage.train(job, resume, report)
         stage = stages.scores(job.plan.run.folder, job.recipe.evals, seeds, labels)
-        compared = score.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
-    told = {
+        compared = (
+            evaluate_stage.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
+        )
+    values = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
         "result": result,
         "scores": [dataclasses.asdict(each) for each in compared],
     }
-    shown_ = (show.card(manifest), show.trained(job.plan.run.folder, result), show.scores(score.rows(compared)))
+    shown_ = (
+        views.card(manifest),
+        views.trained(job.plan.run.folder, result),
+        views.scores(evaluate_stage.rows(compared)),
+    )
     next_ = (f"sesame ui --out {out}", flags.command("inspect"), flags.command("export"))
-    return say(Answer(shown_, told, next_), as_json)
+    return print_answer(Answer(shown_, values, next_), as_json)
 
 
 @app.command()
@@ -270,34 +274,36 @@ def table(
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
     from orchestration.reports.ablations import tables
-    from orchestration.terminal import views as show
+    from orchestration.terminal import views
 
     if not name:
-        told: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}
-        return say(Answer((show.tables(tables.TABLES.values()),), told, ("sesame table albert-sp",)), as_json)
-    from orchestration.jobs import ablation as making
+        values: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}
+        return print_answer(
+            Answer((views.tables(tables.TABLES.values()),), values, ("sesame table albert-sp",)), as_json
+        )
+    from orchestration.jobs import ablation as ablation_job
 
     flags = _flags(name, overrides, on=on, scale=scale, data=data, out=out)
-    plan = making.plan(tables.named(name), flags, seeds)
+    plan = ablation_job.plan(tables.named(name), flags, seeds)
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
         more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
-        return say(Answer((show.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
+        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
-        told = making.make(plan, report)
+        values = ablation_job.make(plan, report)
     if not as_json:
-        print((plan.stage.folder / making.PAGE).read_text())
-    return say(Answer((), told | {"folder": str(plan.stage.folder)}, (next_,)), as_json)
+        print((plan.stage.folder / ablation_job.PAGE).read_text())
+    return print_answer(Answer((), values | {"folder": str(plan.stage.folder)}, (next_,)), as_json)
 
 
 @app.command()
 def inspect(
     run: Annotated[str, typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.")],
     overrides: Overrides = None,
-    step: Annotated[int, typer.Option(metavar="N", min=0, help="Whose batch to show.")] = 0,
+    step: Annotated[int, typer.Option(metavar="N", min=0, help="Whose batch to views.")] = 0,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
     scale: Scale = "",
     data: Data = None,
@@ -306,13 +312,15 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """The very rows that the model sees at a step, decoded; what is hidden is marked, its answer behind it."""
-    from orchestration.jobs import pretrain as learn
-    from orchestration.terminal import inspect as look
+    from orchestration.jobs import pretrain as pretrain_stage
+    from orchestration.terminal import inspect as inspection
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
-    found = look.samples(learn.run_of(flags), step, rows)
-    told = {"samples": [sample.plain() for sample in found]}
-    return say(Answer((look.shown(found),), told, (flags.command("inspect", "--step", str(step + 1)),)), as_json)
+    found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
+    values = {"samples": [sample.plain() for sample in found]}
+    return print_answer(
+        Answer((inspection.shown(found),), values, (flags.command("inspect", "--step", str(step + 1)),)), as_json
+    )
 
 
 @app.command()
@@ -328,15 +336,15 @@ def export(
     as_json: Json = False,
 ) -> int:
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
-    from orchestration.jobs import pretrain as learn
-    from orchestration.terminal import views as show
+    from orchestration.jobs import pretrain as pretrain_stage
+    from orchestration.terminal import views
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
-    files, becomes = learn.export(learn.run_folder(flags), folder)
+    files, becomes = pretrain_stage.export(pretrain_stage.run_folder(flags), folder)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     loads = f"python -c 'from transformers import AutoModel; AutoModel.from_pretrained(\"{folder}\")'"
-    told = {"folder": str(folder), "files": files, "is": becomes}
-    return say(Answer((show.lines(said),), told, (loads,)), as_json)
+    values = {"folder": str(folder), "files": files, "is": becomes}
+    return print_answer(Answer((views.lines(said),), values, (loads,)), as_json)
 
 
 @app.command()
@@ -348,13 +356,15 @@ def doctor(
 ) -> int:
     """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
     from orchestration.config import load_cluster
-    from orchestration.terminal import doctor as practice
-    from orchestration.terminal import views as show
+    from orchestration.terminal import doctor as checkup
+    from orchestration.terminal import views
 
-    found = practice.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
-    told = {"findings": [dataclasses.asdict(finding) for finding in found]}
+    found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
+    values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
-    return say(Answer((show.findings(found),), told, ("sesame run bert_base --scale tiny",), exit_code), as_json)
+    return print_answer(
+        Answer((views.findings(found),), values, ("sesame run bert_base --scale tiny",), exit_code), as_json
+    )
 
 
 @app.command()

@@ -254,10 +254,11 @@ def _pairs(
 
 def _partner(documents: Sequence[Document], number: int, wanted: int, rng: random.Random) -> list[int]:
     """Sentences from somewhere in a random document on, until there are `wanted` tokens or it ends."""
+    other = number
     for _ in range(_PARTNER_TRIES):
-        other = rng.randint(0, len(documents) - 1)
         if other != number:
             break
+        other = rng.randint(0, len(documents) - 1)
     partner: list[int] = []
     for sentence in documents[other][rng.randint(0, len(documents[other]) - 1) :]:
         partner += sentence

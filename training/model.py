@@ -47,7 +47,7 @@ class Model(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each loss, by its kind."""
-        return self.trunk.scores(batch, self.heads)
+        return self.trunk.scores(batch, self.heads, self.spec.losses)
 
     @property
     def num_parameters(self) -> int:

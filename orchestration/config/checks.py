@@ -135,14 +135,14 @@ def _memory(recipe: Recipe) -> Iterator[str]:
         yield f"{trunk.begins_trained}: set start to the weights of an encoder of these sizes that fills in masks"
     if trunk.memory and not segment.ordered:
         yield (
-            f"trunk: has a memory of {trunk.memory} tokens, rows of segment {segment.kind} do not continue each other; "
+            f"trunk.positions.memory is {trunk.memory}, rows of segment {segment.kind} do not continue each other; "
             f"use segment kind {streams}, or memory 0"
         )
     if trunk.memory and segment.ordered and segment.reuse != trunk.reuse:
         yield (
-            f"trunk.reuse is {trunk.reuse}, data.segment.reuse is {segment.reuse}: a row continues the first "
+            f"trunk.positions.reuse is {trunk.reuse}, data.segment.reuse is {segment.reuse}: a row continues the first "
             f"{segment.reuse} tokens of the row before, and the memory must hold no others; "
-            f"set trunk.reuse to {segment.reuse}"
+            f"set trunk.positions.reuse to {segment.reuse}"
         )
     if segment.ordered and not trunk.memory:
         yield (
@@ -168,11 +168,11 @@ def _tables(recipe: Recipe) -> Iterator[str]:
             f"raise trunk.languages to {num_languages}"
         )
     if trunk.cutoffs and trunk.cutoffs[-1] >= vocab.size:
-        yield f"trunk: cutoffs end with {trunk.cutoffs[-1]}, data.vocab.size is {vocab.size}; lower the cutoffs"
+        yield f"trunk.tables.cutoffs ends with {trunk.cutoffs[-1]}, data.vocab.size is {vocab.size}; lower the cutoffs"
     if trunk.cutoffs and not vocab.file and vocab.order != "frequency":
         yield (
-            f"trunk: cutoffs need frequent tokens first, data.vocab of kind {vocab.kind} has another order; "
-            "use data.vocab kind words, or wordpiece with order frequency, or no cutoffs"
+            f"trunk.tables.cutoffs needs frequent tokens first, data.vocab of kind {vocab.kind} has another order; "
+            "use data.vocab kind words, or wordpiece with order frequency, or trunk.tables of kind plain"
         )
 
 

@@ -179,13 +179,20 @@ def _at(dotted: str, message: str) -> str:
 
 
 def _path(data: Any, loc: Keys) -> Keys:
-    """The keys of `loc` without the tags that pydantic adds where it enters a union."""
+    """The keys of `loc` without the tags that pydantic adds where it enters a union.
+
+    >>> _path({"positions": {"kind": "buckets", "buckets": 3}}, ("positions", "buckets", "buckets"))
+    ('positions', 'buckets')
+    """
     path: list[str | int] = []
+    entered = False  # whether the tag of the mapping that was reached has been read
     for number, step in enumerate(loc):
-        if _has(data, step):
-            data = _child(data, step)
+        if not entered and isinstance(data, dict) and step == data.get("kind"):
+            entered = True
+        elif _has(data, step):
+            data, entered = _child(data, step), False
             path.append(step)
-        elif number == len(loc) - 1 and isinstance(data, dict) and step != data.get("kind"):
+        elif number == len(loc) - 1 and isinstance(data, dict):
             path.append(step)
     return tuple(path)
 

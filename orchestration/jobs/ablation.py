@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from orchestration import figures, launch, tracking
 from orchestration.config import digest
-from orchestration.jobs import corpus as build
-from orchestration.jobs import pretrain as learn
+from orchestration.jobs import corpus as corpus_stage
+from orchestration.jobs import pretrain as pretrain_stage
 from orchestration.jobs import stages
 from orchestration.jobs.ablation_cell import FINETUNINGS, LABELS, STEPS, Question, Score, measured
 from orchestration.jobs.job import Flags, Job, open_job
@@ -115,12 +115,12 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
     folder = plan.stage.folder
     if plan.stage.state != "done":
         for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
-            build.corpus(job, (), report)
+            corpus_stage.corpus(job, (), report)
         cluster = plan.job.cluster
         with (
             ray_session(cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs"),
             stop_signals() as asked,
-            tracking.run(tracking.place(plan.job.out), folder, None, _story(plan)) as parent,
+            tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
             found = _all_cells(plan, parent, asked, report)
             told = _told(plan, found)
@@ -128,19 +128,19 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             write_atomic(folder / PAGE, ablations.markdown(plan.table, told).encode())
             picture = figures.groups(plan.table.title, ablations.by_column(plan.table, told["scores"]))
             picture.savefig(folder / FIGURE)
-            with tracking.forgiven("the table"):
+            with tracking.log_and_suppress("the table"):
                 tracking.log_table(parent, ablations.means(told["scores"]), folder / PAGE, picture)
                 tracking.tag(parent, outcome=told["outcome"])
         plan.stage.finish()
     return json.loads((folder / SCORES).read_text())
 
 
-def _story(plan: Plan) -> tracking.Story:
+def _metadata(plan: Plan) -> tracking.Metadata:
     """Which recipes are the rows, by their hashes, and what the columns are."""
     table = plan.table
     rows = {row: [cell.job.recipe.hash for cell in plan.cells if cell.row == row] for row in table.rows}
     columns = {name: dataclasses.asdict(measure) for name, measure in table.columns.items()}
-    return tracking.Story(
+    return tracking.Metadata(
         table.name,
         {"rows": rows, "columns": columns},
         {"table": table.name, "title": table.title, "paper": table.paper},
@@ -205,7 +205,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
     tags |= {"row": cell.row, "seed": str(cell.seed)}
     folder = job.plan.run.folder
-    learn.train(job, "allow", progress.of(cell), tags, asked)
+    pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
         scores = launch.alone(measured, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
         plain = {name: dataclasses.asdict(score) for name, score in scores.items()}
@@ -214,7 +214,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
         stage.finish()
     found = {name: Score(**score) for name, score in json.loads((stage.folder / SCORES).read_text()).items()}
     if tracked := tracking.known(folder):
-        with tracking.forgiven(f"the scores of {cell.name}"):
+        with tracking.log_and_suppress(f"the scores of {cell.name}"):
             tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
             tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
     progress.of(cell)({"done": job.recipe.num_steps})

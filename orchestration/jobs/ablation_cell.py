@@ -47,7 +47,7 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
     match question.kind:
         case "masked":
             found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return Score(found.accuracy, f"{found.scored:,} hidden tokens of held-out text")
+            return Score(found.accuracy, f"{found.scored:,} masked tokens of held-out text")
         case "pairs":
             found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
             return Score(
@@ -60,7 +60,8 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
             how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
             return Score(mean(outcome.accuracy for outcome in outcomes), f"{how}; chance is {outcomes[0].chance:.3f}")
-    raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
+        case _:
+            raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
 
 
 def _rows(run: Run, question: Question) -> Run:

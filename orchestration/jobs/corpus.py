@@ -8,7 +8,7 @@ from orchestration.jobs import stages
 from orchestration.jobs.job import Job
 from orchestration.progress import Report, together
 from orchestration.reports import data_card
-from orchestration.tracking import corpus_progress, corpus_run, corpus_story, log_card
+from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from pipeline import jobs
 from pipeline.steps import Static, materialise
 from preprocessing.manifest import Manifest
@@ -22,7 +22,7 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     folder = job.plan.corpus.folder
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
-    with corpus_run(tracking.place(job.out), folder, corpus_story(job.corpus, job.recipe.data.vocab)) as run:
+    with corpus_run(tracking.place(job.out), folder, corpus_metadata(job.corpus, job.recipe.data.vocab)) as run:
         untracked(job, beam_args, together(report, corpus_progress(run)))
         if with_card:
             known = data_card.facts_of(folder, job.recipe, job.corpus)

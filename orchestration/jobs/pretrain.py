@@ -49,7 +49,7 @@ def train(
             cpus=cluster.cpus_per_worker,
             gpus=cluster.gpus_per_worker,
             place=tracking.place(job.out),
-            story=tracking.Story(recipe.name, dataclasses.asdict(recipe), tags | dict(more_tags or {})),
+            metadata=tracking.Metadata(recipe.name, dataclasses.asdict(recipe), tags | dict(more_tags or {})),
             address=cluster.address,
             max_restarts=cluster.max_restarts,
             on_progress=report,

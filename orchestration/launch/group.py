@@ -49,7 +49,7 @@ def pretrain(
     cpus: int = 1,
     gpus: int = 0,
     place: tracking.Place,
-    story: tracking.Story,
+    metadata: tracking.Metadata,
     address: str = "",
     max_restarts: int = 3,
     on_progress: Report = ignore,
@@ -70,11 +70,11 @@ def pretrain(
     with (
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs"),
         nullcontext(asked) if asked else stop_signals() as asked,
-        tracking.run(place, folder, Path(run.corpus), story) as tracked,
+        tracking.run(place, folder, Path(run.corpus), metadata) as tracked,
         _group(workers, cpus, gpus, run.machine) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
-        with tracking.forgiven("figures and model"):
+        with tracking.log_and_suppress("figures and model"):
             tracking.log_figures(tracked, figures.training(tracking.history(folder)))
             if result.finished and (folder / EXPORT).is_dir():
                 tracking.log_model(tracked, folder / EXPORT)
@@ -164,7 +164,7 @@ def _until_done(
                 ) from death
             restarts += 1
             log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
-            with tracking.forgiven("the number of restarts"):
+            with tracking.log_and_suppress("the number of restarts"):
                 tracking.tag(tracked, restarts=restarts)
             run = replace(run, resume="allow") if run.resume == "never" else run  # that was said of the first start
 
@@ -282,7 +282,7 @@ def evaluate(
     comparisons = compare(outcomes)
     if tracked := tracking.known(folder):
         for each in comparisons:
-            with tracking.forgiven(f"the scores of {each.task}"):
+            with tracking.log_and_suppress(f"the scores of {each.task}"):
                 _track(tracked, each, budget)
     return comparisons
 

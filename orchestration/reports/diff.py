@@ -149,7 +149,7 @@ def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     if after.memory != before.memory:
         states = f"keeps the states of {after.memory:,} tokens before a row, instead of {before.memory:,}"
         yield states if after.memory else "has no memory"
-    yield from _instead("normalises", before.describe_norm(), after.describe_norm())
+    yield from _instead("has", before.describe_norm(), after.describe_norm())
     yield from _instead("attends to", before.describe_attention(), after.describe_attention())
     if after.cutoffs != before.cutoffs:
         cuts = ", ".join(f"{cut:,}" for cut in after.cutoffs)

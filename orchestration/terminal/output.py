@@ -25,7 +25,7 @@ class Answer:
     exit_code: int = 0
 
 
-def say(answer: Answer, as_json: bool) -> int:
+def print_answer(answer: Answer, as_json: bool) -> int:
     """Print an answer, as one JSON document or for people; its exit code."""
     if as_json:
         print(json.dumps({**answer.data, "next": answer.next}, indent=1, default=str), flush=True)
@@ -47,8 +47,8 @@ def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:
 def planned(stages: Sequence["Stage"], command: str) -> Answer:
     """The answer of a dry run."""
     due = [stage.name for stage in stages if stage.state != "done"]
-    told = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
-    return Answer((Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": told}, (command,))
+    values = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
+    return Answer((Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": values}, (command,))
 
 
 def refuse(message: str, exit_code: int) -> int:

@@ -3,15 +3,15 @@
 Read runs.py first, then metrics.py and corpus_runs.py.
 """
 
-from orchestration.tracking.corpus_runs import corpus_progress, corpus_run, corpus_story, log_card
-from orchestration.tracking.metadata import Story
+from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
+from orchestration.tracking.metadata import Metadata
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
     Tracked,
-    forgiven,
     known,
+    log_and_suppress,
     log_eval,
     log_figures,
     log_model,
@@ -25,16 +25,16 @@ from orchestration.tracking.runs import (
 __all__ = [
     "METRICS_FILE",
     "RUN_FILE",
+    "Metadata",
     "MetricLog",
     "Place",
-    "Story",
     "Tracked",
+    "corpus_metadata",
     "corpus_progress",
     "corpus_run",
-    "corpus_story",
-    "forgiven",
     "history",
     "known",
+    "log_and_suppress",
     "log_card",
     "log_eval",
     "log_figures",

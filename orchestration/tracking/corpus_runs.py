@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import runs as track
-from orchestration.tracking.metadata import Story, log_corpus, tell
+from orchestration.tracking.metadata import Metadata, log_corpus, log_metadata
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -39,13 +39,13 @@ class CorpusRun:
     is_known: bool
 
 
-def corpus_story(corpus: Corpus, vocab: VocabSpec) -> Story:
+def corpus_metadata(corpus: Corpus, vocab: VocabSpec) -> Metadata:
     """What the run says about itself, also as its artifact corpus.json."""
-    return Story(corpus.name, {"corpus": asdict(corpus), "vocab": asdict(vocab)}, file="corpus.json")
+    return Metadata(corpus.name, {"corpus": asdict(corpus), "vocab": asdict(vocab)}, file="corpus.json")
 
 
 @contextmanager
-def corpus_run(place: Place, folder: Path, story: Story) -> Iterator[CorpusRun]:
+def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[CorpusRun]:
     """The run in which the corpus of `folder` is made, RUNNING inside the block, FINISHED, KILLED or FAILED after it.
 
     When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. Raises
@@ -56,17 +56,17 @@ def corpus_run(place: Place, folder: Path, story: Story) -> Iterator[CorpusRun]:
             tracked = Tracked(place.uri, known)
         else:
             tracked = _begun(client, place, folder) or track.created(
-                client, place, story.name, EXPERIMENT, **{FOLDER: _uri(folder)}
+                client, place, metadata.name, EXPERIMENT, **{FOLDER: _uri(folder)}
             )
     if known:
         yield CorpusRun(tracked, is_known=True)
         return
-    with track.living(client, tracked):
-        tell(client, tracked.run_id, story)
+    with track.heartbeat(client, tracked):
+        log_metadata(client, tracked.run_id, metadata)
         began_s = time.monotonic()
         yield CorpusRun(tracked, is_known=False)
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
-        with track.forgiven("what came of the corpus"):
+        with track.log_and_suppress("what came of the corpus"):
             log_corpus(client, tracked.run_id, folder, "corpus")
             _log_metrics(client, tracked.run_id, _counts(manifest) | {"seconds": took_s}, step=0)
             client.set_tag(tracked.run_id, DIGEST, manifest.digest)  # last: with it the run is known
@@ -83,7 +83,7 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
     The files lie under card/, the figures under figures/.
     """
     tracked = run.tracked
-    with track.forgiven("the data card"):
+    with track.log_and_suppress("the data card"):
         client = track.client_of(tracked.uri)
         if CARD in client.get_run(tracked.run_id).data.tags:
             return
@@ -110,7 +110,7 @@ class _Mirror:
         values |= {"bytes_per_s": rates.bytes_per_s, "tokens_per_s": rates.tokens_per_s}
         elapsed_s = int(time.time() - self.began_ms / 1000)
         self.fails = True
-        with track.forgiven("the progress of the corpus"):
+        with track.log_and_suppress("the progress of the corpus"):
             _log_metrics(
                 self.client, self.run_id, {f"{event['stage']}/{key}": values[key] for key in values}, elapsed_s
             )
@@ -129,7 +129,7 @@ def _known(client: Any, place: Place, folder: Path) -> str:
 def _begun(client: Any, place: Place, folder: Path) -> Tracked | None:
     """The latest run that was to make this folder and did not finish, taken up again."""
     for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
-        return track.taken_up(client, place, found, folder)
+        return track.claim_run(client, place, found, folder)
     return None
 
 

@@ -12,7 +12,7 @@ from preprocessing.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class Story:
+class Metadata:
     """What a run says about itself: parameters (nested; also an artifact, `file`) and tags."""
 
     name: str
@@ -21,21 +21,21 @@ class Story:
     file: str = "recipe.json"
 
 
-def tell(client: Any, run_id: str, story: Story, corpus: Path | None = None) -> None:
+def log_metadata(client: Any, run_id: str, metadata: Metadata, corpus: Path | None = None) -> None:
     """Give a run its tags, with those of git and host; a new one also its parameters, as a file too, and its dataset.
 
     `corpus` is the folder of that dataset; None where it is still to be made.
     """
     from mlflow.entities import Param, RunTag
 
-    told = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **story.tags}
-    client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in told.items()])
+    logged = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **metadata.tags}
+    client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in logged.items()])
     if client.get_run(run_id).data.params:  # resumed: parameters cannot change, and the folder's name has their hash
         return
-    flat = [Param(key, value[:6000]) for key, value in flattened(story.params).items()]
+    flat = [Param(key, value[:6000]) for key, value in flattened(metadata.params).items()]
     for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
         client.log_batch(run_id, params=flat[start : start + 100])
-    client.log_dict(run_id, dict(story.params), story.file)
+    client.log_dict(run_id, dict(metadata.params), metadata.file)
     if corpus:
         log_corpus(client, run_id, corpus, "pretraining")
 

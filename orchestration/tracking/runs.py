@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 
-from orchestration.tracking.metadata import Story, flattened, tell
+from orchestration.tracking.metadata import Metadata, flattened, log_metadata
 from preprocessing.errors import Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -145,17 +145,17 @@ def reap(place: Place) -> list[str]:
 
 
 @contextmanager
-def run(place: Place, folder: Path, corpus: Path | None, story: Story) -> Iterator[Tracked]:
+def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> Iterator[Tracked]:
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
     What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
     another living process holds the run, or when the store does not answer.
     """
     with reached(place) as client:
-        tracked = _resumed(client, place, folder) or created(client, place, story.name)
-    with living(client, tracked):
+        tracked = _resumed(client, place, folder) or created(client, place, metadata.name)
+    with heartbeat(client, tracked):
         write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
-        tell(client, tracked.run_id, story, corpus)
+        log_metadata(client, tracked.run_id, metadata, corpus)
         yield tracked
 
 
@@ -175,7 +175,7 @@ def reached(place: Place) -> Iterator[Any]:
 
 
 @contextmanager
-def living(client: Any, tracked: Tracked) -> Iterator[None]:
+def heartbeat(client: Any, tracked: Tracked) -> Iterator[None]:
     """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it."""
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
@@ -191,13 +191,13 @@ def living(client: Any, tracked: Tracked) -> Iterator[None]:
     finally:
         stop.set()
         beat.join()
-        with forgiven(f"that the run is {status}"):
+        with log_and_suppress(f"that the run is {status}"):
             client.set_tag(tracked.run_id, "sesame.ended", detail)
             client.set_terminated(tracked.run_id, status)
 
 
 @contextmanager
-def forgiven(what: str) -> Iterator[None]:
+def log_and_suppress(what: str) -> Iterator[None]:
     """A store that fails here costs a warning, never the run: all that matters is in the run's folder too."""
     try:
         yield
@@ -222,10 +222,10 @@ def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
         found = client.get_run(named.run_id)
     except MlflowException:
         return None
-    return taken_up(client, place, found, folder)
+    return claim_run(client, place, found, folder)
 
 
-def taken_up(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
+def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
     """A run of `folder` that the store has, RUNNING again and ours; ResourceError where it is a living process's."""
     owner = _owner(found)
     if found.info.status == "RUNNING" and owner and owner.alive() and owner.pid != os.getpid():

@@ -121,6 +121,8 @@ def _of_node(node: Node, hidden: frozenset[str]) -> Iterator[str]:
                 yield "\n"
             if node.contents is not None and name != "table":
                 yield from _seen(node.contents, hidden)
+        case _:  # comments, and arguments that a template was not given: nothing of them is seen
+            pass
 
 
 def _of_template(node: Template, hidden: frozenset[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
 from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
+from preprocessing.vocab.protobuf import field, message_at, number_at
 
 Model = Literal["unigram", "bpe"]
 # Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
@@ -216,10 +217,10 @@ def _from_json(about: dict[str, Any], path: Path) -> bytes:
     types = {**dict.fromkeys(special, _CONTROL), about["model"]["unk_id"]: _UNKNOWN}
     model = b""
     for id, (piece, score) in enumerate(about["model"]["vocab"]):
-        entry = _field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + _field(3, types.get(id, _NORMAL))
-        model += _field(1, entry)
-    model += _field(_FIELDS["trainer"], _field(40, about["model"]["unk_id"]))
-    return model + _field(_FIELDS["normalizer"], _field(_FIELDS["charsmap"], b64decode(charsmap)))
+        entry = field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + field(3, types.get(id, _NORMAL))
+        model += field(1, entry)
+    model += field(_FIELDS["trainer"], field(40, about["model"]["unk_id"]))
+    return model + field(_FIELDS["normalizer"], field(_FIELDS["charsmap"], b64decode(charsmap)))
 
 
 def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
@@ -284,72 +285,8 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
 
 def _charsmap(model: bytes) -> bytes:
     """The table by which a model normalises text."""
-    return _message(_message(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
+    return message_at(message_at(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
 
 
 def _is_bpe(model: bytes) -> bool:
-    return _number(_message(model, _FIELDS["trainer"]), _FIELDS["model_type"], default=1) == _BPE
-
-
-def _message(content: bytes, number: int) -> bytes:
-    """The last length-delimited field `number` of a protocol buffer message, or nothing.
-
-    >>> _message(bytes([0x08, 0x05, 0x12, 0x02]) + b"hi", 2)
-    b'hi'
-    """
-    return next((value for at, value in reversed(_fields(content)) if at == number and isinstance(value, bytes)), b"")
-
-
-def _number(content: bytes, number: int, default: int) -> int:
-    """The last varint field `number` of a message.
-
-    >>> _number(bytes([0x08, 0x05, 0x12, 0x02]) + b"hi", 1, default=0)
-    5
-    """
-    return next((value for at, value in reversed(_fields(content)) if at == number and isinstance(value, int)), default)
-
-
-def _fields(content: bytes) -> list[tuple[int, int | bytes]]:
-    """Number and value of every field of a protocol buffer message."""
-    found: list[tuple[int, int | bytes]] = []
-    at = 0
-    while at < len(content):
-        tag, at = _varint(content, at)
-        match tag & 7:  # the wire type
-            case 0:
-                value, at = _varint(content, at)
-                found.append((tag >> 3, value))
-            case 2:
-                length, at = _varint(content, at)
-                found.append((tag >> 3, content[at : at + length]))
-                at += length
-            case fixed:
-                at += 8 if fixed == 1 else 4
-    return found
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    """A field of a protocol buffer message.
-
-    >>> _fields(_field(1, 300) + _field(2, b"hi"))
-    [(1, 300), (2, b'hi')]
-    """
-    if isinstance(value, int):
-        return _as_varint(number << 3) + _as_varint(value)
-    return _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
-
-
-def _as_varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes([value])
-    return bytes([value & 0x7F | 0x80]) + _as_varint(value >> 7)
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, seven bits a byte, lowest first, and where it ends."""
-    value, shift = 0, 0
-    while content[at] >= 0x80:
-        value |= (content[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-    return value | content[at] << shift, at + 1
+    return number_at(message_at(model, _FIELDS["trainer"]), _FIELDS["model_type"], default=1) == _BPE

@@ -140,9 +140,9 @@ def answer(capsys, *words):
 
 
 def test_check_answers_a_program(capsys):
-    told = answer(capsys, "check", "gpt2", "cluster.workers=2")
-    assert (told["workers"], told["next"]) == (2, ["sesame run gpt2 cluster.workers=2"])
-    assert len(told["hash"]) == 64
+    values = answer(capsys, "check", "gpt2", "cluster.workers=2")
+    assert (values["workers"], values["next"]) == (2, ["sesame run gpt2 cluster.workers=2"])
+    assert len(values["hash"]) == 64
 
 
 def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
@@ -158,8 +158,8 @@ def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
 
 
 def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
-    told = answer(capsys, "run", *flags, "--dry-run")
-    assert {name: stage["state"] for name, stage in told["stages"].items()} == dict.fromkeys(
+    values = answer(capsys, "run", *flags, "--dry-run")
+    assert {name: stage["state"] for name, stage in values["stages"].items()} == dict.fromkeys(
         ("text", "vocab", "corpus", "run"), "due"
     )
     assert not (tmp_path / "out").exists()
@@ -173,8 +173,8 @@ def test_the_format_of_the_text_is_said_and_can_be_forced(capsys, flags, text: P
 
 
 def test_several_texts_are_one_corpus(capsys, text: Path):
-    told = answer(capsys, "corpus", "bert_base", "--data", str(text), "--data", f"jsonl:{text}/a.txt", "--dry-run")
-    assert "/text_and_1_more-" in told["stages"]["text"]["folder"]
+    values = answer(capsys, "corpus", "bert_base", "--data", str(text), "--data", f"jsonl:{text}/a.txt", "--dry-run")
+    assert "/text_and_1_more-" in values["stages"]["text"]["folder"]
 
 
 def test_a_text_is_the_same_from_whatever_folder_it_is_named(capsys, text: Path, monkeypatch):
@@ -190,15 +190,15 @@ def test_changed_text_is_another_stage(capsys, flags, text: Path):
 
 
 def test_inspect_shows_the_rows_of_a_step_with_their_answers(capsys, made):
-    told = answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
-    first, second = told["samples"]
+    values = answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+    first, second = values["samples"]
     assert (first["step"], first["row"], second["row"]) == (3, 0, 1)
     assert first["tokens"][0] == "[CLS]"
     asked = [(token, meant) for token, meant in zip(first["tokens"], first["answers"], strict=True) if meant]
     assert len(asked) == max(1, round(0.15 * len(first["tokens"])))
     assert ("[MASK]", asked[0][1]) in asked or any(token == meant for token, meant in asked)
-    assert told == answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
-    assert told["next"][0].endswith("--step 4")
+    assert values == answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+    assert values["next"][0].endswith("--step 4")
 
 
 def test_inspect_marks_what_is_hidden(capsys, made):

@@ -56,12 +56,12 @@ def encoded(text: str, vocab: Vocab) -> list[list[list[int]]]:
 
 def repeated(flags: dict[str, Any], documents: list, vocab: Vocab) -> dict[str, Any]:
     """The facts of the run with these flags of the reference, made by us."""
-    knobs = {NAMES[name]: value for name, value in flags.items() if name in NAMES}
+    keys = {NAMES[name]: value for name, value in flags.items() if name in NAMES}
     if "numpy_seed" not in flags:
-        return reference.facts(BERT(documents, vocab, **knobs))
-    knobs["ngram_rng"] = np.random.RandomState(flags["numpy_seed"])
-    knobs["negative"] = "random" if flags.get("random_next_sentence") else "swap"
-    return reference.facts(ALBERT(documents, vocab, **knobs))
+        return reference.facts(BERT(documents, vocab, **keys))
+    keys["ngram_rng"] = np.random.RandomState(flags["numpy_seed"])
+    keys["negative"] = "random" if flags.get("random_next_sentence") else "swap"
+    return reference.facts(ALBERT(documents, vocab, **keys))
 
 
 def check(corpus: str, documents: list, vocab: Vocab, run: int) -> None:
@@ -125,7 +125,7 @@ def test_another_seed_makes_other_instances(made_up: Vocab, make: Callable) -> N
 
 def test_the_defaults_are_the_defaults_of_the_references() -> None:
     def defaults(make: Callable) -> dict[str, Any]:
-        return {name: knob.default for name, knob in inspect.signature(make).parameters.items() if knob.kind == 3}
+        return {name: key.default for name, key in inspect.signature(make).parameters.items() if key.kind == 3}
 
     common = {"seed": 12345, "short": 0.1, "rate": 0.15, "most": 20}
     assert defaults(BERT) == common | {"length": 128, "duplicates": 10, "whole_word": False}

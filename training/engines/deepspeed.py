@@ -12,15 +12,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import deepspeed
 import torch
-from deepspeed.accelerator import get_accelerator
-from deepspeed.utils import safe_get_full_fp32_param
 from torch import Tensor
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
-from training.engines import ops
+from training.engines import lean, ops
 from training.engines.engine import StepResult, load_memory, save_memory, set_rate, to_tensors
 from training.model import Model, parameter_groups
 from training.optim import Optim
@@ -33,10 +30,11 @@ TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
 def connect(machine: Machine) -> None:
     """Join the group of workers that RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
 
-    DeepSpeed decides at its import what it runs on: set DS_ACCELERATOR to the device's name before this module is
-    imported. Raises ResourceError where the two differ.
+    DeepSpeed is imported here, and decides at its import what it runs on: set DS_ACCELERATOR to the device's name
+    before. Raises ResourceError where the two differ.
     """
-    found = get_accelerator().device_name()
+    deepspeed = lean.deepspeed()
+    found = deepspeed.get_accelerator().device_name()
     if found != machine.device:
         raise ResourceError(
             f"the cluster says device: {machine.device}, but DeepSpeed found {found}: "
@@ -89,7 +87,7 @@ class DeepSpeedEngine:
         self.model = model
         self.zero: int | str = machine.zero
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
-            self.engine, self.optimizer, _, _ = deepspeed.initialize(
+            self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build(parameter_groups(model, spec.decay)),
                 config=deepspeed_config(machine, spec),
@@ -126,9 +124,9 @@ class DeepSpeedEngine:
         load_memory(self.model, folder, self.rank, self.engine.device)
 
     def full_state(self) -> dict[str, Tensor]:
-        state = {}
+        state, whole_of = {}, lean.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
-            whole = safe_get_full_fp32_param(weight)  # a collective call; None on stage 0, where each worker has it all
+            whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
             if self.rank == 0:
                 state[name] = (weight if whole is None else whole).detach().float().cpu().clone()
         return state

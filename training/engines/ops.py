@@ -12,8 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import deepspeed
-from deepspeed.accelerator import get_accelerator
+from training.engines import lean
 
 NAME = "deepspeed_shm_comm"
 
@@ -30,7 +29,7 @@ def ready() -> bool:
 
 def build() -> bool:
     """Compile the operator; False where that is not possible, which is no loss."""
-    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    builder = lean.deepspeed().get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
         return False
     if " " in sys.prefix:  # torch writes the linker's -L without quotes
@@ -49,7 +48,7 @@ def build() -> bool:
 def switch() -> None:
     """Let `init_distributed` load the operator where it is ready, and only there."""
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
-    deepspeed.ops.__compatible_ops__[NAME] = ready()
+    lean.deepspeed().ops.__compatible_ops__[NAME] = ready()
 
 
 if __name__ == "__main__":

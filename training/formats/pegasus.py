@@ -12,17 +12,18 @@ from training.formats.named import Config, Names, Weights, gathered, kinds_of, o
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import EncoderDecoder, SinusoidalStacks
+from training.trunks import sinusoids
 
 model_type = "pegasus"
 
-NOT_THERE = ("positions", "embedding_norm")  # sinusoids are not trained, and embeddings not normalised
+NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
+TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # of sinusoids, in theirs
 NAMES: Names = {name: theirs for name, theirs in bart.NAMES.items() if not name.endswith(NOT_THERE)} | {
     f"trunk.{side}.final_norm": [f"model.{side}.layer_norm"] for side in ("encoder", "decoder")
 }
 KEYS = bart.KEYS
 BUILT_IN = {
     "tie_word_embeddings": True,
-    "activation_dropout": 0.0,
     "encoder_layerdrop": 0.0,
     "decoder_layerdrop": 0.0,
     "scale_embedding": True,
@@ -31,6 +32,7 @@ BUILT_IN = {
     "add_final_layer_norm": True,
     "static_position_embeddings": True,
 }
+DEFAULTS = {"scale_embedding": False, "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}  # theirs
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
@@ -53,16 +55,22 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     built_in = {key: BUILT_IN[key] for key in ("scale_embedding", "static_position_embeddings", "add_final_layer_norm")}
+    built_in["activation_dropout"] = spec.trunk.dropout  # inside of the feed-forward layer, as the authors' code
     starts = {"decoder_start_token_id": vocab.pad, "forced_eos_token_id": vocab.sep}
     return their_keys(spec.trunk, KEYS) | their_keys(spec.trunk, bart.DECODER_KEYS) | built_in | starts
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    """Both sides must be of one size, and the bias of the logits 0."""
+    """Both sides must be of one size, with one dropout; the bias of the logits 0, and the positions sinusoids."""
+    config = DEFAULTS | config
     alike = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
-    keys = our_keys(config, KEYS, BUILT_IN | alike)
+    keys = our_keys(config, KEYS, BUILT_IN | alike | {"activation_dropout": config["dropout"]})
     if bart.BIAS in tensors and torch.any(tensors[bart.BIAS] != 0):
         raise ValueError(f"{bart.BIAS} is not 0")
+    for name, tensor in tensors.items():
+        is_table = bart.modern(name) in TABLES
+        if is_table and not torch.allclose(tensor, _positions(*tensor.shape), rtol=0, atol=1e-3):
+            raise ValueError(f"{name} has other values than sinusoids")
     positions = SinusoidalStacks(max=keys.pop("positions.max", 1_024))
     trunk = EncoderDecoder(
         **keys, norm="pre", norm_eps=bart.EPSILON, positions=positions, scale_embedding=True, embedding_norm=False
@@ -71,8 +79,16 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES) | {bart.BIAS: torch.zeros(1, spec.vocab_size)}
+    positions = spec.trunk.positions
+    assert isinstance(positions, SinusoidalStacks)
+    tables = {name: _positions(positions.max, spec.trunk.width) for name in TABLES}
+    return renamed(state, NAMES) | tables | {bart.BIAS: torch.zeros(1, spec.vocab_size)}
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
     return gathered({bart.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+
+
+def _positions(rows: int, width: int) -> Tensor:
+    """Their table of positions [rows, width]; float32, so that entries are off by 1e-4 at row 2,000."""
+    return sinusoids(torch.arange(rows), width)

@@ -8,7 +8,7 @@ from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.machine import Machine, Phase
-from training.specs.part import NetName, TrunkPart, Visibility
+from training.specs.part import NetName, Read, TrunkPart, Visibility
 from training.specs.positions import (
     Buckets,
     Learned,
@@ -45,6 +45,7 @@ __all__ = [
     "Phase",
     "Plain",
     "Positions",
+    "Read",
     "Relative",
     "RelativeStreams",
     "Sinusoidal",

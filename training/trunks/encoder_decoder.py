@@ -114,8 +114,9 @@ class Side(nn.Module):
             rows = replace(rows, ends_B1=None, causal=False, seen=bias)
         for block in self.blocks:
             x = block(x, rows, source)
+        x = self.final_norm(x)
         # T5 drops out after its last norm as well
-        return self.dropout(self.final_norm(x)) if self.trunk.norm == "pre" else x
+        return self.dropout(x) if self.trunk.norm_kind == "rms" else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
         """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked."""

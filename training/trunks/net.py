@@ -1,14 +1,14 @@
 """What all nets share: states, the token table, scores, a summary of a row, and what is kept between batches."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from training.score import Score
-from training.specs import Stack, Trunk
+from training.specs import Read, Stack, Trunk
 
 MaskHead = Callable[[Trunk, int], nn.Module]
 """Makes the head that fills in masks on a trunk with so many rows of its token table."""
@@ -40,8 +40,8 @@ class Net(nn.Module):
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
         """One state [B, D] for each row, for a classifier."""
 
-    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
-        """Score of each head, by the kind of its loss."""
+    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[Read]) -> dict[str, Score]:
+        """Score of each loss, by its kind; so are the heads named."""
         hidden, table = self(batch), self.table
         return {kind: head(hidden, batch, table) for kind, head in heads.items()}
 

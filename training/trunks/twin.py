@@ -1,13 +1,13 @@
 """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator finds what it changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from training.score import Score
-from training.specs import Encoder, Trunk, Twin
+from training.specs import Encoder, Read, Trunk, Twin
 from training.trunks.layers import layout
 from training.trunks.net import MaskHead
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
@@ -54,30 +54,32 @@ class TwinNet(Tables):
         """States of the discriminator, whose batch is not masked."""
         return self.discriminator(self.embed(batch), layout(batch, "full"))
 
-    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict) -> dict[str, Score]:
-        """Scores of `masked_tokens`, which the generator predicts, and of `replaced`, which the discriminator does.
+    def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[Read]) -> dict[str, Score]:
+        """Scores of the loss of the generator, where that learns, and of the loss of the discriminator.
 
-        `adversarial`, in place of the former, rewards the generator for what the discriminator gets wrong. The batch is
-        masked; its `targets` at `targets_at` are the original tokens. The discriminator reads the text with a sample at
-        each of these places, masked or not. No gradient goes through a sample.
+        The batch is masked; its `targets` at `targets_at` are the original tokens. The discriminator reads the text
+        with a sample at each of these places, masked or not, which the head of the generator draws (`sample`). No
+        gradient goes through a sample. Where the generator is rewarded for what the discriminator gets wrong
+        (`surprise`), its head takes the samples and the reward too.
         """
         rows = layout(batch, "full")
+        detects = next(loss for loss in losses if "discriminator" in loss.reads)
+        generates = next((loss for loss in losses if "generator" in loss.reads), None)
         found: dict[str, Score] = {}
-        if self.frozen is not None:
-            sampled_M = self._frozen(batch)
-        elif self.generator is None:
-            sampled_M = self._uniform(batch)
+        filled: Tensor | None = None
+        if self.generator is None or generates is None:
+            sampled_M = self._uniform(batch) if self.frozen is None else self._frozen(batch)
         else:
             filled = self.generator(self.embed(batch), rows)
-            if "masked_tokens" in heads:
-                found["masked_tokens"] = heads["masked_tokens"](filled, batch, self.table)
-            sampled_M = self._sampled(filled, batch, _sampler(heads), self.table)
+            if not generates.rewarded:
+                found[generates.kind] = heads[generates.kind](filled, batch, self.table)
+            sampled_M = self._sampled(filled, batch, heads[generates.kind], self.table)
         read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
         hidden = self.discriminator(self.embed(read), rows)
-        found["replaced"] = heads["replaced"](hidden, read, self.table)
-        if "adversarial" in heads:
-            reward_M = heads["replaced"].surprise(hidden, read)  # type: ignore[operator]  # a method
-            found["adversarial"] = heads["adversarial"](filled, batch, self.table, sampled_M, reward_M)
+        found[detects.kind] = heads[detects.kind](hidden, read, self.table)
+        if generates is not None and generates.rewarded:
+            reward_M = heads[detects.kind].surprise(hidden, read)  # type: ignore[operator]  # a method
+            found[generates.kind] = heads[generates.kind](filled, batch, self.table, sampled_M, reward_M)
         return found
 
     @torch.no_grad()
@@ -121,11 +123,6 @@ class TwinNet(Tables):
         self.discriminator.compile(*args, **kwargs)
         if self.generator not in (None, self.discriminator):
             self.generator.compile(*args, **kwargs)
-
-
-def _sampler(heads: nn.ModuleDict) -> nn.Module:
-    """The head of the generator, which predicts what each mask hides."""
-    return heads["masked_tokens"] if "masked_tokens" in heads else heads["adversarial"]
 
 
 def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:

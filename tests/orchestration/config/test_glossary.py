@@ -29,6 +29,7 @@ def keys_of(value: Any, prefix: str = "") -> set[str]:
 def known() -> set[str]:
     """Every key of every recipe, and of a cluster."""
     recipes = set().union(*(keys_of(load(name)) for name in names("recipes")))
+    recipes |= keys_of(load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"]))
     return recipes | keys_of(load_cluster("local"), "cluster.")
 
 
@@ -64,7 +65,7 @@ def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
 
 
 def test_a_cluster_file_answers_too() -> None:
-    with pytest.raises(BadInput, match="machine.bf16 is not a key; here it is machine.precision"):
+    with pytest.raises(BadInput, match=r"machine\.bf16 is not a key; here it is machine\.precision"):
         load_cluster("local", ["cluster.machine.bf16=true"])
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ import yaml
 from orchestration.config import Cluster, check, flat, load, load_cluster, load_corpus, names, split_overrides
 from orchestration.config.recipe import HOME
 from orchestration.config.scales import SCALES
-from pipeline import spec
+from pipeline import readers, spec
 from preprocessing.choose import Choose, Spans
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
@@ -22,7 +22,7 @@ from preprocessing.vocab import VocabSpec
 from tests.family import recipe as shipped
 from training.losses import Loss
 from training.optim import Optim
-from training.specs import Trunk
+from training.specs import Band, Learned, LearnedCausal, Trunk
 
 UNIONS = {  # of the parts of a recipe, at their places
     "data.vocab": VocabSpec,
@@ -34,7 +34,8 @@ UNIONS = {  # of the parts of a recipe, at their places
     "optim": Optim,
 }
 NEEDED = {"fill": "tokens", "negative": "swap", "layers": 1, "width": 8, "heads": 1, "peak": 1e-3}  # without a default
-SOURCES = (spec.Text(path="a"), spec.Jsonl(path="a"), spec.WikiExtractor(path="a"), spec.Installed())
+NEEDED_INSIDE = {"max": 9, "tokens": 2, "cutoffs": (3,)}
+SOURCES = (readers.Text(path="a"), readers.Jsonl(path="a"), readers.WikiExtractor(path="a"), readers.Installed())
 
 
 def plain(value):
@@ -71,6 +72,21 @@ def all_recipe_documents():
             document["objective"]["losses"] = document["objective"]["losses"][1:]
             put(document, place, plain(part(**needed)))
             yield document
+            yield from with_inner_parts(document, place, part)
+
+
+def with_inner_parts(document, place, part):
+    """The document with each part of a union that its part at a place can have inside, at any depth."""
+    hints = get_type_hints(part)
+    for name in [field.name for field in dataclasses.fields(part)]:
+        for inner in get_args(hints[name]):
+            if dataclasses.is_dataclass(inner):
+                keys_of_inner = {field.name for field in dataclasses.fields(inner)}
+                needed = {key: value for key, value in NEEDED_INSIDE.items() if key in keys_of_inner}
+                other = copy.deepcopy(document)
+                put(other, f"{place}.{name}", plain(inner(**needed)))
+                yield other
+                yield from with_inner_parts(other, f"{place}.{name}", inner)
 
 
 def all_documents():
@@ -151,13 +167,35 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("objective.rewrite.mask=0.95", "objective.rewrite.mask + swap is 1.05, allowed is at most 1"),
         ("objective.choose.rate=0", "objective.choose.rate is 0.0, allowed is a share above 0, at most 1"),
         ("objective.losses=[]", "objective.losses is [], allowed is one loss or more"),
-        ("evals=[glue]", "evals.0 is 'glue', allowed are source, follows"),
+        ("evals=[glue]", "evals.0 is 'glue', allowed is source or follows"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
         ("trunk.segments=2.0", "trunk.segments is 2.0, allowed is a whole number"),
+        ("trunk.positions=learned", "trunk.positions is 'learned', allowed is a mapping of keys"),
+        ("trunk.positions={max: 9}", "trunk.positions.kind is missing, allowed are learned, sinusoidal"),
+        ("trunk.positions={kind: learned}", "trunk.positions.max is missing"),
+        ("trunk.positions.kind=learnd", "trunk.positions.kind is 'learnd', allowed are learned, sinusoidal; did you"),
+        ("trunk.positions.max=0", "trunk.positions.max is 0, allowed is a whole number from 1 up"),
+        ("trunk.window={kind: around, tokens: 7}", "trunk.window.tokens is 7, allowed is an even number of tokens"),
+        ("trunk.window={kind: band, tokens: 7}", "trunk.window.kind is 'band', allowed are everything, around"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
     message = refusal(override)
+    assert message.startswith(f"override {override}: {said}")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("trunk.positions.window={kind: band, tokens: 7}", "trunk.positions.window is not a key of trunk.positions"),
+        ("trunk.positions.max=1024", "trunk.positions.max is not a key of trunk.positions; its keys are"),
+        ("trunk.norm=pre", "trunk.norm is 'pre', allowed is post where positions are relative"),
+        ("trunk.tables.shrink=1000", "trunk.tables.shrink is 1000, allowed is a number that leaves each"),
+    ],
+)
+def test_what_relative_positions_do_not_go_with_is_refused(override, said):
+    message = refusal(override, recipe="transformer_xl_base")
     assert message.startswith(f"override {override}: {said}")
     assert "\n" not in message
 
@@ -202,6 +240,12 @@ def test_an_unknown_name_gets_the_nearest_one():
 def test_overrides_reach_into_lists_and_replace_whole_parts():
     recipe = load("bert_base", ["phases.1.steps=7", "objective.choose={kind: spans, p: 0.3}", "optim.peak=2e-4"])
     assert (recipe.phases[1].steps, recipe.objective.choose, recipe.optim.peak) == (7, Spans(p=0.3), 2e-4)
+
+
+def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
+    assert load("bert_base", ["trunk.positions.init=sinusoidal"]).trunk.positions == Learned(max=512, init="sinusoidal")
+    banded = load("gpt2", ["trunk.positions.window={kind: band, tokens: 8}"]).trunk.positions
+    assert banded == LearnedCausal(max=1_024, window=Band(tokens=8))
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
@@ -328,52 +372,100 @@ IMPOSSIBLE = [
     ("bert_base", ["objective.choose={kind: nothing}"], "rewrite 'cloze' needs column 'hits'"),
     ("gpt2", ["objective.losses=[{kind: masked_tokens}]"], "masked_tokens needs full or rows visibility, trunk dec"),
     ("roberta_base", ["objective.losses=[{kind: next_token}]"], "needs causal visibility, trunk encoder has full; use"),
-    ("bert_base", ["trunk.segments=1"], "data.segment: pair marks two segments, trunk encoder tells 1 apart"),
-    ("roberta_base", ["data.vocab.specials=gpt2"], "data.segment: packed needs a cls token, data.vocab.specials gpt2"),
+    ("bert_base", ["trunk.segments=1"], "data.segment: pair marks 2 segments, trunk encoder tells 1 apart"),
+    (
+        "roberta_base",
+        ["data.vocab.specials=gpt2"],
+        "data.segment: packed needs a cls token, data.vocab of kind byte_bpe",
+    ),
     ("gpt2", ["objective.choose.kind=tokens", "objective.rewrite.kind=cloze"], "objective.rewrite: cloze needs a mask"),
     ("bert_base", ["phases.1.length=513"], "phases.1.length is 513, trunk has 512 positions"),
     ("roberta_base", ["trunk.positions.max=512"], "phases.0.length is 512, trunk has 510 positions"),
     ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
     ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
     ("electra_small", ["objective.losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
-    ("bert_base", ["objective.losses=[{kind: replaced}]"], "replaced needs two nets, trunk encoder is one; use trunk"),
+    (
+        "bert_base",
+        ["objective.losses=[{kind: replaced}]"],
+        "replaced reads a discriminator, trunk encoder has a net; use trunk kind twin",
+    ),
     ("unilm_large", ["objective.losses=[{kind: span_boundary}]"], "span_boundary needs full visibility, trunk encoder"),
     ("xlm_mlm", ["trunk.visibility=causal"], "masked_tokens needs full or rows visibility, trunk encoder has causal"),
     ("gpt2", ["objective.rewrite.kind=prefix"], "prefix makes a source and a target, trunk decoder reads one row; use"),
     ("bart_base", ["objective.rewrite={kind: shift}"], "shift makes no source, trunk encoder_decoder reads one; use"),
-    ("unilm_large", ["trunk.visibility=full"], "trunk.visibility is full, rewrite unified says for each row who sees"),
-    ("bert_base", ["trunk.visibility=rows"], "trunk.visibility is rows, rewrite cloze does not say who sees whom; use"),
+    (
+        "unilm_large",
+        ["trunk.visibility=full"],
+        "trunk.visibility is full, rewrite unified has an attention mask for each row; use",
+    ),
+    (
+        "bert_base",
+        ["trunk.visibility=rows"],
+        "trunk.visibility is rows, rewrite cloze makes no attention mask; use rewrite kind",
+    ),
     ("unilm_large", ["objective.rewrite={kind: permute}"], "permute with trunk encoder: only two_stream hides a token"),
     ("xlnet_base", ["objective.rewrite={kind: unified}"], "unified with trunk two_stream: only two_stream hides"),
-    ("transformer_xl_base", ["data.segment={kind: packed, fill: tokens}"], "trunk.memory is 150, rows of segment"),
-    ("transformer_xl_base", ["trunk.positions.memory=0"], "stream gives rows that go on from each other, the trunk remembers no"),
-    ("unilm_large", ["trunk.segments=2"], "objective.rewrite: unified marks six segments, trunk encoder tells 2 apart"),
-    ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks three segments, trunk two_stream tells 2"),
+    (
+        "transformer_xl_base",
+        ["data.segment={kind: packed, fill: tokens}"],
+        "trunk.positions.memory is 150, rows of segment",
+    ),
+    (
+        "transformer_xl_base",
+        ["trunk.positions.memory=0"],
+        "stream gives rows that continue each other, the trunk has no",
+    ),
+    ("unilm_large", ["trunk.segments=2"], "objective.rewrite: unified marks 6 segments, trunk encoder tells 2 apart"),
+    ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks 3 segments, trunk two_stream tells 2"),
     ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
-    ("transformer_xl_base", ["data.vocab.size=9000"], "trunk.cutoffs ends with 200000, data.vocab.size is 9000; lower"),
     (
-        "transformer_xl_base", ["data.vocab={kind: wordpiece, size: 267_735}"],
-        "trunk.cutoffs wants frequent tokens first, data.vocab of kind wordpiece will have another order; use",
+        "transformer_xl_base",
+        ["data.vocab.size=9000"],
+        "trunk.tables.cutoffs ends with 200000, data.vocab.size is 9000; lower",
     ),
     (
-        "bert_base", ["data.vocab={kind: bytes}"],
-        "data.segment: pair needs a cls token, data.vocab of kind bytes has none; use kind wordpiece",
+        "transformer_xl_base",
+        ["data.vocab={kind: wordpiece, size: 267_735}"],
+        "trunk.tables.cutoffs needs frequent tokens first, data.vocab of kind wordpiece has another order; use",
     ),
     (
-        "electra_base", ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
+        "bert_base",
+        ["data.vocab={kind: bytes}"],
+        "data.segment: pair needs a cls token, data.vocab of kind bytes has none; use kind wordpiece or ",
+    ),
+    (
+        "electra_base",
+        ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
         "trunk.samples is frozen, and the generator has not learnt: set start to the weights",
     ),
-    ("longformer_base", ["trunk.window.tokens=8192"], "trunk.window.tokens is 8192, rows have at most 4096 tokens; lower it"),
     (
-        "gpt3_125m", ["trunk.positions.window={kind: band, tokens: 2048}"],
+        "longformer_base",
+        ["trunk.window.tokens=8192"],
+        "trunk.window.tokens is 8192, rows have at most 4096 tokens; lower",
+    ),
+    (
+        "gpt3_125m",
+        ["trunk.positions.window={kind: band, tokens: 2048}"],
         "trunk.positions.window.tokens is 2048, rows have at most 2048 tokens; lower it",
     ),
-    ("xlnet_base", ["trunk.positions.reuse=0"], "trunk.reuse is 0, data.segment.reuse is 256: a row goes on from the first 256"),
+    (
+        "xlnet_base",
+        ["trunk.positions.reuse=0"],
+        "trunk.positions.reuse is 0, data.segment.reuse is 256: a row continues the first",
+    ),
     ("xlnet_base", ["data.segment.reuse=600"], "data.segment.reuse is 600, rows have 512 tokens; lower it"),
     ("xlm_mlm", ["data.segment.languages=[en, fr]"], "data.vocab.languages is ['ar', 'bg', 'de', 'el', 'en', 'es', "),
-    ("t5_small", ["data.vocab.sentinels=0"], "sentinel needs sentinels, data.vocab has none; set data"),
-    ("bart_base", ["data.vocab.specials=gpt2"], "noise needs a mask token, data.vocab.specials gpt2"),
-]  # fmt: skip
+    (
+        "t5_small",
+        ["data.vocab.sentinels=0"],
+        "sentinel needs a sentinel token, data.vocab of kind unigram has none; set data.vocab.sentinels 100",
+    ),
+    (
+        "bart_base",
+        ["data.vocab.specials=gpt2"],
+        "noise needs a mask token, data.vocab of kind byte_bpe has none; set data.vocab.specials",
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "overrides", "said"), IMPOSSIBLE)
@@ -414,8 +506,8 @@ def test_the_hash_is_the_same_wherever_the_recipe_is_read_from(tmp_path: Path):
 def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: installed}]")
     books, installed = load_corpus(str(tmp_path / "mine.yaml")).sources
-    assert books == spec.Text(path=str(tmp_path / "books"))
-    assert installed == spec.Installed()
+    assert books == readers.Text(path=str(tmp_path / "books"))
+    assert installed == readers.Installed()
 
 
 def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():

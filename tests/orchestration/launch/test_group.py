@@ -55,7 +55,7 @@ def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
 
 
 def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
-    return launch.pretrain(run, workers=workers, place=place, story=track.Story("mini", {"seed": run.seed}), **more)
+    return launch.pretrain(run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more)
 
 
 def look(place: track.Place, folder: Path) -> Any:

@@ -10,7 +10,6 @@ import pytest
 
 from orchestration.config import load
 from orchestration.reports import abstract, family, net, training_flops
-from orchestration.reports import describe as say
 from preprocessing.choose import Spans, Words
 from preprocessing.rewrite import Cloze, Noise, Sentinel
 from preprocessing.segment import Packed, Pair
@@ -74,42 +73,42 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
     assert lines[:10] == [
         "trains on the text of books_wiki_news, instead of wikipedia_books",
         "reads 50,265 byte-level BPE pieces, instead of 30,522 lower-cased word pieces",
-        "sees full sentences packed across documents, instead of pairs of segments, half of them strangers",
+        "packing: full sentences packed across documents, instead of pairs of segments, 50% random next sentence (NSP)",
         "removes next sentence prediction",
-        "changes the masks in every epoch, instead of repeating 10 fixed ones",
-        "trains with bigger batches: 8,192 rows instead of 256",
+        "masks dynamically, instead of statically with 10 copies",
+        "trains with larger batches: 8,192 rows instead of 256",
         "trains on longer rows: 512 tokens throughout, instead of 128 tokens for 90% of the steps, then 512",
         "trains longer: 2.1e12 tokens in 500,000 steps, instead of 4.3e10 in 1,000,000",
-        "learns at a peak rate of 0.0006 after 24,000 steps of warm-up, instead of 0.0001 after 10,000",
-        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+        "has a peak learning rate of 0.0006 after 24,000 steps of warm-up, instead of 0.0001 after 10,000",
+        "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
     ]
 
 
 def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = abstract(recipe("bert_base"), recipe("albert_base"))
     assert lines[1:5] == [
-        "sees pairs of segments, half of them in the wrong order, instead of pairs of segments, half of them strangers",
+        "packing: pairs of segments, 50% swapped (SOP), instead of pairs of segments, 50% random next sentence (NSP)",
         "removes next sentence prediction",
-        "adds sentence order",
-        "hides 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
+        "adds sentence order prediction",
+        "masks 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
     ]
     assert lines[9:14] == [
-        "learns with LAMB, instead of Adam",
-        "learns at a peak rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
-        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+        "optimises with LAMB, instead of Adam",
+        "has a peak learning rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
+        "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
         "factorises the embeddings: tables 128 wide, instead of 768",
-        "has the same weights in all layers, instead of weights of its own in each layer",
+        "has all parameters shared by all layers, instead of no parameters shared between layers",
     ]
 
 
 def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = abstract(recipe("bert_base_cased"), recipe("spanbert_base"))
     assert lines[:5] == [
-        "sees full sentences packed inside documents, none longer than a row, "
-        "instead of pairs of segments, half of them strangers",
+        "packing: full sentences packed inside documents, none longer than a row, "
+        "instead of pairs of segments, 50% random next sentence (NSP)",
         "removes next sentence prediction",
         "adds span boundaries",
-        "hides 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
+        "masks 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
         "rewrites: 80% masked, 10% swapped, 10% kept, drawn per span, "
         "instead of 80% masked, 10% swapped, 10% kept, drawn per token",
     ]
@@ -118,35 +117,35 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
 def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
     lines = abstract(recipe("gpt2"), recipe("transformer_xl_base"))
     assert lines[2] == (
-        "sees streams of running text, each row going on where the last one stopped, "
+        "packing: streams of running text, each row going on where the last one stopped, "
         "instead of running text packed end to end"
     )
     assert lines[8:11] == [
-        "knows a token's position by its distance from another, instead of a table of places",
-        "remembers the states of 150 tokens before a row, instead of 0",
-        "predicts frequent tokens first, in clusters that end at 20,000, 40,000, 200,000",
+        "has relative positions, instead of learned absolute positions",
+        "keeps the states of 150 tokens before a row, instead of 0",
+        "has an adaptive softmax with clusters that end at 20,000, 40,000, 200,000",
     ]
 
 
 def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     lines = abstract(recipe("t5_base"), recipe("bart_base"))
     assert lines[2:5] == [
-        "sees full sentences packed inside documents, instead of running text packed end to end",
-        "asks for the whole text, instead of hidden spans",
-        "rewrites: text with sentences shuffled, 30% of the words infilled, 3 at a time is read, the text is asked for"
-        ", instead of each hidden span is one sentinel, asked for behind it",
+        "packing: full sentences packed inside documents, instead of running text packed end to end",
+        "predicts the whole text, instead of masked spans",
+        "rewrites: text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted"
+        ", instead of each masked span is one sentinel, predicted behind it",
     ]
     assert {
-        "learns with Adam, instead of Adafactor",
-        "knows a token's position by a table of places, instead of its distance from another, in 32 buckets",
-        "normalises by mean and variance, instead of by the root mean square",
+        "optimises with Adam, instead of Adafactor",
+        "has learned absolute positions, instead of relative position biases in 32 buckets",
+        "has LayerNorm, instead of RMSNorm",
     } <= set(lines)
 
 
 def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
     lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "trunk.dropout=0.0"]))
     assert lines == [
-        "keeps the net: encoder, 12 layers, width 768, 12 heads, post-norm",
+        "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
         "trunk.dropout: 0, was 0.1",
         "optim.beta2: 0.98, was 0.999",
     ]
@@ -199,21 +198,21 @@ SAID = {
 @pytest.mark.parametrize(("name", "override"), [(name, override) for name in SAID for override in SAID[name]])
 def test_no_change_goes_unsaid(name, override):
     lines = abstract(recipe(name), load(name, [override]))
-    assert [line for line in lines if not line.startswith("keeps the net")]
+    assert [line for line in lines if not line.startswith("keeps the architecture")]
 
 
 def test_parts_are_said_in_words():
-    assert say.segment(Pair(negative="swap")) == "pairs of segments, half of them in the wrong order"
-    assert say.segment(Packed(fill="sentences", cross_documents=False)) == "full sentences packed inside documents"
-    assert say.choose(Words()) == "15% of the tokens, in whole words"
-    assert say.choose(Spans(longest=5)) == "15% of the tokens, in spans of up to 5 words"
-    assert say.rewrite(Cloze(unit="span")) == "80% masked, 10% swapped, 10% kept, drawn per span"
-    assert say.rewrite(Sentinel()) == "each hidden span is one sentinel, asked for behind it"
-    assert say.rewrite(Noise(edits=("delete",))) == "text with 30% of the tokens deleted is read, the text is asked for"
-    assert say.vocab(Unigram()) == "32,000 unigram pieces"
-    assert say.vocab(Unigram(size=32_100, rows=32_128)) == "32,100 unigram pieces, in a table of 32,128 rows"
-    assert say.vocab(Unigram(size=30_000, lowercase=True)) == "30,000 lower-cased unigram pieces"
-    assert say.vocab(WordPiece(lowercase=False)) == "30,522 cased word pieces"
+    assert Pair(negative="swap").describe() == "pairs of segments, 50% swapped (SOP)"
+    assert Packed(fill="sentences", cross_documents=False).describe() == "full sentences packed inside documents"
+    assert Words().describe() == "15% of the tokens, in whole words"
+    assert Spans(longest=5).describe() == "15% of the tokens, in spans of up to 5 words"
+    assert Cloze(unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
+    assert Sentinel().describe() == "each masked span is one sentinel, predicted behind it"
+    assert Noise(edits=("delete",)).describe() == "text with 30% of the tokens deleted is read, the text is predicted"
+    assert Unigram().describe() == "32,000 unigram pieces"
+    assert Unigram(size=32_100, rows=32_128).describe() == "32,100 unigram pieces, in a table of 32,128 rows"
+    assert Unigram(size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram pieces"
+    assert WordPiece(lowercase=False).describe() == "30,522 cased word pieces"
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -109,8 +109,8 @@ def test_a_stage_without_tokens_shows_no_rate_of_them_and_a_new_stage_begins_ane
         now_s += 10.0
         report(grown(10, tokens=0) | {"stage": "text"})
         report(grown(0, tokens=0))
-    told = capsys.readouterr().err.splitlines()
-    assert told[1:] == ["text: 10/10  300 documents  40.0 MB  4.0 MB/s", "corpus: 0/10  0 documents  0.0 MB"]
+    values = capsys.readouterr().err.splitlines()
+    assert values[1:] == ["text: 10/10  300 documents  40.0 MB  4.0 MB/s", "corpus: 0/10  0 documents  0.0 MB"]
 
 
 def test_a_bar_of_a_corpus_shows_its_rates_and_its_own_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

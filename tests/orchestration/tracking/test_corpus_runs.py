@@ -16,7 +16,7 @@ import pytest
 
 from orchestration import figures
 from orchestration.progress import ignore
-from orchestration.tracking import corpus_progress, corpus_run, corpus_story, log_card
+from orchestration.tracking import corpus_progress, corpus_run, corpus_metadata, log_card
 from orchestration.tracking import corpus_runs as track_corpus
 from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun
@@ -28,7 +28,7 @@ from preprocessing.vocab import WordPiece
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
-STORY = corpus_story(SPEC, WordPiece(size=4_096))
+STORY = corpus_metadata(SPEC, WordPiece(size=4_096))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from preprocessing.errors import Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
 
-STORY = track.Story("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
+STORY = track.Metadata("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
 
 
 @pytest.fixture(scope="module")

@@ -268,14 +268,14 @@ def test_a_rate_that_is_no_share_is_refused(rate):
         Tokens(rate=rate)
 
 
-def test_ngram_knobs_are_checked():
+def test_ngram_keys_are_checked():
     with pytest.raises(ValueError, match=r"choose.longest is 0, allowed is a number of words from 1 up"):
         Ngrams(longest=0)
     with pytest.raises(ValueError, match=r"choose.most is -1"):
         Ngrams(most=-1)
 
 
-def test_span_knobs_are_checked():
+def test_span_keys_are_checked():
     with pytest.raises(ValueError, match=r"choose.p is 1.0"):
         Spans(p=1.0)
     with pytest.raises(ValueError, match=r"choose.longest is 0"):

@@ -62,7 +62,7 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("keys", "said"),
     [
         ({"alpha": 2.0}, "choose.alpha is 2.0, allowed is a number from 0 to 1"),
         (
@@ -73,9 +73,9 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
         ({"mask_specials": True, "alpha": 0.5}, "choose.mask_specials is True, allowed is false where rare tokens"),
     ],
 )
-def test_knobs_of_tokens_are_checked(knobs, said):
+def test_keys_of_tokens_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
-        Tokens(**knobs)
+        Tokens(**keys)
 
 
 # Entities, as the released ERNIE/batching.py chooses them

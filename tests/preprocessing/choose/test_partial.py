@@ -193,10 +193,10 @@ def test_what_ngrams_leave_over_is_made_up_for_by_single_tokens_anywhere():
     np.testing.assert_allclose(count_S / 2000, 1 / 6, atol=0.04)
 
 
-@pytest.mark.parametrize(("knobs", "said"), [({"of": 1}, "choose.of is 1"), ({"longest": 0}, "choose.longest is 0")])
-def test_partial_knobs_are_checked(knobs, said):
+@pytest.mark.parametrize(("keys", "said"), [({"of": 1}, "choose.of is 1"), ({"longest": 0}, "choose.longest is 0")])
+def test_partial_keys_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
-        Partial(**knobs)
+        Partial(**keys)
 
 
 def reference_ngrams(num_tokens: int, goal: int, rng: np.random.Generator) -> list[tuple[int, int]]:

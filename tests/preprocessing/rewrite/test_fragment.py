@@ -21,8 +21,8 @@ def sentence(num_tokens: int, chosen: list[int]) -> dict[str, np.ndarray]:
     return before | {"hits": hits}
 
 
-def made(before: dict[str, np.ndarray], sample: int = 0, **knobs: float) -> dict[str, np.ndarray]:
-    return Fragment(**knobs)(before, VOCAB, MASKING.at(0, sample))
+def made(before: dict[str, np.ndarray], sample: int = 0, **keys: float) -> dict[str, np.ndarray]:
+    return Fragment(**keys)(before, VOCAB, MASKING.at(0, sample))
 
 
 def test_the_decoder_reads_the_token_before_each_target_at_its_place() -> None:
@@ -119,7 +119,7 @@ def test_the_row_that_comes_in_is_not_written_to_as_the_reference_does() -> None
         np.testing.assert_array_equal(before[name], column)
 
 
-def test_knobs_are_checked() -> None:
+def test_keys_are_checked() -> None:
     with pytest.raises(ValueError, match=r"rewrite\.mask \+ swap is 1\.5, allowed is at most 1"):
         Fragment(swap=0.7)
     assert Fragment().raw_length(512, Nothing()) == 512

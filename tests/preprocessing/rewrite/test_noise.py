@@ -255,7 +255,7 @@ def test_a_row_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("keys", "message"),
     [
         ({"edits": ("mask", "infill")}, "allowed is one of mask, delete and infill at most"),
         ({"edits": ()}, "allowed is one or several of permute, mask, delete, infill, rotate, each once"),
@@ -265,6 +265,6 @@ def test_a_row_says_what_it_needs() -> None:
         ({"permuted": 2}, r"rewrite\.permuted is 2, allowed is a share from 0 to 1"),
     ],
 )
-def test_knobs_are_checked(knobs: dict, message: str) -> None:
+def test_keys_are_checked(keys: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Noise(**knobs)
+        Noise(**keys)

@@ -14,8 +14,8 @@ from tests.preprocessing.toy import ToyShard, random_shard, shard
 # Pair, contiguous (ELECTRA)
 
 
-def contiguous(text: ToyShard, length: int, copy: int = 0, **knobs):
-    return rows_of(Pair(negative="none", **{"short": 0.0, **knobs}), text, length, copy=copy)
+def contiguous(text: ToyShard, length: int, copy: int = 0, **keys):
+    return rows_of(Pair(negative="none", **{"short": 0.0, **keys}), text, length, copy=copy)
 
 
 def sizes(row) -> tuple[int, int]:
@@ -180,7 +180,7 @@ def test_two_separators_take_their_room(documents, copy, unit):
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("keys", "said"),
     [
         ({"negative": "random", "single": 0.1}, "segment.single is 0.1, allowed is 0 unless negative is none"),
         (
@@ -189,6 +189,6 @@ def test_two_separators_take_their_room(documents, copy, unit):
         ),
     ],
 )
-def test_pair_knobs_that_do_not_go_together_are_refused(knobs, said):
+def test_pair_keys_that_do_not_go_together_are_refused(keys, said):
     with pytest.raises(ValueError, match=said):
-        Pair(**knobs)
+        Pair(**keys)

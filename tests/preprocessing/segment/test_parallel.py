@@ -188,12 +188,12 @@ def test_an_empty_shard_has_no_rows():
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("keys", "said"),
     [({"alpha": 1.5}, "segment.alpha is 1.5"), ({"languages": ("en", "en")}, "segment.languages is .*each once")],
 )
-def test_parallel_knobs_are_checked(knobs, said):
+def test_parallel_keys_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
-        Parallel(**knobs)
+        Parallel(**keys)
 
 
 def test_a_sentence_on_its_own_says_the_language_of_its_document():

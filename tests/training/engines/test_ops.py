@@ -1,9 +1,8 @@
 from pathlib import Path
 
-import deepspeed
 import pytest
 
-from training.engines import ops
+from training.engines import lean, ops
 
 
 @pytest.fixture(autouse=True)
@@ -16,13 +15,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_operator_that_was_not_built_is_switched_off() -> None:
     ops.switch()
-    assert deepspeed.ops.__compatible_ops__[ops.NAME] is False
+    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is False
 
 
 def test_an_operator_that_was_built_is_switched_on(folder: Path) -> None:
     (folder / f"{ops.NAME}.so").touch()
     ops.switch()
-    assert deepspeed.ops.__compatible_ops__[ops.NAME] is True
+    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is True
 
 
 def test_the_lock_of_a_killed_build_switches_it_off(folder: Path) -> None:
@@ -45,7 +44,8 @@ def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeyp
 
     monkeypatch.setattr(ops.sys, "prefix", "/no_blank")
     monkeypatch.setattr(ops.shutil, "which", lambda name: name)
-    monkeypatch.setattr(type(ops.get_accelerator()), "create_op_builder", lambda self, name: Builder())
+    accelerator = type(lean.deepspeed().get_accelerator())
+    monkeypatch.setattr(accelerator, "create_op_builder", lambda self, name: Builder())
     assert ops.build() is False
     assert not folder.exists()
 

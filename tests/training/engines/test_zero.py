@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import pytest
 import safetensors.torch
 import torch
-from deepspeed.runtime.config import DeepSpeedConfig
 
 from preprocessing.errors import ResourceError
 from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.worker import job
-from training.engines import connect
+from training.engines import connect, lean
 from training.engines.deepspeed import deepspeed_config
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -333,14 +332,15 @@ class Recorder(dict[str, Any]):
 
 def test_deepspeed_reads_every_key_of_the_configuration() -> None:
     config = Recorder(deepspeed_config(Machine(), AdamW(peak=1e-3)) | {"zero_optimisation": {}})
-    DeepSpeedConfig(config)
+    lean.deepspeed().DeepSpeedConfig(config)
     assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> None:
-    config = DeepSpeedConfig(deepspeed_config(machine(zero, precision=precision), AdamW(peak=1e-3, clip=0.5)))
+    given = deepspeed_config(machine(zero, precision=precision), AdamW(peak=1e-3, clip=0.5))
+    config = lean.deepspeed().DeepSpeedConfig(given)
     assert config.gradient_clipping == 0.5
     assert config.zero_config.stage == zero
     assert config.zero_config.param_persistence_threshold == 0

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from training.specs.trunk import Sharing
+from training.specs.stack import Sharing
 
 from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, masked_rows

@@ -1,0 +1,87 @@
+"""What `--scale` changes is said by the parts: each of their keys is one of theirs, and a recipe has it."""
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orchestration.config import Recipe, load, names
+from orchestration.config.error_messages import annotations, chosen, options
+from orchestration.config.scales import SCALES
+from preprocessing.spec import AtMost
+
+WITH_A_BAND = load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"])  # no paper says how wide it was
+
+
+def classes(annotation: Any) -> Iterator[type]:
+    """Every class of parts that a recipe can have, inside of each other."""
+    for option in options(annotation):
+        if typing.get_origin(option) is tuple:
+            yield from classes(typing.get_args(option)[0])
+        elif isinstance(option, type) and dataclasses.is_dataclass(option):
+            yield option
+            for inner in annotations(option).values():
+                yield from classes(inner)
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """A recipe and all parts in it."""
+    if isinstance(value, tuple):
+        for one in value:
+            yield from parts(one)
+    elif dataclasses.is_dataclass(value):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from parts(getattr(value, field.name))
+
+
+CLASSES = list(dict.fromkeys(classes(Recipe)))
+SHRUNK = [(kind, scale, key) for kind in CLASSES for scale in kind.shrinks for key in kind.shrinks[scale]]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def used() -> set[type]:
+    """The classes of all parts of all recipes."""
+    recipes = [load(name) for name in names("recipes")]
+    return {type(part) for recipe in (*recipes, WITH_A_BAND) for part in parts(recipe)}
+
+
+def test_the_walk_finds_the_parts_of_a_recipe() -> None:
+    found = {kind.__name__ for kind in CLASSES}
+    assert {"Recipe", "Data", "WordPiece", "Pair", "Tokens", "Cloze", "MaskedTokens", "Encoder", "Relative"} <= found
+    assert len(SHRUNK) > 60
+
+
+@pytest.mark.parametrize(("kind", "scale", "key"), SHRUNK, ids=str)
+def test_each_key_of_a_scale_is_a_field_that_a_recipe_has(kind: type, scale: str, key: str, used: set[type]) -> None:
+    assert scale in SCALES
+    assert key in annotations(kind)
+    assert any(issubclass(one, kind) for one in used), f"no recipe has {kind.__name__}"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_part_that_a_recipe_leaves_to_its_default_is_shrunk_too(scale: str) -> None:
+    recipe = load("bert_base", scale=scale)
+    assert recipe.trunk.positions.init == "sinusoidal"  # bert_base.yaml says nothing of positions
+    assert recipe.trunk.positions.max == 512
+
+
+def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
+    assert load("transformer_xl_base", scale="tiny").trunk.memory == 64
+    assert load("transformer_xl_base", ["trunk.positions.memory=8"]).trunk.memory == 8
+    assert isinstance(chosen(annotations(Recipe)["trunk"], {"kind": "twin"}).shrinks["tiny"]["embedding"], AtMost)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bert_base", "demo"),
+        ("ernie_1", "demo_phrases"),
+        ("spanbert_entities", "demo_phrases"),
+        ("xlm_tlm", "demo_parallel"),
+    ],
+)
+def test_a_scale_takes_the_text_that_has_what_the_rows_want(name: str, text: str) -> None:
+    assert load(name, scale="tiny").data.corpus == text
