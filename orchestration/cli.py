@@ -233,17 +233,12 @@ def everything(
         return print_answer(planned(job.plan, flags.command("run")), as_json)
     from orchestration.jobs import corpus as corpus_stage
     from orchestration.jobs import evaluate as evaluate_stage
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.jobs import stages
+    from orchestration.jobs import ray_stages
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
         manifest = corpus_stage.corpus(job, context.obj, report)
-        result = pretrain_stage.train(job, resume, report)
-        stage = stages.scores(job.plan.run.folder, job.recipe.evals, seeds, labels)
-        compared = (
-            evaluate_stage.evaluate(job.plan.run.folder, stage, job.cluster.address, report) if job.recipe.evals else []
-        )
+        result, compared = ray_stages.pretrain_and_evaluate(job, resume, report, num_seeds=seeds, labels=labels)
     values = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
@@ -311,7 +306,7 @@ def inspect(
     seed: Seed = None,
     as_json: Json = False,
 ) -> int:
-    """The very rows that the model sees at a step, decoded; what is hidden is marked, its answer behind it."""
+    """The very rows that the model sees at a step, decoded; masked tokens are marked, their labels behind them."""
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import inspect as inspection
 

@@ -1,9 +1,12 @@
 """What every test may use: a quiet, offline environment, and the public data beside the checkout, if there is any."""
 
+import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # Nothing in a test looks anything up, and two cores are not four: set before any engine is imported.
 os.environ.update(
@@ -17,6 +20,19 @@ os.environ.update(
 )
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Doctests stand in what tests import, never in a file of tests."""
+    found = yield
+    return [each for each in found if not (isinstance(each, DoctestModule) and file_path.name.startswith("test_"))]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no search for garbage looks at it again. Beam's jobs search at their start."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

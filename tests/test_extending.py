@@ -91,7 +91,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for block in blocks("python", "door="):
         join_union(folder / block.label.removeprefix("door="), block.code)
     (folder / "my text").mkdir()
-    text.write(folder / "text.jsonl", num_documents=3_000)
+    text.write(folder / "text.jsonl", num_documents=6_000)
     documents = [json.loads(line)["text"] for line in (folder / "text.jsonl").read_text().splitlines()]
     rows = [f"{number}\t{' '.join(document.split())}" for number, document in enumerate(documents)]
     (folder / "my text" / "table.tsv").write_text("\n".join(["id\ttext", *rows, ""]))

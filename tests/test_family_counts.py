@@ -7,6 +7,7 @@ from orchestration.config import check, load, load_cluster
 from orchestration.reports import net
 from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
+from tests.training.parity import hf
 from training.engines.engine import to_tensors
 from training.losses import SpanBoundary
 from training.specs import Decoder
@@ -110,6 +111,22 @@ def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
 def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) -> None:
     one = recipe(name)
     assert one.expected["parameters"] == in_closed_form(one.trunk, table_rows(one.data.vocab))
+
+
+@pytest.mark.parametrize("name", ["pegasus_base", "pegasus_large"])
+def test_pegasus_is_the_published_one_and_that_of_transformers_but_for_its_sinusoids(name: str) -> None:
+    """223M and 568M (arXiv:1912.08777, section 6); the class stores two tables of positions that nothing trains."""
+    one, trunk = recipe(name), recipe(name).trunk
+    sizes = {"layers": trunk.layers, "ffn_dim": trunk.inner_width, "attention_heads": trunk.heads}
+    sides = {f"{side}_{size}": value for side in ("encoder", "decoder") for size, value in sizes.items()}
+    with torch.device("meta"):
+        config = hf().PegasusConfig(vocab_size=table_rows(one.data.vocab), d_model=trunk.width, **sides)
+        theirs = hf().PegasusForConditionalGeneration(config)
+    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # each once, whatever shares it
+    positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
+    assert positions == [config.max_position_embeddings * trunk.width] * 2
+    assert one.expected["parameters"] == sum(tensors.values())
+    assert one.expected["parameters"] // 10**6 == {"pegasus_base": 223, "pegasus_large": 568}[name]
 
 
 PADDED = {

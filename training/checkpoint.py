@@ -57,7 +57,7 @@ def restore(engine: Engine, folder: Path, topology: Topology, resume: Resume) ->
     Raises BadInput where none is whole of those that are there, where there is none at all and `resume` is "must", and
     where it does not fit `topology`.
     """
-    present, step = _look(folder, resume) if engine.rank == 0 else (0, 0)
+    present, step = _find(folder, resume) if engine.rank == 0 else (0, 0)
     present, step = (int(value) for value in engine.reduce_sums([present, step]))
     if step:
         path = folder / name(step)
@@ -114,7 +114,7 @@ def name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def _look(folder: Path, resume: Resume) -> tuple[int, int]:
+def _find(folder: Path, resume: Resume) -> tuple[int, int]:
     """How many checkpoints there are, and the step of the newest whole one or 0; clears what is in the way."""
     for unfinished in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(unfinished)

@@ -123,14 +123,14 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
             found = _all_cells(plan, parent, asked, report)
-            told = _told(plan, found)
-            write_atomic(folder / SCORES, json.dumps(told, indent=1).encode())
-            write_atomic(folder / PAGE, ablations.markdown(plan.table, told).encode())
-            picture = figures.groups(plan.table.title, ablations.by_column(plan.table, told["scores"]))
+            summary = _summary(plan, found)
+            write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
+            write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
+            picture = figures.groups(plan.table.title, ablations.by_column(plan.table, summary["scores"]))
             picture.savefig(folder / FIGURE)
             with tracking.log_and_suppress("the table"):
-                tracking.log_table(parent, ablations.means(told["scores"]), folder / PAGE, picture)
-                tracking.tag(parent, outcome=told["outcome"])
+                tracking.log_table(parent, ablations.means(summary["scores"]), folder / PAGE, picture)
+                tracking.tag(parent, outcome=summary["outcome"])
         plan.stage.finish()
     return json.loads((folder / SCORES).read_text())
 
@@ -148,7 +148,7 @@ def _metadata(plan: Plan) -> tracking.Metadata:
     )
 
 
-def _told(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -> dict[str, Any]:
+def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -> dict[str, Any]:
     """The scores by row, column and seed, and what they rest on, as JSON has them."""
     rows, columns = plan.table.rows, plan.table.columns
     seeds = sorted({seed for _, seed in found})

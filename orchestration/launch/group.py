@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.session import Asked, ray_session, stop_signals
+from orchestration.launch.session import Asked, ray_session, stop_signals, waiting_for
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, finetune_one
 from orchestration.progress import Report, ignore
 from preprocessing.errors import BadInput, DataError, Preempted, ResourceError, SesameError
@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 POLL_S = 0.5
-PLACEMENT_S = 60.0  # for the resources of a group to become free
-START_S = 300  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
+PLACEMENT_S = 180.0  # for the resources of a group to become free
+START_S = 600  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 GRACE_S = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
@@ -131,7 +131,9 @@ def _group(num: int, cpus: int, gpus: int, machine: Machine) -> Iterator[Group]:
     placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
     environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
     try:
-        if not placement.wait(PLACEMENT_S):
+        with waiting_for(f"room for {num} workers"):
+            is_placed = placement.wait(PLACEMENT_S)
+        if not is_placed:
             free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
             raise ResourceError(
                 f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} free; "
@@ -176,7 +178,8 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
 
     workers, futures, step = group.start(), [], 0
     try:
-        meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
+        with waiting_for(f"{len(workers)} workers to start"):
+            meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
         futures = [worker.train.remote(run.to_json(), meeting, tracked) for worker in workers]
         waiting, told = futures, False
         while waiting:

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,17 @@ from typing import Any
 
 from preprocessing.errors import Preempted, ResourceError, SesameError
 
+log = logging.getLogger(__name__)
+
 ROOT = Path(__file__).resolve().parents[2]
+START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
+PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
+    "RAY_gcs_server_port_wait_time_s": START_S,  # its store listens (ray/_private/node.py); by itself Ray waits 30 s
+    "RAY_raylet_start_wait_time_s": START_S,  # this machine registers there (GlobalStateAccessor::GetNode); 30 s
+    "RAY_worker_register_timeout_seconds": START_S,  # the process of a worker says that it is there; 60 s
+}
+TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
+SAID_EVERY_S = 10.0
 
 
 @contextmanager
@@ -55,17 +66,40 @@ def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | Non
 
 
 def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
-    """Start Ray, twice where it is too slow once: it gives its own processes 30 s, which a busy machine does not."""
+    """Start Ray, twice where one of its processes is not there in START_S: a busy machine loses some."""
     import ray
 
+    for name, seconds in PATIENCE.items():
+        os.environ.setdefault(name, str(seconds))
     for _ in range(2):
         try:
-            return _start_here(temporary, cpus, gpus, quiet)
+            with waiting_for("Ray to start"):
+                return _start_here(temporary, cpus, gpus, quiet)
         except Exception as error:
-            if "timed out during startup" not in str(error):
+            if not any(words in str(error) for words in TOO_SLOW):
                 raise
             ray.shutdown()
-    raise ResourceError("Ray does not start within 30 s on this machine: it is too busy; repeat the command later")
+    raise ResourceError(
+        f"Ray does not start on this machine within {2 * START_S // 60} minutes: too busy; repeat the command later"
+    )
+
+
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Log every SAID_EVERY_S, as long as the block runs, what it waits for and since when."""
+    done, begun = threading.Event(), time.monotonic()
+
+    def say() -> None:
+        while not done.wait(SAID_EVERY_S):
+            log.warning("waiting for %s (%.0f s)", what, time.monotonic() - begun)
+
+    thread = threading.Thread(target=say, name=f"waiting for {what}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:

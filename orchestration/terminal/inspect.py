@@ -1,4 +1,4 @@
-"""Look at what the model sees: the rows of any step, decoded, with what is hidden and what is asked in colour."""
+"""The rows of any step as the model sees them, decoded, with masked tokens and their labels in colour."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from orchestration.reports.data_card import sees, text_of
+from orchestration.reports.data_card import attention_mask, text_of
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Batch
 from preprocessing.shards import Store
@@ -16,13 +16,13 @@ from preprocessing.vocab import Vocab
 from training.data import open_loader
 from training.run import Run
 
-ASKED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
+PREDICTED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
 PAIRS = {None: "", 0: ", pair label 0: the second goes on", 1: ", pair label 1: the second does not go on"}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A row as the model gets it: its tokens, and the answer at each position that is asked ("" elsewhere)."""
+    """A row as the model gets it: its tokens, and the label at each position that is predicted ("" elsewhere)."""
 
     step: int
     number: int  # of the row in its batch
@@ -35,12 +35,12 @@ class Sample:
     pair_label: int | None = None  # 1: the second segment is not the next one
     source: list[str] | None = None  # pieces of what an encoder reads, where the tokens are a decoder's
     source_texts: tuple[str, ...] = ()
-    sees: str = ""  # who sees whom, in words, where rows differ in that
+    attention_mask: str = ""  # the attention mask in words, where rows have their own
 
     def plain(self) -> dict[str, Any]:
         """As JSON tells it."""
         kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "answers": self.answers}
-        more = {"pair_label": self.pair_label, "source": self.source, "sees": self.sees or None}
+        more = {"pair_label": self.pair_label, "source": self.source, "attention_mask": self.attention_mask or None}
         return kept | {name: value for name, value in more.items() if value is not None}
 
 
@@ -57,7 +57,7 @@ def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
 
 
 def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
-    """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is asked), and what else they have."""
+    """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is predicted), and what else they have."""
     target_T = np.full(len(batch["ids"]), -1)
     target_T[batch["targets_at"]] = batch["targets"]
     source_end_B = np.cumsum(batch.get("source_lengths", ()), dtype=np.int64)
@@ -86,33 +86,33 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         pair_label=_label(row),
         source=[vocab.piece(token) for token in row["source_ids"].tolist()] if "source_ids" in row else None,
         source_texts=tuple(text_of(vocab, token) for token in row.get("source_ids", np.array(())).tolist()),
-        sees=sees(row),
+        attention_mask=attention_mask(row),
     )
 
 
 def _label(row: dict[str, Any]) -> int | None:
-    """Of a pair, None where it has none or is not asked for it."""
+    """Of a pair, None where it has none or none is predicted."""
     label = int(row.get("pair_label", IGNORE))
     return None if label == IGNORE else label
 
 
 def shown(found: list[Sample]) -> Group:
-    """The samples as text; an asked token is followed by its answer, a causal row is its own answer."""
+    """The samples as text; a predicted token is followed by its label, a causal row is its own label."""
     return Group(*(_shown(sample) for sample in found))
 
 
 def _shown(sample: Sample) -> Text:
-    asked = sum(answer != "" for answer in sample.answers)
-    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {asked} asked"
+    predicted = sum(answer != "" for answer in sample.answers)
+    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
     head += PAIRS[sample.pair_label] + "\n"
-    text = Text(head + (f"{sample.sees}\n" if sample.sees else ""), QUIET)
+    text = Text(head + (f"{sample.attention_mask}\n" if sample.attention_mask else ""), QUIET)
     if sample.source is not None:
         text.append(f"reads:{''.join(sample.source_texts)}\n").append("answers:", QUIET)
         return text.append(f"{''.join(sample.answer_texts)}\n", ANSWER)
     for token, answer, special in zip(sample.texts, sample.answer_texts, sample.special, strict=True):
-        is_hidden = answer != "" and not sample.is_causal
+        is_masked = answer != "" and not sample.is_causal
         text.append(" " * token.startswith(" "))
-        text.append(token.removeprefix(" "), ASKED if is_hidden else SPECIAL if special else "")
-        if is_hidden:
+        text.append(token.removeprefix(" "), PREDICTED if is_masked else SPECIAL if special else "")
+        if is_masked:
             text.append(f"({answer.strip()})", ANSWER)
     return text.append("\n")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from pipeline.readers.cut import Piece
 from pipeline.readers.files import SNIFFED, File, Sides, head, is_text, stored_head
 from pipeline.readers.record import Record
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ Facts that other tests of this folder hold already:
             random ids may be sentinels: test_sentinel
   BART      less than the share is hidden (kept); a random insertion at least, random ids may be special, separators
             move with sentences, rotation by nothing is twice as likely: test_noise
+  PEGASUS   the number of gap sentences is rounded down, and a text of one sentence is masked whole (kept):
+            test_gap_sentences
   XLNet     one permutation for all blocks of a half: test_permute
   MASS      a fragment of one token at the end fails, the source is written to: test_fragment
   UniLM     the fine-tuning loader hides tokens of the target only: test_unified

@@ -12,7 +12,7 @@ from tests.training.batches import random_rows
 from tests.training.parity import built
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Buckets, EncoderDecoder, LearnedPlain
+from training.specs import Buckets, EncoderDecoder, LearnedPlain, SinusoidalStacks
 from training.trunks import EncoderDecoderNet
 
 NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -28,9 +28,18 @@ T5_KNOBS: dict[str, Any] = {
     "positions": Buckets(),
     "embedding_norm": False,
 }
+PEGASUS_KNOBS: dict[str, Any] = {
+    "norm": "pre",
+    "norm_eps": 1e-5,
+    "activation": "relu",
+    "positions": SinusoidalStacks(),
+    "scale_embedding": True,
+    "embedding_norm": False,
+}
 BART = EncoderDecoder(**SMALL, norm_eps=1e-5, positions=LearnedPlain(max=18, offset=2), init_std=0.2)
 T5 = EncoderDecoder(**SMALL, **T5_KNOBS | {"positions": Buckets(buckets=8, max_distance=10)}, head_width=12, inner=40)
 MASS = EncoderDecoder(**SMALL, positions=LearnedPlain(max=16), languages=2, init_std=0.2)
+PEGASUS = EncoderDecoder(**SMALL, **PEGASUS_KNOBS | {"positions": SinusoidalStacks(max=16)}, init_std=0.2)
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
 

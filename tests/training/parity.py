@@ -1,11 +1,11 @@
 """What tests of nets beside transformers have in common: random nets, small vocabularies, folders that are loaded."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from preprocessing import vocab
@@ -16,6 +16,14 @@ from training.model import Model, ModelSpec
 TEXT = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"]
 ZERO_PAD = vocab.WordPiece(size=100)  # its padding is token 0
 ONE_PAD = vocab.ByteBPE(size=300, specials="roberta")  # its padding is token 1
+
+
+@cache
+def hf() -> Any:
+    """transformers. It is slow to import, and each process collects all tests: so only a test that runs imports it."""
+    import transformers
+
+    return transformers
 
 
 def vocabulary(spec: VocabSpec, folder: Path) -> Path:
@@ -41,8 +49,8 @@ def weights(model: Model) -> dict[str, Tensor]:
 
 def loaded(folder: Path) -> Any:
     """What plain from_pretrained makes of the folder; not one tensor may be missing or left over."""
-    config = transformers.AutoConfig.from_pretrained(folder)
-    architecture = getattr(transformers, config.architectures[0])
+    config = hf().AutoConfig.from_pretrained(folder)
+    architecture = getattr(hf(), config.architectures[0])
     oracle, info = architecture.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     assert not any(info.values()), info
     return oracle.eval()

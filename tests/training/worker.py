@@ -3,6 +3,7 @@
 python -m tests.training.worker RANK WORLD PORT JOBS.json OUT.json
 """
 
+import gc
 import json
 import os
 import signal
@@ -22,6 +23,8 @@ from training.formats import build_model
 from training.loop import pretrain
 from training.run import Run
 from training.specs import Machine
+
+CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
 
 
 @dataclass
@@ -72,8 +75,8 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
         engine.step, engine.backward = step, poison  # type: ignore[method-assign]
 
 
-def crumbs(run: Run, count: int = 256) -> list[float]:
-    """Norms of a gradient g, and of g plus `count` gradients g / count, of which bf16 sums would lose every one."""
+def crumbs(run: Run) -> list[float]:
+    """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
     engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
@@ -82,7 +85,7 @@ def crumbs(run: Run, count: int = 256) -> list[float]:
             engine.backward(part * engine.forward(batch)["masked_tokens"].loss)
         return engine.step(0.0).grad_norm
 
-    return [norm([1.0]), norm([1.0] + [1 / count] * count)]
+    return [norm([1.0]), norm([1.0] + [CRUMB] * CRUMBS)]
 
 
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
@@ -94,6 +97,8 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
         "MASTER_PORT": port,
     }
     zero.connect(Machine())
+    gc.collect()
+    gc.freeze()  # stage 3 searches for garbage at each start; not among what is imported, which takes half a second
     seen = []
     for job in json.loads(Path(jobs_file).read_text()):
         run = Run.from_json(job["run"])

@@ -1,7 +1,7 @@
 """ELECTRA (arXiv:2003.10555): ElectraForPreTraining, and of others also ElectraForMaskedLM.
 
-Of a twin the discriminator goes out, and comes back as an Encoder. Whoever wants the generator takes its `half`: that
-is an Encoder with masked_tokens, for which transformers has other classes too.
+Of a twin the discriminator goes out, and comes back as an Encoder. The generator is its other `half`: an Encoder with
+masked_tokens, for which transformers has other classes too.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""Longformer (arXiv:2004.05150): LongformerForMaskedLM, RoBERTa with a window and a first token that sees all.
+"""Longformer (arXiv:2004.05150): LongformerForMaskedLM, RoBERTa with a window and global attention on the first token.
 
-Which tokens see all is an argument of theirs, `global_attention_mask`: give it with a one at the first token.
+Which tokens have global attention is an argument of theirs, `global_attention_mask`: give it with a one at the first.
 """
 
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ NetName = Literal["net", "generator", "discriminator"]
 
 
 class Read(Protocol):
-    """What a trunk asks of a loss (training/losses/part.py says what the facts mean)."""
+    """The facts of a loss that a trunk reads; training/losses/part.py has what they mean."""
 
     reads: ClassVar[frozenset[NetName]]
     rewarded: ClassVar[bool]
@@ -42,7 +42,7 @@ class TrunkPart(Protocol):
     reads_source: ClassVar[bool]
     """Whether it reads the `source_*` columns of a row beside its own."""
     hides_own_token: ClassVar[bool]
-    """Whether a predicted token does not attend to itself, so that nothing has to be masked."""
+    """Whether a predicted token does not attend to itself, so that no token has to be masked."""
 
     @property
     def kind(self) -> str:

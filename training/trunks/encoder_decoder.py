@@ -115,8 +115,8 @@ class Side(nn.Module):
         for block in self.blocks:
             x = block(x, rows, source)
         x = self.final_norm(x)
-        # T5 drops out after its last norm as well
-        return self.dropout(x) if self.trunk.norm_kind == "rms" else x
+        # T5 drops out after its last norm as well, PEGASUS does not (its code, models/transformer.py)
+        return self.dropout(x) if (self.trunk.norm, self.trunk.norm_kind) == ("pre", "rms") else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
         """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked."""
@@ -139,7 +139,7 @@ class Block(nn.Module):
         self.attention_norm = norm(trunk)
         self.cross = Attention(trunk) if decodes else None
         self.cross_norm = norm(trunk) if decodes else nn.Identity()
-        # T5 drops out inside of the feed-forward layer too
+        # T5 and PEGASUS drop out inside of the feed-forward layer too
         self.feed_forward = FeedForward(trunk, bias=trunk.bias, dropout=trunk.dropout if self.norm_first else 0.0)
         self.feed_forward_norm = norm(trunk)
         self.dropout = nn.Dropout(trunk.dropout)

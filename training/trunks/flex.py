@@ -1,7 +1,7 @@
-"""Attention on a GPU to whom a rule of two tokens says (FlexAttention, arXiv:2412.05496), without a square of a row.
+"""Attention on a GPU by a rule of two tokens (FlexAttention, arXiv:2412.05496), without the square of a row.
 
-Axes as in layers.py; T tokens of an unpadded batch lie end to end, N blocks of them. The rule is asked inside of the
-kernel, and only in blocks that may have a pair to which it says yes.
+Axes as in layers.py; T tokens of an unpadded batch lie end to end, N blocks of them. The kernel evaluates
+the rule, and only in blocks in which it may allow a pair.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-Rule = Callable[[Tensor, Tensor], Tensor]  # numbers of queries and of keys in the batch -> bool: who sees whom
+Rule = Callable[[Tensor, Tensor], Tensor]  # numbers of queries and of keys in the batch -> bool: the attention mask
 BLOCK = 128
 
 
 def fits(x: Tensor, dropout: float) -> bool:
-    """Whether the kernel is to be had for a tensor: on CUDA, and without dropout, which it lacks."""
+    """Whether the kernel takes a tensor: on CUDA, and without dropout, which it lacks."""
     return x.is_cuda and dropout == 0
 
 
@@ -50,7 +50,7 @@ def band(row_T: Tensor, before: int, after: int) -> BlockMask:
 
 
 def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | None = None) -> BlockMask:
-    """The rule, to be asked in blocks that share a row and, with bounds, are no farther apart than these."""
+    """The rule, evaluated in blocks that share a row and, with bounds, are no farther apart than these."""
     num_tokens = len(row_T)
     first_N = row_T[::BLOCK]
     last_N = torch.cat([row_T[BLOCK - 1 :: BLOCK], row_T[-1:]])[: len(first_N)]
@@ -68,10 +68,10 @@ def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | No
     )
 
 
-def attend(qkv_T3HK: Tensor, who: BlockMask) -> Tensor:
+def attend(qkv_T3HK: Tensor, mask: BlockMask) -> Tensor:
     """Scaled dot-product attention of unpadded tokens, [T, 3, H, K] -> [T, H, K]."""
     query, key, value = qkv_T3HK.permute(1, 2, 0, 3)[:, None]
-    mixed_1HTK = _kernel()(query, key, value, block_mask=who)
+    mixed_1HTK = _kernel()(query, key, value, block_mask=mask)
     return mixed_1HTK[0].transpose(0, 1)
 
 

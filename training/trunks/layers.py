@@ -2,7 +2,7 @@
 
 Axes: B rows, S tokens of a row, T tokens of an unpadded batch, D width, H heads, K width of a head. A hidden tensor is
 [B, S, D] when the batch is padded and [T, D] when it is not; `x` means either. Everything but `attend` works on single
-tokens and never asks which.
+tokens of either.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class Layout:
 
     shape: tuple[int, int]  # B, S: rows, and tokens of the longest row
     causal: bool  # each token sees those before it and itself, and no mask is needed for that
-    # int32 [B + 1]: where each row of an unpadded batch ends, from 0; None where that does not say who sees whom
+    # int32 [B + 1]: where each row of an unpadded batch ends, from 0; None where the mask does not follow from that
     ends_B1: Tensor | None
     place_T: Tensor | None  # place in [B * S] of each unpadded token; None when it lies there already
     token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
-    who: BlockMask | None = None  # the same as a rule, where a kernel asks it
+    block_mask: BlockMask | None = None  # the same as a rule, for a kernel that evaluates it
 
 
 def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> Layout:
@@ -45,11 +45,11 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     inside_BS = torch.arange(longest, device=ids.device) < lengths_B[:, None]
     moved = not (padded or full)
     token_at = (inside_BS.flatten().cumsum(0) - 1) if moved else None
-    # Padding lies at the end of a row, where a causal query that exists never looks.
+    # Padding lies at the end of a row, which no causal query of a token sees.
     seen = None if causal or full else inside_BS[:, None, None, :]
-    ends_B1, who = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
+    ends_B1, block_mask = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
     if visibility == "rows" and "rank" in batch and not padded and flex.fits(ids, dropout):
-        who = flex.ranked(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
+        block_mask = flex.ranked(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
     elif visibility == "rows" and "rank" in batch:  # a downstream row has none: there each token sees each
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
@@ -61,7 +61,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
         place_T=inside_BS.flatten().nonzero_static(size=len(ids)).squeeze(1) if moved else None,
         token_at=token_at,
         seen=seen,
-        who=who,
+        block_mask=block_mask,
     )
 
 
@@ -73,11 +73,11 @@ def spread(x: Tensor, token_at: Tensor | None) -> Tensor:
 def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
     """Scaled dot-product attention of each row to itself: [B, S, 3, H, K] -> [B, S, H, K], [T, 3, H, K] -> [T, H, K].
 
-    Unpadded tokens on CUDA go through FlexAttention where their row says who sees whom, and in 16 bits through the
+    Unpadded tokens on CUDA go through FlexAttention where their row has a mask, and in 16 bits through the
     variable-length kernel; neither has dropout. All else is spread to [B, H, S, K] around torch's padded kernel.
     """
-    if rows.who is not None:
-        return flex.attend(qkv, rows.who)
+    if rows.block_mask is not None:
+        return flex.attend(qkv, rows.block_mask)
     half = qkv.dtype in (torch.bfloat16, torch.float16)
     if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0 and rows.ends_B1 is not None:
         from torch.nn.attention.varlen import varlen_attn  # brings torch's compiler along, a second of every start

@@ -15,8 +15,8 @@ from training.trunks.layers import Layout, spread
 class WindowAttention(nn.Module):
     """Attention of each token to itself, to `before` tokens before it and to `after` behind it.
 
-    With `global_first` (Longformer, arXiv:2004.05150, 3.1) the first token of a row is seen by all, and sees all by
-    linears of its own.
+    With `global_first` (Longformer, arXiv:2004.05150, 3.1) all attend to the first token of a row, and it attends to
+    all by linears of its own.
     """
 
     def __init__(self, trunk: Stack, before: int, after: int, *, global_first: bool = False) -> None:
@@ -34,8 +34,8 @@ class WindowAttention(nn.Module):
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         assert rows.ends_B1 is not None  # a window comes with visibility full or causal
         if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):
-            who = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
-            return self.out(flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), who).flatten(-2))
+            mask = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
+            return self.out(flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2))
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
         mixed_BSHK = banded(qkv_BS3HK, lengths_B, self.before, self.after, first=first, dropout=dropout)
         if self.global_query is not None and self.global_key_value is not None:
@@ -60,9 +60,9 @@ def banded(
     """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and to the row's first key.
 
     A row is cut in chunks of queries; each chunk meets the keys that any of its queries may see, with a mask for those
-    that the single query may not. What a padding token gets is nothing to anybody.
+    that the single query may not. The states of padding are read by nothing.
     """
-    (rows, longest), device = qkv_BS3HK.shape[:2], qkv_BS3HK.device
+    rows, longest = qkv_BS3HK.shape[:2]
     before, after = min(before, longest - 1), min(after, longest - 1)
     size = max(before, after, 1)
     chunks = -(-longest // size)
@@ -71,14 +71,7 @@ def banded(
     query_BNQHK = qkv[:, before : before + chunks * size, 0].unflatten(1, (chunks, size))
     key_BNHKU, value_BNHKU = (qkv[:, :, i].unfold(1, span, size) for i in (1, 2))
 
-    start_N11 = torch.arange(0, chunks * size, size, device=device)[:, None, None]
-    query_NQ1 = start_N11 + torch.arange(size, device=device)[:, None]
-    key_N1U = start_N11 + torch.arange(-before, size + after, device=device)
-    offset_NQU = key_N1U - query_NQ1
-    near_NQU = (offset_NQU >= -before) & (offset_NQU <= after)
-    inside_BN1U = (key_N1U >= first) & (key_N1U < lengths_B[:, None, None, None])  # the first key comes on its own
-    seen_BNQU = (near_NQU & inside_BN1U) | ((offset_NQU == 0) & (query_NQ1 >= first))  # nobody sees nothing
-
+    seen_BNQU = _seen(lengths_B, (chunks, size), (before, after), first)
     key_BNHUK, value_BNHUK = key_BNHKU.transpose(-1, -2), value_BNHKU.transpose(-1, -2)
     if first:
         key_BNHUK, value_BNHUK = (
@@ -94,3 +87,16 @@ def banded(
         dropout_p=dropout,
     )
     return mixed.transpose(1, 2).reshape(rows, chunks * size, *qkv_BS3HK.shape[3:])[:, :longest]
+
+
+def _seen(lengths_B: Tensor, cut: tuple[int, int], sides: tuple[int, int], first: bool) -> Tensor:
+    """bool [B, N, Q, U]: which keys a query sees in a row that is cut in N chunks of Q queries; the row's first key is
+    left out where it is `first`, since all see it."""
+    (chunks, size), (before, after), device = cut, sides, lengths_B.device
+    start_N11 = torch.arange(0, chunks * size, size, device=device)[:, None, None]
+    query_NQ1 = start_N11 + torch.arange(size, device=device)[:, None]
+    key_N1U = start_N11 + torch.arange(-before, size + after, device=device)
+    offset_NQU = key_N1U - query_NQ1
+    near_NQU = (offset_NQU >= -before) & (offset_NQU <= after)
+    inside_BN1U = (key_N1U >= first) & (key_N1U < lengths_B[:, None, None, None])
+    return (near_NQU & inside_BN1U) | ((offset_NQU == 0) & (query_NQ1 >= first))  # no query sees nothing

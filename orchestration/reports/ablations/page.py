@@ -74,13 +74,13 @@ def outcome(table: Table, scores: Scores) -> str:
     )
 
 
-def markdown(table: Table, told: Mapping[str, Any]) -> str:
+def markdown(table: Table, summary: Mapping[str, Any]) -> str:
     """The page: our scores as mean +- standard deviation over the seeds, the paper's beside them, and what came out."""
-    return "\n".join(_lines(table, told)) + "\n"
+    return "\n".join(_lines(table, summary)) + "\n"
 
 
-def _lines(table: Table, told: Mapping[str, Any]) -> Iterator[str]:
-    scores: Scores = told["scores"]
+def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
+    scores: Scores = summary["scores"]
     theirs = list(dict.fromkeys(name for row in table.rows.values() for name in row.paper))
     num_seeds = len(next(iter(next(iter(scores.values())).values())))
     yield f"# {table.title}"
@@ -98,10 +98,12 @@ def _lines(table: Table, told: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from (f"* {verdict}" for verdict in verdicts(table, scores))
     yield ""
-    yield from (f"* *{name}*: {measure.means} ({told['rests_on'][name]})" for name, measure in table.columns.items())
+    yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
     yield ""
-    size = f"{told['steps']:,} steps of {told['rows_of_a_step']:,} rows of at most {told['tokens_of_a_row']:,} tokens"
-    yield f"Each row: {size}, on {' and '.join(told['text'])}, by {', '.join(f'`{name}`' for name in told['recipes'])}."
+    rows, tokens = summary["rows_of_a_step"], summary["tokens_of_a_row"]
+    size = f"{summary['steps']:,} steps of {rows:,} rows of at most {tokens:,} tokens"
+    recipes = ", ".join(f"`{name}`" for name in summary["recipes"])
+    yield f"Each row: {size}, on {' and '.join(summary['text'])}, by {recipes}."
 
 
 def spread(values: Sequence[float]) -> str:

@@ -27,7 +27,7 @@ class Row:
 class Measure:
     """What a column has of each row's net.
 
-    masked   share of hidden tokens that it names, on the held-out rows of the recipe in row `of`
+    masked   masked-token accuracy, on the held-out rows of the recipe in row `of`
     pairs    accuracy of a linear classifier on its frozen states of the held-out pairs of the recipe in row `of`
     task     accuracy of its fine-tuning on the downstream task `of`, mean of three
     """
@@ -73,11 +73,11 @@ class Table:
     budget: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # overrides by scale, where it has no good one
 
 
-_ONE_BY_ONE = "hidden tokens named, where tokens are hidden one by one"
+_ONE_BY_ONE = "masked-token accuracy, where tokens are masked one by one"
 
 ALBERT_SP: Final = Table(
     name="albert-sp",
-    title="What a net that learns no pairs, strangers, or the order of segments knows of each",
+    title="No sentence objective, next sentence prediction, sentence order prediction",
     paper="ALBERT, Lan et al. 2019, arXiv:1909.11942, table 5",
     stub="pair loss",
     rows={
@@ -94,7 +94,7 @@ ALBERT_SP: Final = Table(
         "SOP": Row(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
     },
     columns={
-        "MLM": Measure(kind="masked", of="none", means="hidden tokens named, in two segments that follow each other"),
+        "MLM": Measure(kind="masked", of="none", means="masked-token accuracy, in two segments that follow each other"),
         "NSP": Measure(kind="pairs", of="NSP", means="a linear probe: is the second segment of another document?"),
         "SOP": Measure(kind="pairs", of="SOP", means="a linear probe: are the two segments in the wrong order?"),
     },
@@ -102,7 +102,7 @@ ALBERT_SP: Final = Table(
         Below("NSP", ("none",), ("SOP",)),
         Below("NSP", ("SOP",), ("NSP",)),
         Below("SOP", ("none", "NSP"), ("SOP",)),
-        Alike("SOP", 0.02, ("none", "NSP")),  # 53.3 and 52.0 in the paper: strangers teach nothing of order
+        Alike("SOP", 0.02, ("none", "NSP")),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
         Alike("MLM", 0.01),  # 54.0 to 54.9
     ),
     vocab="data.vocab={kind: wordpiece, size: 800}",  # each word is a piece
@@ -113,7 +113,7 @@ SPANBERT_MASKING: Final = Table(
     name="spanbert-masking",
     title="Which spans to hide",
     paper="SpanBERT, Joshi et al. 2019, arXiv:1907.10529, table 5",
-    stub="hidden",
+    stub="masked",
     rows={
         "subword tokens": Row(recipe="spanbert_subwords", paper={"SQuAD 2": 83.8, "MNLI": 86.7, "QNLI": 92.5}),
         "whole words": Row(recipe="spanbert_words", paper={"SQuAD 2": 84.3, "MNLI": 86.3, "QNLI": 92.8}),
@@ -126,7 +126,7 @@ SPANBERT_MASKING: Final = Table(
         "random spans": Row(recipe="spanbert_spans", paper={"SQuAD 2": 85.4, "MNLI": 87.0, "QNLI": 93.3}),
     },
     columns={
-        "spans": Measure(kind="masked", of="random spans", means="hidden tokens named, where whole spans are hidden"),
+        "spans": Measure(kind="masked", of="random spans", means="masked-token accuracy, where whole spans are masked"),
         "tokens": Measure(kind="masked", of="subword tokens", means=_ONE_BY_ONE),
         "follows": Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?"),
     },

@@ -215,7 +215,7 @@ def _quotes(known: Facts) -> Iterator[Part]:
 
 def _examples(examples: tuple[Example, ...]) -> Section:
     said = (
-        "A row of the first shard as each objective of the family sees it. What is asked is marked, with the answer "
+        "A row of the first shard as each objective of the family sees it. What is predicted is marked, with the label "
         "behind it; a marked token that is no mask was swapped or kept."
     )
     shown = (Sample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)

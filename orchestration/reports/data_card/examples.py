@@ -1,4 +1,4 @@
-"""Training samples of a corpus, decoded: what each objective of the family hides in it, and what it asks for.
+"""Training samples of a corpus, decoded: what each objective of the family masks and predicts.
 
 look.py shows the rows of a run; here there is no run yet, and nothing of torch is needed.
 """
@@ -27,7 +27,7 @@ PAIRS: Final = {
 
 
 class Token(NamedTuple):
-    """A token for people: joined, the texts are the text; `answer` is what is asked here, "" where nothing is."""
+    """A token for people: joined, the texts are the text; `answer` is the label here, "" where nothing is predicted."""
 
     text: str
     answer: str
@@ -83,9 +83,9 @@ def _note(row: Row, vocab: Vocab, is_causal: bool) -> str:
     if "source_ids" in row:
         return f"The answer:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
     if is_causal:
-        return "Each token is asked for from those before it."
+        return "Each token is predicted from those before it."
     label = int(row["pair_label"]) if "pair_label" in row else IGNORE
-    return " ".join(part for part in (PAIRS[label], sees(row)) if part)
+    return " ".join(part for part in (PAIRS[label], attention_mask(row)) if part)
 
 
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
@@ -97,17 +97,17 @@ def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
         yield Token(text_of(vocab, id), answer, id in vocab.special_ids)
 
 
-def sees(row: Row) -> str:
-    """Who sees whom, in words, where a row says so; "" where it does not.
+def attention_mask(row: Row) -> str:
+    """The attention mask of a row in words, where it has its own; "" where it has none.
 
-    >>> sees({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
+    >>> attention_mask({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
     'The first 2 tokens see each other, each later one what is before it.'
     """
     if "rank" not in row:
         return ""
     rank_S, reach_S = row["rank"], row["reach"]
     if (rank_S != reach_S).any():
-        return f"Tokens are asked for in a random order: {len(np.unique(rank_S))} turns."
+        return f"Tokens are predicted in a random order: {len(np.unique(rank_S))} turns."
     num_first = int((rank_S == rank_S[0]).sum())
     if num_first == len(rank_S):
         return "Each token sees each."

@@ -42,7 +42,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Sample:
-    """A training sample: its tokens, each with the answer that is asked there, if one is."""
+    """A training sample: its tokens, each with its label, where it is predicted."""
 
     head: str
     said: str
@@ -65,7 +65,7 @@ class Section:
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    """The sections as Markdown; pictures are told in lines."""
+    """The sections as Markdown; pictures become lines."""
     blocks = [f"# {_plain(title)}"]
     for section in sections:
         blocks += [f"## {_plain(section.title)}", _plain(section.said)]
@@ -106,7 +106,7 @@ def _fenced(text: str) -> str:
 
 
 def _marked(token: Token) -> str:
-    """A token of a sample in plain text: `{shown = answer}` where it is asked.
+    """A token of a sample in plain text: `{shown = answer}` where it is predicted.
 
     >>> _marked(Token(" [MASK]", "cat", True))
     ' {[MASK] = cat}'
@@ -120,10 +120,10 @@ def _marked(token: Token) -> str:
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1f2933; --paper: #fdfdfc; --muted: #667380; --line: #d9dee3;
-  --panel: #f3f5f6; --accent: #b4451f; --asked: #ffe2a8; --answer: #1b6e3c; }
+  --panel: #f3f5f6; --accent: #b4451f; --predicted: #ffe2a8; --answer: #1b6e3c; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #dde3e8; --paper: #15191d; --muted: #93a0ac; --line: #343c44;
-    --panel: #1e242a; --accent: #f08a5d; --asked: #6b4a0c; --answer: #7bd49b; }
+    --panel: #1e242a; --accent: #f08a5d; --predicted: #6b4a0c; --answer: #7bd49b; }
   figure img { filter: invert(1) hue-rotate(180deg); }
 }
 * { box-sizing: border-box; }
@@ -146,7 +146,7 @@ figure { margin: 1rem 0; } figure img { display: block; width: 100%; max-width: 
 pre, .tokens { margin: .3rem 0 1rem; padding: .8rem 1rem; border-radius: 6px; background: var(--panel);
   font: .86rem/1.6 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-.tokens mark { padding: .05em .25em; border-radius: 3px; background: var(--asked); color: inherit; }
+.tokens mark { padding: .05em .25em; border-radius: 3px; background: var(--predicted); color: inherit; }
 .tokens b { color: var(--answer); } .tokens i { color: var(--muted); font-style: normal; }
 """
 
@@ -221,7 +221,7 @@ def _row(tag: str, attributes: str, cells: Sequence[str], num_names: int) -> str
 
 
 def _token(token: Token) -> str:
-    """A token of a sample: what is asked is marked, with its answer behind it; special tokens are quiet."""
+    """A token of a sample: what is predicted is marked, with its label behind it; special tokens are quiet."""
     space, text = " " * token.text.startswith(" "), escape(token.text.removeprefix(" "))
     if token.answer:
         return f"{space}<mark>{text}</mark><b>({escape(token.answer)})</b>"

@@ -142,6 +142,21 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     } <= set(lines)
 
 
+def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
+    lines = abstract(recipe("bart_base"), recipe("pegasus_base"))
+    assert lines[2:4] == [
+        "predicts the gap sentences, instead of the whole text",
+        "rewrites: 30% of the sentences masked, those that say most of the rest, and predicted, instead of "
+        "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
+    ]
+    assert {
+        "optimises with Adafactor, instead of Adam",
+        "has sinusoidal absolute positions, instead of learned absolute positions",
+        "trunk.scale_embedding: true, was false",
+        "trunk.embedding_norm: false, was true",
+    } <= set(lines)
+
+
 def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
     lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "trunk.dropout=0.0"]))
     assert lines == [
@@ -181,6 +196,10 @@ SAID = {
         "data.vocab.rows=40_000",
     ],
     "bart_base": ["objective.rewrite.edits=[mask]", "objective.rewrite.rate=0.2", "objective.rewrite.mean=9"],
+    "pegasus_base": [
+        "objective.rewrite.rate=0.2", "objective.rewrite.select=lead", "trunk.positions={kind: learned, max: 512}",
+        "trunk.scale_embedding=false", "data.segment.cross_documents=true",
+    ],
     "xlnet_base": ["objective.rewrite.block=9", "data.segment.reuse=9", "objective.choose.of=3"],
     "xlm_tlm": [
         "data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0", "data.vocab.alpha=1",
@@ -237,6 +256,7 @@ ORACLES = {
     "transformer_xl_base": "XLNetModel, one way; memory is a longer row",
     "xlnet_large": "XLNetLMHeadModel",
     "bart_large": "BartForConditionalGeneration",
+    "pegasus_large": "PegasusForConditionalGeneration",
     "t5_11b": "T5ForConditionalGeneration",
     "mass_mt": "closed form; one token is MLM, all are CLM",
 }

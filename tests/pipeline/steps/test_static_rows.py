@@ -14,7 +14,7 @@ from pipeline.steps import Static, materialise, static_rows
 from preprocessing import rewrite
 from preprocessing.choose import Fragment, Ngrams, Nothing, Partial, Tokens
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Noise, Permute, Prefix, Shift, Unified
+from preprocessing.rewrite import Cloze, GapSentences, Noise, Permute, Prefix, Shift, Unified
 from preprocessing.rows import Rows
 from preprocessing.sampling import Sampling
 from preprocessing.schema import PER_TOKEN
@@ -34,6 +34,7 @@ XLNET = ONCE | {"segment": StreamPair(reuse=24), "choose": Partial(), "rewrite":
 XLM = ONCE | {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5)}
 MASS = ONCE | {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()}
 BART = GPT | {"segment": Packed(fill="sentences"), "rewrite": Noise()}
+PEGASUS = BART | {"rewrite": GapSentences()}
 PREFIX = GPT | {"rewrite": Prefix()}
 UNILM = ONCE | {"choose": Ngrams(weights=(0.8, 0.1, 0.1)), "rewrite": Unified()}
 OBJECTIVES = {
@@ -45,6 +46,7 @@ OBJECTIVES = {
     "xlm": XLM,
     "mass": MASS,
     "bart": BART,
+    "pegasus": PEGASUS,
     "prefix": PREFIX,
     "unilm": UNILM,
 }

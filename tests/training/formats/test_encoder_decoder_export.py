@@ -1,4 +1,4 @@
-"""transformers computes what our BART and T5 compute, in both directions, and what does not fit is refused."""
+"""transformers computes what our BART, PEGASUS and T5 compute, both ways, and what does not fit is refused."""
 
 import json
 from collections.abc import Mapping
@@ -8,22 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
+from preprocessing.schema import Row
 from tests.training.batches import padded, unpadded
-from tests.training.encoder_decoders import BART, MASS, T5, inside, rows_of, spec_of
+from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
-from training.formats import bart, t5, to_transformers
+from training.formats import bart, pegasus, t5, to_transformers
 from training.formats.load import from_transformers
-from training.formats.named import renamed
+from training.formats.named import Format, renamed
 from training.model import Model
-from training.specs import EncoderDecoder, LearnedPlain
+from training.specs import EncoderDecoder, LearnedPlain, SinusoidalStacks
 
-SPECS = {"bart": spec_of(BART), "t5": spec_of(T5)}
-FORMATS = {"bart": bart, "t5": t5}
+SPECS = {"bart": spec_of(BART), "pegasus": spec_of(PEGASUS), "t5": spec_of(T5)}
+FORMATS: dict[str, Format] = {"bart": bart, "pegasus": pegasus, "t5": t5}
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,15 @@ def exported(model: Model, pieces: Path, folder: Path) -> Any:
     """What plain from_pretrained makes of our net."""
     to_transformers(weights(model), model.spec, pieces, folder)
     return loaded(folder)
+
+
+def shaken(oracle: Any) -> Any:
+    """Their net with every tensor random but for the sinusoids of PEGASUS, which nothing trains."""
+    randomised(oracle)
+    if oracle.config.model_type == "pegasus":
+        for side in (oracle.model.encoder, oracle.model.decoder):
+            side.embed_positions.weight.data = side.embed_positions.create_weight()
+    return oracle
 
 
 def ask(oracle: Any, batch: Mapping[str, Tensor], **more: Any) -> Any:
@@ -51,32 +62,34 @@ def logits(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
     return F.linear(model.trunk(batch), model.trunk.table)
 
 
-@pytest.mark.parametrize("family", SPECS)
-def test_exported_net_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
-    model = built(SPECS[family])
-    oracle, rows = exported(model, pieces, tmp_path), rows_of(SPECS[family].trunk)
+def assert_alike(model: Model, oracle: Any, format: Format, rows: list[Row]) -> None:
+    """Both nets have the same logits, loss and gradients, ours without padding and theirs with it."""
     ours, theirs = unpadded(rows), padded(rows, 14, pad=1)
     wanted, score = ask(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
     torch.testing.assert_close(logits(model, ours), wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
     torch.testing.assert_close(score.loss / score.count, wanted.loss, rtol=0, atol=1e-5)
     wanted.loss.backward()
     (score.loss / score.count).backward()
-    found = renamed(gradients(model), FORMATS[family].NAMES)
+    found = renamed(gradients(model), format.NAMES)
     torch.testing.assert_close(found, gradients(oracle), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_net_of_transformers_has_its_logits_here(family: str, pieces: Path, tmp_path: Path) -> None:
+def test_exported_net_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
+    model = built(SPECS[family])
+    assert_alike(model, exported(model, pieces, tmp_path), FORMATS[family], rows_of(SPECS[family].trunk))
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_net_of_transformers_has_its_logits_loss_and_gradients_here(family: str, pieces: Path, tmp_path: Path) -> None:
     to_transformers(weights(built(SPECS[family])), SPECS[family], pieces, tmp_path / "config")
-    oracle = randomised(loaded(tmp_path / "config"))
+    oracle = shaken(loaded(tmp_path / "config"))
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
     assert spec.trunk == replace(SPECS[family].trunk, inner=spec.trunk.inner, init_std=spec.trunk.init_std)
     model, rows = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval(), rows_of(SPECS[family].trunk)
     model.load_state_dict(state)
-    theirs = padded(rows, 14, pad=1)
-    wanted = ask(oracle, theirs).logits[inside(theirs)]
-    torch.testing.assert_close(logits(model, unpadded(rows)), wanted, rtol=0, atol=1e-5)
+    assert_alike(model, oracle, FORMATS[family], rows)
 
 
 @pytest.mark.parametrize("family", SPECS)
@@ -110,6 +123,10 @@ def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: 
         replace(BART, norm_eps=1e-12),
         MASS,
         replace(T5, scale_output=False),
+        replace(PEGASUS, scale_embedding=False),
+        replace(PEGASUS, positions=LearnedPlain(max=16)),
+        replace(PEGASUS, embedding_norm=True),
+        replace(PEGASUS, norm="post"),
     ],
 )
 def test_net_that_transformers_does_not_have_is_not_exported(
@@ -127,6 +144,10 @@ def test_net_that_transformers_does_not_have_is_not_exported(
         ("bart", {"scale_embedding": True}, "scale_embedding is True"),
         ("t5", {"feed_forward_proj": "gated-gelu"}, "gated-gelu"),
         ("t5", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ("pegasus", {"scale_embedding": False}, "scale_embedding is False, allowed is True"),
+        ("pegasus", {"static_position_embeddings": False}, "static_position_embeddings is False"),
+        ("pegasus", {"activation_dropout": 0.1}, "activation_dropout is 0.1, allowed is 0.0"),
+        ("pegasus", {"decoder_layers": 3}, "decoder_layers is 3, allowed is 2"),
     ],
 )
 def test_folder_with_another_net_is_refused(
@@ -139,9 +160,69 @@ def test_folder_with_another_net_is_refused(
         from_transformers(tmp_path)
 
 
-def test_trained_bias_of_logits_is_refused(pieces: Path, tmp_path: Path) -> None:
-    oracle = exported(built(spec_of(BART)), pieces, tmp_path)
+@pytest.mark.parametrize("family", ["bart", "pegasus"])
+def test_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path: Path) -> None:
+    oracle = exported(built(SPECS[family]), pieces, tmp_path)
     oracle.final_logits_bias += 1
     oracle.save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="final_logits_bias is not 0"):
+        from_transformers(tmp_path)
+
+
+# PEGASUS.
+
+
+def test_positions_of_pegasus_that_are_no_sinusoids_are_refused(pieces: Path, tmp_path: Path) -> None:
+    oracle = exported(built(spec_of(PEGASUS)), pieces, tmp_path)
+    oracle.model.decoder.embed_positions.weight.data[3, 5] += 0.1
+    oracle.save_pretrained(tmp_path)
+    with pytest.raises(BadInput, match=r"decoder\.embed_positions\.weight has other values than sinusoids"):
+        from_transformers(tmp_path)
+
+
+def test_positions_of_pegasus_are_theirs_to_the_end_of_the_longest_row(pieces: Path, tmp_path: Path) -> None:
+    """Theirs are made in float64, so that ours, in float32, are another 3e-5 at the end of a row of 512."""
+    model = built(spec_of(replace(PEGASUS, positions=SinusoidalStacks(max=512))))
+    oracle, rows = exported(model, pieces, tmp_path), rows_of(PEGASUS, [512, 300], [512, 512])
+    table = oracle.model.encoder.embed_positions
+    torch.testing.assert_close(table.weight.data, table.create_weight(), rtol=0, atol=4e-5)
+    with torch.no_grad():
+        wanted = ask(oracle, padded(rows, 512, pad=1)).logits[inside(padded(rows, 512, pad=1))]
+        torch.testing.assert_close(logits(model, unpadded(rows)), wanted, rtol=0, atol=1e-5)
+
+
+def test_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Path) -> None:
+    """As older versions of transformers save it."""
+    model = built(spec_of(PEGASUS))
+    to_transformers(weights(model), model.spec, pieces, tmp_path)
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if name not in pegasus.TABLES}
+    assert len(kept) == len(tensors) - 2
+    safetensors.torch.save_file(kept, tmp_path / "model.safetensors")
+    assert from_transformers(tmp_path)[1].keys() == weights(model).keys()
+
+
+def test_keys_of_the_published_pegasus_are_read(pieces: Path, tmp_path: Path) -> None:
+    """Of google/pegasus-large: its feed-forward layers drop out inside as well, and some keys are of older versions."""
+    spec = spec_of(replace(PEGASUS, dropout=0.1, attention_dropout=0.1))
+    oracle = exported(built(spec), pieces, tmp_path)
+    assert (oracle.config.dropout, oracle.config.activation_dropout) == (0.1, 0.1)
+    older = {
+        "add_bias_logits": False,
+        "extra_pos_embeddings": 1,
+        "normalize_before": True,
+        "normalize_embedding": False,
+    }
+    config = json.loads((tmp_path / "config.json").read_text()) | older
+    assert (config["add_final_layer_norm"], config["static_position_embeddings"]) == (True, True)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert from_transformers(tmp_path)[0].trunk == replace(spec.trunk, inner=128)
+
+
+def test_folder_of_pegasus_that_leaves_a_key_out_has_the_default_of_its_class(pieces: Path, tmp_path: Path) -> None:
+    to_transformers(weights(built(spec_of(PEGASUS))), spec_of(PEGASUS), pieces, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["scale_embedding"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadInput, match="scale_embedding is False, allowed is True"):
         from_transformers(tmp_path)

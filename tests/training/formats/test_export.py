@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing import vocab
 from preprocessing.errors import BadInput
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import ONE_PAD, ZERO_PAD, built, inside, labels_of, loaded, randomised, vocabulary
+from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomised, vocabulary
 from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, PairLabel
@@ -40,9 +39,9 @@ SPECS = {
     "gpt2": ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=TABLE),
 }
 CLASSES = {
-    "bert": transformers.BertForPreTraining,
-    "roberta": transformers.RobertaForMaskedLM,
-    "gpt2": transformers.GPT2LMHeadModel,
+    "bert": "BertForPreTraining",
+    "roberta": "RobertaForMaskedLM",
+    "gpt2": "GPT2LMHeadModel",
 }
 
 
@@ -87,7 +86,7 @@ def ask(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
 def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
     """Its logits at the tokens that exist, and of the rows where it has a pair head."""
     output = ask(oracle, batch)
-    if isinstance(oracle, transformers.BertForPreTraining):
+    if isinstance(oracle, hf().BertForPreTraining):
         return [output.prediction_logits[inside(batch)], output.seq_relationship_logits]
     return [output.logits[inside(batch)]]
 
@@ -111,8 +110,8 @@ def test_exported_net_has_our_logits_in_transformers(family: str, vocabs: dict[s
 @pytest.mark.parametrize("family", SPECS)
 def test_net_of_transformers_has_its_logits_here(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path / "config")
-    config = transformers.AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
-    oracle = CLASSES[family](config).eval()
+    config = hf().AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
+    oracle = getattr(hf(), CLASSES[family])(config).eval()
     randomised(oracle)
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
@@ -191,7 +190,7 @@ def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_pat
 @pytest.mark.parametrize("family", SPECS)
 def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path)
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), vocab.Vocab.load(vocabs[family])
+    theirs, ours = hf().AutoTokenizer.from_pretrained(tmp_path), vocab.Vocab.load(vocabs[family])
     text = "The lazy fox; five jugs!"
     assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
     assert [theirs.mask_token_id, theirs.pad_token_id, theirs.eos_token_id] == [ours.mask, ours.pad, ours.sep]
@@ -203,7 +202,7 @@ def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
 ) -> None:
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
-    given = transformers.AutoTokenizer.from_pretrained(tmp_path)("A fox", "my dog", return_tensors="pt")
+    given = hf().AutoTokenizer.from_pretrained(tmp_path)("A fox", "my dog", return_tensors="pt")
     output = loaded(tmp_path)(**given)
     ids_S = given["input_ids"][0]
     ours = {
@@ -219,8 +218,8 @@ def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
 def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, Path], tmp_path: Path) -> None:
     model = built(replace(SPECS["bert"], losses=(MaskedTokens(),)))
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
-    oracle = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
-    assert isinstance(oracle, transformers.BertForMaskedLM)
+    oracle = hf().AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
+    assert isinstance(oracle, hf().BertForMaskedLM)
     assert_same_logits(model, oracle.eval(), RAGGED, 14)
 
 

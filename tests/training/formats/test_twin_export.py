@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch.nn import functional as F
 
 from preprocessing import vocab
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, unpadded
+from tests.training.parity import hf
 from tests.training.trunks.test_twin import LOSSES, SMALL, VOCAB, rows, scored, twin
 from training.formats import electra, load_weights, save_weights, to_transformers
 from training.formats.load import from_transformers
@@ -45,7 +45,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-CLASSES = {"discriminator": transformers.ElectraForPreTraining, "generator": transformers.ElectraForMaskedLM}
+CLASSES = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}
 HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding=0)) for which in CLASSES]
 
 
@@ -58,7 +58,7 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twi
         "pad_token_id": None,
         "attn_implementation": "eager",
     }
-    oracle = CLASSES[which](transformers.ElectraConfig(**config))
+    oracle = getattr(hf(), CLASSES[which])(hf().ElectraConfig(**config))
     found = oracle.load_state_dict(electra.theirs(state, spec), strict=False)
     assert not found.unexpected_keys
     assert set(found.missing_keys) <= {"generator_lm_head.weight"}  # tied
@@ -97,7 +97,7 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twi
 def test_what_transformers_saves_comes_here_and_back_to_the_bit(trunk: Twin, which: Any, tmp_path: Path) -> None:
     spec = electra.half({}, twin(trunk).spec, which)[1]
     config = electra.config(spec, vocab=None) | {"vocab_size": VOCAB}
-    oracle = CLASSES[which](transformers.ElectraConfig(**config))
+    oracle = getattr(hf(), CLASSES[which])(hf().ElectraConfig(**config))
     with torch.no_grad():
         for tensor in oracle.parameters():
             tensor.normal_(0, 0.2, generator=torch.Generator().manual_seed(3))
@@ -112,7 +112,7 @@ def test_what_transformers_saves_comes_here_and_back_to_the_bit(trunk: Twin, whi
 def test_of_a_twin_the_discriminator_goes_out(words: Path, tmp_path: Path) -> None:
     model = twin()
     to_transformers(dict(model.named_parameters()), model.spec, words, tmp_path)
-    _, info = transformers.ElectraForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    _, info = hf().ElectraForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     _, back = from_transformers(tmp_path)
     kept, _ = electra.half(model.state_dict(), model.spec, "discriminator")

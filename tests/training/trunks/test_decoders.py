@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing import vocab
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import built, gradients, inside, labels_of, loaded, randomised, vocabulary, weights
+from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomised, vocabulary, weights
 from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
@@ -89,9 +88,9 @@ def test_weights_that_go_out_come_back_to_the_bit(name: str, vocab_dir: Path, tm
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""], ids=["saved today", "from the hub"])
 def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) -> None:
-    config = transformers.OpenAIGPTConfig(vocab_size=TABLE, n_positions=16, n_embd=32, n_layer=2, n_head=4)
+    config = hf().OpenAIGPTConfig(vocab_size=TABLE, n_positions=16, n_embd=32, n_layer=2, n_head=4)
     config._attn_implementation = "eager"
-    oracle = randomised(transformers.OpenAIGPTLMHeadModel(config))
+    oracle = randomised(hf().OpenAIGPTLMHeadModel(config))
     oracle.save_pretrained(tmp_path)
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}

@@ -1,4 +1,4 @@
-"""The encoder-decoder: published sizes, T5's distances, layouts, who sees whom, MASS by what its paper says."""
+"""The encoder-decoder: published sizes, T5's distances, layouts, attention masks, MASS and PEGASUS by their papers."""
 
 from dataclasses import replace
 
@@ -11,6 +11,8 @@ from tests.training.batches import padded, random_rows, unpadded
 from tests.training.encoder_decoders import (
     BART,
     MASS,
+    PEGASUS,
+    PEGASUS_KNOBS,
     RAGGED,
     SOURCES,
     T5,
@@ -29,6 +31,8 @@ from training.trunks.encoder_decoder import bucket
 from training.trunks.layers import layout
 
 TRUNKS = [pytest.param(BART, id="bart"), pytest.param(T5, id="t5"), pytest.param(MASS, id="mass")]
+TRUNKS.append(pytest.param(PEGASUS, id="pegasus"))
+SIDES = ("encoder", "decoder")
 
 
 def bart_of(layers: int, width: int, heads: int) -> EncoderDecoder:
@@ -39,7 +43,11 @@ def t5_of(layers: int, width: int, inner: int, heads: int, head_width: int) -> E
     return EncoderDecoder(layers=layers, width=width, inner=inner, heads=heads, head_width=head_width, **T5_KNOBS)
 
 
-# Published sizes, reference/family.md B6 and D4.
+def pegasus_of(layers: int, width: int, heads: int) -> EncoderDecoder:
+    return EncoderDecoder(layers=layers, width=width, heads=heads, **PEGASUS_KNOBS)
+
+
+# Published sizes, reference/family.md B6 and D4; of PEGASUS, 223M and 568M (arXiv:1912.08777, 6).
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,8 @@ def t5_of(layers: int, width: int, inner: int, heads: int, head_width: int) -> E
         pytest.param(t5_of(24, 1024, 4096, 16, 64), 32_128, 737_668_096, id="t5-large"),
         pytest.param(t5_of(24, 1024, 16_384, 32, 128), 32_128, 2_851_598_336, id="t5-3b"),
         pytest.param(t5_of(24, 1024, 65_536, 128, 128), 32_128, 11_307_321_344, id="t5-11b"),
+        pytest.param(pegasus_of(12, 768, 12), 32_000, 223_054_848, id="pegasus-base"),
+        pytest.param(pegasus_of(16, 1024, 16), 96_103, 568_699_904, id="pegasus-large"),
     ],
 )
 def test_model_has_the_published_number_of_weights(trunk: EncoderDecoder, vocab_size: int, count: int) -> None:
@@ -186,6 +196,47 @@ def test_dropout_of_t5_acts_inside_of_feed_forward_layers_and_on_the_last_states
     assert net(replace(BART, dropout=0.5)).decoder.blocks[0].feed_forward.dropout.p == 0
 
 
+def test_dropout_of_pegasus_acts_inside_of_feed_forward_layers_and_not_on_the_last_states() -> None:
+    """google-research/pegasus: layers/transformer_block.py, and models/transformer.py behind the last norm."""
+    made = net(replace(PEGASUS, dropout=0.5)).train()
+    assert made.encoder.blocks[0].feed_forward.dropout.p == made.decoder.blocks[0].feed_forward.dropout.p == 0.5
+    batch = unpadded(rows_of(PEGASUS))
+    assert torch.all(made(batch) != 0)
+    source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
+    read = made.encoder(made.tokens(source["ids"]), source, layout(source, "full"))
+    assert torch.all(read != 0)
+
+
+# PEGASUS: what its stacks begin with.
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", SIDES)
+def test_embeddings_times_the_root_of_the_width_meet_sines_and_then_cosines(side: str) -> None:
+    """The sines of all frequencies stand first, as in layers/timing.py of the authors' code."""
+    made, row, given = net(PEGASUS), rows_of(PEGASUS, [12], [12])[0], list[torch.Tensor]()
+    getattr(made, side).blocks[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    made(unpadded([row]))
+    angle_SN = np.arange(12)[:, None] / 10_000 ** (np.arange(0, 32, 2) / 32)
+    table_SD = torch.from_numpy(np.concatenate([np.sin(angle_SN), np.cos(angle_SN)], axis=1)).float()
+    ids_S = torch.from_numpy(row["ids" if side == "decoder" else "source_ids"])
+    torch.testing.assert_close(given[0], made.tokens.weight[ids_S] * 32**0.5 + table_SD, rtol=0, atol=1e-5)
+
+
+def test_sinusoids_of_pegasus_are_no_weights() -> None:
+    names = [name for name, _ in net(PEGASUS).named_parameters() if "blocks" not in name]
+    assert names == ["tokens.weight", *(f"{side}.final_norm.{x}" for side in SIDES for x in ("weight", "bias"))]
+
+
+@torch.no_grad()
+def test_a_table_that_is_larger_by_the_root_of_the_width_makes_up_for_no_scale_at_the_input() -> None:
+    batch, larger = unpadded(rows_of(PEGASUS)), net(replace(PEGASUS, scale_embedding=False))
+    wanted = net(PEGASUS)(batch)
+    assert (larger(batch) - wanted).abs().amax(-1).min() > 1e-3
+    larger.tokens.weight *= 32**0.5
+    torch.testing.assert_close(larger(batch), wanted, rtol=0, atol=1e-5)
+
+
 # MASS: reference/family.md B6.1.
 
 
@@ -257,8 +308,9 @@ def test_t5_begins_as_its_authors_have_it() -> None:
 
 
 @torch.no_grad()
-def test_bart_begins_with_one_deviation_for_all_matrices() -> None:
-    for name, tensor in Model(replace(BART, init_std=0.02), (NextToken(),), 500, seed=0).named_parameters():
+@pytest.mark.parametrize("trunk", [BART, PEGASUS], ids=["bart", "pegasus"])
+def test_bart_and_pegasus_begin_with_one_deviation_for_all_matrices(trunk: EncoderDecoder) -> None:
+    for name, tensor in Model(replace(trunk, init_std=0.02), (NextToken(),), 500, seed=0).named_parameters():
         if tensor.ndim > 1:
             assert float(tensor.std()) == pytest.approx(0.02, rel=5 / (2 * tensor.numel()) ** 0.5), name
         else:

@@ -1,14 +1,12 @@
 """Encoders beside transformers: logits, losses, gradients, and weights that come and go to the bit."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,6 +16,7 @@ from tests.training.parity import (
     ZERO_PAD,
     built,
     gradients,
+    hf,
     inside,
     labels_of,
     loaded,
@@ -200,33 +199,45 @@ def test_weights_that_go_out_come_back_to_the_bit(name: str, vocabs: list[Path],
     assert all(torch.equal(tensor, back[key]) for key, tensor in state.items())
 
 
-CONFIGS = {
-    "ErnieForPreTraining": transformers.ErnieConfig(
-        vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-        max_position_embeddings=513, hidden_act="relu", layer_norm_eps=1e-5, use_task_id=False,
-    ),
-    "AlbertForPreTraining": transformers.AlbertConfig(
-        vocab_size=TABLE, embedding_size=16, hidden_size=32, num_hidden_layers=6, num_hidden_groups=3,
-        num_attention_heads=4, intermediate_size=64, hidden_act="gelu_new", max_position_embeddings=16,
-    ),
-    "MegatronBertForPreTraining": transformers.MegatronBertConfig(
-        vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128
-    ),
-    "LongformerForMaskedLM": transformers.LongformerConfig(
-        vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-        attention_window=[6, 6], type_vocab_size=1, max_position_embeddings=40,
-    ),
-    "XLMWithLMHeadModel": transformers.XLMConfig(
-        vocab_size=TABLE, emb_dim=32, n_layers=2, n_heads=4, n_langs=3, max_position_embeddings=16, pad_token_id=0
-    ),
-}  # fmt: skip
+NAMES = (
+    "ErnieForPreTraining",
+    "AlbertForPreTraining",
+    "MegatronBertForPreTraining",
+    "LongformerForMaskedLM",
+    "XLMWithLMHeadModel",
+)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+def config_of(name: str) -> Any:
+    """The configuration of transformers for the net of this name."""
+    configs = {
+        "ErnieForPreTraining": hf().ErnieConfig(
+            vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+            max_position_embeddings=513, hidden_act="relu", layer_norm_eps=1e-5, use_task_id=False,
+        ),
+        "AlbertForPreTraining": hf().AlbertConfig(
+            vocab_size=TABLE, embedding_size=16, hidden_size=32, num_hidden_layers=6, num_hidden_groups=3,
+            num_attention_heads=4, intermediate_size=64, hidden_act="gelu_new", max_position_embeddings=16,
+        ),
+        "MegatronBertForPreTraining": hf().MegatronBertConfig(
+            vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128
+        ),
+        "LongformerForMaskedLM": hf().LongformerConfig(
+            vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+            attention_window=[6, 6], type_vocab_size=1, max_position_embeddings=40,
+        ),
+        "XLMWithLMHeadModel": hf().XLMConfig(
+            vocab_size=TABLE, emb_dim=32, n_layers=2, n_heads=4, n_langs=3, max_position_embeddings=16, pad_token_id=0
+        ),
+    }  # fmt: skip
+    return configs[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_net_of_transformers_has_its_logits_here(name: str, tmp_path: Path) -> None:
-    config = CONFIGS[name]
+    config = config_of(name)
     config._attn_implementation = "eager"
-    oracle = getattr(transformers, name)(config)
+    oracle = getattr(hf(), name)(config)
     randomised(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
@@ -240,10 +251,10 @@ def test_net_of_transformers_has_its_logits_here(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["ErnieForPreTraining", "ErnieForMaskedLM"])
 def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_path: Path) -> None:
-    config = deepcopy(CONFIGS["ErnieForPreTraining"])
+    config = config_of("ErnieForPreTraining")
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     config._attn_implementation = "eager"
-    oracle = getattr(transformers, name)(config)
+    oracle = getattr(hf(), name)(config)
     randomised(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
@@ -413,7 +424,7 @@ def test_head_that_no_class_has_is_left_out_and_named(vocabs: list[Path], tmp_pa
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
     assert described(spec, pad=0).startswith("BertForMaskedLM, without its span_boundary head")
-    assert isinstance(loaded(tmp_path), transformers.BertForMaskedLM)
+    assert isinstance(loaded(tmp_path), hf().BertForMaskedLM)
     found, back = from_transformers(tmp_path)
     assert found.losses == (MaskedTokens(),)
     assert all(torch.equal(tensor, weights(model)[name]) for name, tensor in back.items())

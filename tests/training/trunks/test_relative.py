@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 
 from tests.training import parity
@@ -71,10 +70,10 @@ def renamed(model: Model, state: dict[str, Tensor]) -> Iterator[tuple[str, Tenso
                 yield f"layer.{number}.ff.{names[linear][0]}.{leaf}", tensor
 
 
-def oracle(model: Model) -> transformers.XLNetModel:
+def oracle(model: Model) -> Any:
     """XLNet made to compute Transformer-XL (reference/family.md, 0.3), with the weights of `model`."""
     trunk = model.trunk.trunk
-    config = transformers.XLNetConfig(
+    config = parity.hf().XLNetConfig(
         vocab_size=VOCAB,
         d_model=trunk.width,
         n_layer=trunk.layers,
@@ -88,7 +87,7 @@ def oracle(model: Model) -> transformers.XLNetModel:
         clamp_len=trunk.positions.clamp or -1,
     )
     config._attn_implementation = "eager"
-    theirs = transformers.XLNetModel(config).eval()
+    theirs = parity.hf().XLNetModel(config).eval()
     state = dict(renamed(model, dict(model.trunk.named_parameters())))
     state["word_embedding.weight"] = state["word_embedding.weight"] * trunk.width**0.5
     state |= {name.replace("layer.0", "layer.1"): bias for name, bias in state.items() if name.endswith("_bias")}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,12 +61,12 @@ def going_on(rows: list[Row], fresh: bool) -> dict[str, Tensor]:
     return batch_of(rows, slot=torch.tensor(0), fresh=torch.full((len(rows),), fresh))
 
 
-def oracle(model: Model) -> transformers.XLNetLMHeadModel:
+def oracle(model: Model) -> Any:
     """XLNet of transformers with our weights."""
     spec = model.spec
-    config = transformers.XLNetConfig(vocab_size=VOCAB, **xlnet.config(spec, None))  # type: ignore[arg-type]
+    config = parity.hf().XLNetConfig(vocab_size=VOCAB, **xlnet.config(spec, None))  # type: ignore[arg-type]
     config._attn_implementation = "eager"
-    theirs = transformers.XLNetLMHeadModel(config).eval()
+    theirs = parity.hf().XLNetLMHeadModel(config).eval()
     state = xlnet.theirs(dict(model.named_parameters()), spec)
     missing, left_over = theirs.load_state_dict({name: tensor.detach() for name, tensor in state.items()}, strict=False)
     assert (missing, left_over) == (["lm_loss.weight"], [])

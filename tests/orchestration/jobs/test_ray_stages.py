@@ -1,0 +1,96 @@
+"""Pretraining and evaluation share one Ray, which is started only where one of them is still to do."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.jobs import Flags, Job, evaluate, open_job, pretrain, ray_stages, stages
+from orchestration.launch import cores
+from orchestration.progress import ignore
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text("A document about nothing. It has two sentences.\n")
+    return tmp_path / "text.txt"
+
+
+def job_of(text: Path, *overrides: str) -> Job:
+    flags = Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=text.parent / "out", overrides=overrides)
+    return open_job(flags)
+
+
+def finish(stage: stages.Stage) -> None:
+    stage.folder.mkdir(parents=True)
+    stage.finish()
+
+
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens, in order: Ray starts and ends, a stage is done."""
+    events: list[str] = []
+
+    @contextmanager
+    def ray(address: str, *, cpus: int, gpus: int, logs: Path) -> Iterator[None]:
+        events.append(f"Ray of {cpus} cores starts")
+        yield
+        events.append("Ray ends")
+
+    def train(job: Job, *more: Any) -> dict[str, Any]:
+        if job.plan.run.state != "done":
+            finish(job.plan.run)
+        events.append("trained")
+        return {"step": 4}
+
+    def compared(*given: Any) -> Sequence[Any]:
+        events.append("evaluated")
+        return []
+
+    monkeypatch.setattr(ray_stages, "ray_session", ray)
+    monkeypatch.setattr(pretrain, "train", train)
+    monkeypatch.setattr(evaluate, "evaluate", compared)
+    return events
+
+
+def do(job: Job, resume: Any = "allow") -> None:
+    ray_stages.pretrain_and_evaluate(job, resume, ignore, num_seeds=1, labels=20)
+
+
+def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
+    do(job_of(text, "cluster.workers=1"))
+    assert happened == [f"Ray of {cores()} cores starts", "trained", "evaluated", "Ray ends"]
+
+
+def test_it_has_room_for_all_workers(happened: list[str], text: Path) -> None:
+    do(job_of(text, "cluster.workers=16", "cluster.cpus_per_worker=20"))
+    assert happened[0] == "Ray of 320 cores starts"
+
+
+def test_a_recipe_without_evals_is_trained_only(happened: list[str], text: Path) -> None:
+    do(job_of(text, "evals=[]"))
+    assert happened[1:] == ["trained", "Ray ends"]
+
+
+def test_without_anything_to_do_ray_is_not_started(happened: list[str], text: Path) -> None:
+    job = job_of(text)
+    finish(job.plan.run)
+    finish(stages.scores(job.plan.run.folder, job.recipe.evals, 1, 20))
+    do(job)
+    assert happened == ["trained", "evaluated"]
+
+
+def test_a_run_without_scores_is_evaluated_on_ray(happened: list[str], text: Path) -> None:
+    job = job_of(text)
+    finish(job.plan.run)
+    do(job)
+    assert happened[1:] == ["trained", "evaluated", "Ray ends"]
+
+
+def test_a_run_that_is_to_begin_anew_is_trained_on_ray(happened: list[str], text: Path) -> None:
+    job = job_of(text, "evals=[]")
+    finish(job.plan.run)
+    do(job, "never")
+    assert happened[1:] == ["trained", "Ray ends"]

@@ -1,0 +1,69 @@
+"""How many tokens of a row are chosen, at the edges: very short rows, few ordinary tokens, words that just fit."""
+
+import numpy as np
+import pytest
+
+from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans, Partial, Spans, Tokens, Words
+from preprocessing.rng import key
+from tests.preprocessing.toy import row
+
+MASKING = key(0, "masking")
+
+
+def chosen(choose: Choose, one: dict[str, np.ndarray], sample: int = 0) -> list[int]:
+    return np.flatnonzero(choose(one, MASKING.at(0, sample))).tolist()
+
+
+@pytest.mark.parametrize("choose", [Tokens(), Words(), Ngrams(), Spans(rounding="nearest")], ids=lambda part: part.kind)
+def test_a_short_row_still_has_one_masked_token(choose: Choose) -> None:
+    assert chosen(choose, row(3, specials=[0, 2])) == [1]  # round(.15 * 3) = 0
+
+
+def test_a_short_row_still_has_one_masked_phrase() -> None:
+    one = row(3, specials=[0, 2])
+    assert chosen(Entities(), one | {"unit_starts": one["word_starts"]}) == [1]
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [Tokens(rate=1.0, most=50), Words(rate=1.0, most=50), Ngrams(rate=1.0, most=50)],
+    ids=lambda part: part.kind,
+)
+def test_no_more_tokens_are_chosen_than_are_ordinary_where_the_cap_is_higher(choose: Choose) -> None:
+    assert chosen(choose, row(20, specials=[0, 19])) == [*range(1, 19)]
+
+
+@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(longest=1)], ids=str)
+def test_a_word_that_is_as_long_as_the_budget_is_chosen_where_another_is_longer(choose: Choose) -> None:
+    one = row(13, specials=[0, 12], word_starts=[1, 10])  # words of 9 and 2 tokens, budget round(1.95) = 2
+    assert all(chosen(choose, one, sample) == [10, 11] for sample in range(20))
+
+
+def test_a_row_of_one_token_has_no_noise_span() -> None:
+    assert chosen(NoiseSpans(rate=0.9), row(1, specials=[])) == []
+
+
+def test_a_row_of_two_tokens_keeps_its_first_before_a_noise_span() -> None:
+    assert chosen(NoiseSpans(rate=0.9), row(2, specials=[])) == [1]
+
+
+def test_a_row_that_is_nearly_all_noise_keeps_its_first_token() -> None:
+    assert chosen(NoiseSpans(rate=0.9), row(4, specials=[])) == [1, 2, 3]  # round(3.6) = 4
+
+
+def test_a_short_row_still_has_a_fragment_of_one_token() -> None:
+    assert len(chosen(Fragment(rate=0.01), row(5, specials=[0, 4]))) == 1
+
+
+def test_an_ngram_may_be_as_long_as_what_is_left_of_a_half() -> None:
+    one = row(12, specials=[])
+    for sample in range(20):
+        found, left = Partial()._ngrams(one["special"], one["word_starts"], 1, MASKING.at(0, sample))
+        assert [stop - first for first, stop in found] == [1]
+        assert left == 0
+
+
+def test_the_context_of_an_ngram_is_that_of_the_words_that_are_left() -> None:
+    one = row(256, specials=[])
+    draws = [Partial()._ngrams(one["special"], one["word_starts"], 1, MASKING.at(0, sample)) for sample in range(200)]
+    assert {first for found, _ in draws for first, _ in found} == {*range(6)}
