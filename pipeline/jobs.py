@@ -42,11 +42,6 @@ from preprocessing.vocab import Vocab, VocabSpec, train
 
 __all__ = ["encode", "read_text", "train_vocab"]
 
-SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
-_SAMPLE_MB: Final = {
-    "unigram": 25,  # its trainer takes 20 bytes for each
-    "words": 1 << 20,  # all: its trainer counts, and rare words are most of its pieces
-}
 _MADE_FROM: Final = "made_from.json"
 _READ_AT_ONCE: Final = 1000  # documents
 _SHARD_SHARE: Final = 0.75  # size of a shard as a share of its text: about 2.3 bytes a token
@@ -67,7 +62,7 @@ def train_vocab(
     time. BadInput where the text or the file cannot give such a vocabulary.
     """
     texts, out = Texts.load(Path(text_dir).absolute()), Path(out).absolute()
-    sample_mb = sample_mb or _SAMPLE_MB.get(spec.kind, SAMPLE_MB)
+    sample_mb = sample_mb or spec.sample_mb
     wanted = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):

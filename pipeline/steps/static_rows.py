@@ -78,12 +78,8 @@ def materialise(
     rows = _rows(static)
     num_rows = [rows.count(copy) for copy in range(copies)]
     parts = list(_parts(num_rows, static.length))
-    identity = {
-        "corpus": rows.store.manifest.digest,
-        "split": static.split,
-        "length": static.length,
-        **asdict(static.sampling),
-    }
+    made_from = {"corpus": rows.store.manifest.digest, "split": static.split, "length": static.length}
+    identity = json.loads(json.dumps(made_from | asdict(static.sampling)))  # as it is read again: tuples are lists
     work = sum(num_rows) * static.length * _BYTES_A_TOKEN
     names = [part.name for part in parts]
     with owned(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 
 Layout = Literal["gpt2", "roberta"]
 SPECIALS: Final[
@@ -39,6 +39,7 @@ class ByteBPE:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
     def __post_init__(self) -> None:

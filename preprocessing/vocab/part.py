@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require
 
 T = TypeVar("T")
+SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
 
 
 class Made(NamedTuple):
@@ -22,6 +23,8 @@ class VocabKind(Protocol):
 
     roles: ClassVar[Mapping[str, str]]
     """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""
+    sample_mb: ClassVar[int]
+    """MB of text that one is trained on, at most."""
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
 

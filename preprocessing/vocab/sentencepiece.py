@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
-from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 from preprocessing.vocab.protobuf import field, message_at, number_at
 
 Model = Literal["unigram", "bpe"]
@@ -54,6 +54,7 @@ class Unigram:
     order: ClassVar[str] = "training"
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
     def __post_init__(self) -> None:
@@ -98,6 +99,7 @@ class SentencePieceBPE:
 
     roles: ClassVar[Mapping[str, str]] = _ROLES
     order: ClassVar[str] = "training"
+    sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 4_096, "rows": 0, "languages": []},
         "small": {"size": 16_384, "rows": 0, "languages": []},

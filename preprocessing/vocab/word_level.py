@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from preprocessing.spec import Shrinks, spec
 from preprocessing.text import sentences
 from preprocessing.vocab.byte_bpe import LINE_ENDS, WHITE
-from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 
 Unit = Literal["words", "bytes"]
 SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
@@ -32,6 +32,7 @@ class WholeWords:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 16_384, "rows": 0},  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
         "small": {"size": 16_384, "rows": 0},
@@ -70,6 +71,7 @@ class SingleBytes:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
     def __post_init__(self) -> None:

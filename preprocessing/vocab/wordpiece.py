@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab.part import Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
@@ -40,6 +40,7 @@ class WordPiece:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
     def __post_init__(self) -> None:

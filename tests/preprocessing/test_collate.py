@@ -145,3 +145,9 @@ def test_a_row_without_positions_of_its_own_counts_up_beside_one_that_has_them()
     own = SHORT | {"positions": np.array([0, 1, 0], np.int32)}
     for rows, wanted in (([own, LONG], [0, 1, 0, 0, 1, 2, 3, 4]), ([LONG, own], [0, 1, 2, 3, 4, 0, 1, 0])):
         assert unpadded(rows)["positions"].tolist() == wanted
+
+
+def test_a_batch_may_be_one_row_with_a_source():
+    batch = unpadded([FROM_LONG])
+    assert batch["source_seen"].tolist() == [True, True, False, True]
+    assert batch["source_lengths"].tolist() == [4]

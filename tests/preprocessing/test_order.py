@@ -62,6 +62,32 @@ def test_a_position_past_the_end_is_an_error():
         shuffled(np.array([10]), 10, ORDER, epoch=0)
 
 
+def test_no_position_has_no_sample():
+    assert shuffled(np.array([], dtype=np.int64), 10, ORDER, epoch=0).tolist() == []
+
+
+def test_an_epoch_without_samples_has_an_empty_order():
+    assert shuffled(np.array([], dtype=np.int64), 0, ORDER, epoch=0).tolist() == []
+
+
+def test_a_single_position_may_be_a_number():
+    assert shuffled(np.int64(3), 8, ORDER, epoch=0).tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("size", "order"),
+    [
+        (9, [8, 4, 3, 2, 7, 0, 5, 1, 6]),
+        (10, [4, 3, 6, 1, 0, 2, 7, 8, 9, 5]),
+        (16, [2, 15, 3, 0, 1, 9, 10, 8, 6, 14, 7, 11, 12, 13, 4, 5]),
+        (17, [8, 2, 12, 15, 3, 6, 5, 11, 13, 14, 9, 4, 0, 10, 7, 16, 1]),
+    ],
+)
+def test_the_order_of_an_epoch_stays_the_same_from_version_to_version(size, order):
+    """Sizes on both sides of a square, where the grid of cells changes."""
+    assert shuffled(np.arange(size), size, ORDER, epoch=0).tolist() == order
+
+
 @given(batch=st.integers(1, 600), data=st.data())
 def test_ranks_share_a_batch_without_gap_or_overlap_as_evenly_as_possible(batch, data):
     world = data.draw(st.integers(1, batch))

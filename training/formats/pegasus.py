@@ -62,7 +62,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     """Both sides must be of one size, with one dropout; the bias of the logits 0, and the positions sinusoids."""
-    config = DEFAULTS | config
+    config = {**DEFAULTS, **config}
     alike = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
     keys = our_keys(config, KEYS, BUILT_IN | alike | {"activation_dropout": config["dropout"]})
     if bart.BIAS in tensors and torch.any(tensors[bart.BIAS] != 0):

@@ -39,6 +39,18 @@ def test_a_word_that_is_as_long_as_the_budget_is_chosen_where_another_is_longer(
     assert all(chosen(choose, one, sample) == [10, 11] for sample in range(20))
 
 
+def test_words_fall_short_of_the_budget_only_where_no_word_that_is_left_fits() -> None:
+    for seed in range(200):
+        starts = np.flatnonzero(np.random.default_rng(seed).random(80) < 0.4)
+        one = row(80, specials=[0, 79], word_starts=starts.tolist())
+        hit_S = Words(rate=0.3)(one, MASKING.at(0, seed))
+        begin_W = np.flatnonzero(one["word_starts"])
+        long_W = np.diff(begin_W, append=80)
+        is_free_W = (hit_S[begin_W] == 0) & ~one["special"][begin_W]
+        left = 24 - np.count_nonzero(hit_S)
+        assert 0 <= left < long_W[is_free_W].min()
+
+
 def test_a_row_of_one_token_has_no_noise_span() -> None:
     assert chosen(NoiseSpans(rate=0.9), row(1, specials=[])) == []
 

@@ -1,5 +1,7 @@
 """Choices as XLM, ERNIE, fairseq, SpanBERT's ablation and UniLM make them."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -59,6 +61,13 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
     pairs = {(i, j): p[i] * p[j] / (1 - p[i]) for i in range(3) for j in range(3) if i != j}
     wanted = [sum(share for pair, share in pairs.items() if out not in pair) for out in range(3)]
     assert stats.chisquare(left_out, 20_000 * np.array(wanted)).pvalue > 0.001
+
+
+def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts_once():
+    one = row(4, specials=[0, 3]) | {"counts": np.array([0, 0, 1, 0])}
+    rng = MASKING.at(0, 0)
+    firsts = sum(int(Tokens(rate=0.5, rounding="up", alpha=0.5)(one, rng)[1] > 0) for _ in range(2000))
+    assert stats.binomtest(firsts, 2000, 0.5).pvalue > 0.001
 
 
 @pytest.mark.parametrize(
@@ -150,6 +159,36 @@ def test_where_no_phrase_is_left_spans_are_geometric():
     one = row(102, specials=[0, 101])
     hit_S = chosen(Spans(units=1.0), one | {"unit_starts": one["word_starts"]})
     assert np.count_nonzero(hit_S) == 15
+
+
+def test_two_words_at_the_start_of_a_row_are_a_phrase():
+    one = row(10, specials=[])
+    one |= {"unit_starts": np.arange(10) != 1}
+    for sample in range(20):
+        assert np.flatnonzero(chosen(Spans(units=1.0, rate=0.2), one, sample)).tolist() == [0, 1]
+
+
+def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """SpanBERT 3.1 over words of one token: a span begins at a token that is not yet chosen."""
+    weight, found = 0.8 ** np.arange(longest), set[int]()
+    while len(found) < budget:
+        first = int(rng.integers(num_tokens))
+        if first in found:
+            continue
+        for token in range(first, min(num_tokens, first + int(rng.choice(longest, p=weight / weight.sum())) + 1)):
+            if len(found) < budget:
+                found.add(token)
+    return tuple(sorted(found))
+
+
+def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
+    rng, other, one = MASKING.at(0, 0), MASKING.at(0, 1), row(6, specials=[])
+    choose = Spans(rate=2 / 3, longest=2)
+    ours = Counter(tuple(np.flatnonzero(choose(one, rng)).tolist()) for _ in range(6000))
+    theirs = Counter(literal_span_tokens(6, 4, 2, other) for _ in range(6000))
+    assert ours.keys() == theirs.keys()
+    table = [[side[tokens] for tokens in sorted(ours)] for side in (ours, theirs)]
+    assert stats.chi2_contingency(table).pvalue > 0.001
 
 
 def test_spans_need_units_only_where_some_of_them_are():

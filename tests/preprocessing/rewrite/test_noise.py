@@ -268,3 +268,43 @@ def test_a_row_says_what_it_needs() -> None:
 def test_keys_are_checked(keys: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Noise(**keys)
+
+
+@pytest.mark.parametrize("edit", ["mask", "delete", "infill"])
+def test_a_share_of_a_row_that_is_a_whole_number_is_not_rounded_up(edit: str) -> None:
+    before = text(102)
+    for sample in range(50):
+        source = noised(Noise(edits=(edit,), rate=0.07, mean=100.0), before, sample)  # .07 * 100 = 7.000000000000001
+        assert np.isin(before["ids"], source[source != MASK]).sum() == 95
+
+
+def test_a_share_of_the_sentences_that_is_a_whole_number_is_not_rounded_up() -> None:
+    before = text(102, sentence=1)
+    for sample in range(20):
+        source = noised(Noise(edits=("permute",), permuted=0.07), before, sample)
+        assert np.count_nonzero(source != before["ids"]) <= 7
+
+
+def test_lengths_of_runs_sum_up_to_the_budget_where_the_first_draws_are_not_enough() -> None:
+    for sample in range(50):
+        assert infill_lengths(0.01, 1, MASKING.at(0, sample)).sum() == 1  # 128 draws are all 0 in 28 % of the cases
+
+
+def test_a_row_may_have_a_special_token_at_one_end_alone() -> None:
+    whole, first, last = text(12), set(), set()
+    for sample in range(100):
+        for columns, side in ((slice(None, -1), first), (slice(1, None), last)):
+            before = {name: column[columns] for name, column in whole.items()}
+            source = noised(Noise(edits=("rotate",)), before, sample).tolist()
+            assert sorted(source) == sorted(before["ids"].tolist())
+            side.add((source[0], source[-1]))
+    assert {start for start, _ in first} == {CLS}
+    assert {end for _, end in last} == {SEP}
+    assert len(first) == len(last) == 10
+
+
+def test_a_rotated_row_begins_with_the_token_that_is_drawn() -> None:
+    before = text(12)
+    for sample in range(20):
+        at = 1 + int(MASKING.at(0, sample).integers(10))
+        assert noised(Noise(edits=("rotate",)), before, sample)[1] == before["ids"][at]

@@ -143,3 +143,9 @@ def test_shares_are_checked():
     with pytest.raises(ValueError, match=r"rewrite.mask \+ swap is 1.1, allowed is at most 1"):
         Cloze(mask=0.8, swap=0.3)
     assert Cloze(mask=0.9, swap=0.1).swap == 0.1
+
+
+def test_nothing_is_swapped_from_a_row_of_which_nothing_is_chosen():
+    before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
+    after = Cloze(mask=0.0, swap=1.0, swap_from="row")(before, VOCAB, MASKING.at(0, 0))
+    assert after["ids"].tolist() == before["ids"].tolist()

@@ -186,3 +186,32 @@ def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
     assert {tuple(sorted(order)) for order in orders} == {(10, 11, 12)}
     assert stats.chisquare(list(orders.values())).pvalue > 0.001
     assert Deshuffle().raw_length(512, Nothing()) == 511
+
+
+def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
+    after = made(Sentinel(), with_hits([False, True] * 100))
+    assert after["source_ids"][-2] == LAST - 99
+
+
+@pytest.mark.parametrize("collapse", [True, False])
+@pytest.mark.parametrize(
+    "choose", [NoiseSpans(), NoiseSpans(mean=1.0), NoiseSpans(rate=0.5), NoiseSpans(rate=0.8, mean=10.0)], ids=str
+)
+def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: NoiseSpans, collapse: bool) -> None:
+    rewrite = Sentinel(collapse=collapse)
+    raw = rewrite.raw_length(128, choose)
+    longest = []
+    for num_tokens in (raw, raw + 1):
+        before = row(num_tokens, specials=[])
+        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, 0))})
+        longest.append(max(len(after["source_ids"]), len(after["labels"])))
+    assert longest[0] <= 128 < longest[1]
+
+
+def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
+    assert Sentinel().target == Sentinel(collapse=False).target == "masked spans"
+    assert Sentinel(answer="all").target == Sentinel(answer="all", collapse=False).target == "the whole text"
+
+
+def test_a_sentinel_for_each_token_is_asked_of_the_vocabulary() -> None:
+    assert Sentinel(answer="all", collapse=False).specials == ("pad", "sep", "sentinel")

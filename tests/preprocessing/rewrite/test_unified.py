@@ -138,3 +138,8 @@ def test_shares_are_checked() -> None:
     with pytest.raises(ValueError, match=r"rewrite.mask is 2"):
         Unified(mask=2)
     assert Unified().raw_length(512, Nothing()) == Cloze().raw_length(512, Nothing()) == 512
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_row_without_a_label_gets_none(mode: str) -> None:
+    assert "pair_label" not in made(only(mode), unlabelled())
