@@ -29,11 +29,14 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setup: installing the pinned packages (a few minutes, 2 GB)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
+	@echo "setup: compiling them, so that no process does it anew (a minute)"
+	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration || true # some are examples of bad syntax
 	@DS_ACCELERATOR=cpu python -m training.engines.ops
 	@touch $@
 
-# a process for each core, four at most; tests of one module stay together, as they share what is costly to make
-PYTEST := python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
+# a process for each core, four at most; tests of one module stay together, as they share what is costly to make; what
+# pytest makes of the tests is kept in __pycache__, as each of these processes reads all of them
+PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
 	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
@@ -60,7 +63,7 @@ ui: $(READY) ## the MLflow UI on 127.0.0.1
 doctor: $(READY) ## what this machine has and lacks, each with its remedy
 	@sesame doctor $(ARGS)
 
-test: $(READY) ## the fast tests
+test: $(READY) ## the fast tests, doctests among them
 	@$(PYTEST) $(ARGS)
 
 test-all: $(READY) ## every test, slow ones too
@@ -74,8 +77,8 @@ third: $(READY) ## a third of the recipes end to end, as CI does it
 	@rm -rf work/third
 	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --steps 6 --out work/third $(ARGS)
 
-check: $(READY) ## format, lint, types, import contracts, doctests
-	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache && python -m pytest -q preprocessing pipeline training orchestration
+check: $(READY) ## format, lint, types, import contracts; doctests are among the tests
+	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache
 
 fix: $(READY) ## format and mend what ruff can
 	@ruff format . && ruff check --fix .

@@ -4,8 +4,10 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,6 @@ from tests.golden import record, text
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-FEW_STEPS = {
-    **scales.SCALES["tiny"],
-    "data.vocab.size": 600,
-    "optim.warmup": 4,
-    "phases": [{"length": 48, "batch": 16, "steps": 12}],
-}
 HEAVY = "step by step"  # the section whose commands train
 
 
@@ -43,11 +39,20 @@ def lines(heavy: bool) -> list[str]:
     return [line.split("#")[0].strip() for code in chosen for line in code.splitlines() if line.split("#")[0].strip()]
 
 
+def shrink_to_few_steps(
+    document: dict[str, Any], scale: str, root: type, shrink: Callable[..., None] = scales.shrink
+) -> None:
+    """The scale, and runs of seconds."""
+    shrink(document, scale, root)
+    document["data"]["vocab"]["size"], document["optim"]["warmup"] = 600, 4
+    document["phases"] = [{"length": 48, "batch": 16, "steps": 12}]
+
+
 @pytest.fixture
 def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's own YAML files and some text in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(scales.SCALES, "tiny", FEW_STEPS)
+    monkeypatch.setattr(scales, "shrink", shrink_to_few_steps)
     for _, code in blocks("yaml"):
         (tmp_path / f"{re.match('name: (.*)', code)[1]}.yaml").write_text(code)  # type: ignore[index]
     (tmp_path / "my text").mkdir()
@@ -75,6 +80,7 @@ def test_commands_of_the_readme_work(newcomer: Path, line: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
     text.write(newcomer / "my text" / "text.jsonl", num_documents=5_000)  # a tenth is held out: enough for 200 labels
     assert [(line, run(line)) for line in lines(heavy=True)] == [(line, 0) for line in lines(heavy=True)]

@@ -75,6 +75,7 @@ GOALS = {  # what seed 0 reached stands behind each
     "electra_small": Goal(1200, below=0.4),  # .727, of the generator
     "gpt2": Goal(400, below=1.0),  # 1.730
     "bart_base": Goal(400, below=1.0),  # 2.242
+    "pegasus_base": Goal(400, below=0.8),  # 1.232
     "mass_base": Goal(400, below=0.6),  # .965
     "transformer_xl_base": Goal(400, below=0.5),  # .868, of whole words
     "xlnet_base": Goal(1000, below=0.7),  # 1.144

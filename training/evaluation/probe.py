@@ -14,9 +14,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from preprocessing.collate import unpadded
@@ -113,6 +110,10 @@ def linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
     >>> linear(np.tile([[-1.0], [1.0]], (20, 1)), np.tile([0, 1], 20), fitted=20)
     1.0
     """
+    from sklearn.linear_model import LogisticRegression  # two seconds, most of them for scipy.stats
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=1.0, max_iter=2_000))
     classifier.fit(feature_ND[:fitted], label_N[:fitted])
     return float(classifier.score(feature_ND[fitted:], label_N[fitted:]))

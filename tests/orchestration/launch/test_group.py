@@ -22,7 +22,7 @@ from training.evaluation import Budget
 from training.run import Run
 from training.specs import Phase
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
 STEPS = 60
 
 
@@ -55,7 +55,9 @@ def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
 
 
 def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
-    return launch.pretrain(run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more)
+    return launch.pretrain(
+        run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
+    )
 
 
 def look(place: track.Place, folder: Path) -> Any:

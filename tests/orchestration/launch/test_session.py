@@ -71,6 +71,7 @@ def test_what_is_waited_for_is_said_again_and_again_until_it_is_there(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("process", ["RAYLET_EXECUTABLE", "GCS_SERVER_EXECUTABLE"])
 def test_ray_starts_though_its_processes_take_longer_than_it_gives_them_by_itself(
     process: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

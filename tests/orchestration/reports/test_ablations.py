@@ -19,7 +19,8 @@ ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.4
 ABLATIONS = [("electra_base", name, overrides) for name, overrides in ELECTRA.items()] + [
     ("xlnet_base", "no bidirectional data", ["data.segment.ways=forward"]),  # arXiv:1906.08237, table 6
     (
-        "xlnet_base", "no memory",
+        "xlnet_base",
+        "no memory",
         ["trunk.positions.memory=0", "trunk.positions.reuse=0", "data.segment={kind: packed, fill: tokens}"],
     ),
     ("transformer_xl_base", "tokens see as many", ["trunk.positions.same_length=true"]),  # the authors' evaluations

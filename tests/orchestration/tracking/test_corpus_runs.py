@@ -16,7 +16,7 @@ import pytest
 
 from orchestration import figures
 from orchestration.progress import ignore
-from orchestration.tracking import corpus_progress, corpus_run, corpus_metadata, log_card
+from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking import corpus_runs as track_corpus
 from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import datasets
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +65,8 @@ class TestKinds:
 
 @pytest.mark.parametrize("split", [True, False])
 def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: Path, split: bool) -> None:
+    import datasets  # slow to import
+
     saved = datasets.Dataset.from_dict({"text": TEXTS})
     whole = datasets.DatasetDict({"train": saved, "test": saved.select(range(2))}) if split else saved
     whole.save_to_disk(str(tmp_path))
@@ -76,6 +77,8 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
 
 
 def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in_it(tmp_path: Path) -> None:
+    import datasets  # slow to import
+
     datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path))
     pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")  # the first file, which is not listed
     assert sniff(str(tmp_path)) == Table(path=str(tmp_path))

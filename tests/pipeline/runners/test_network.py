@@ -113,7 +113,7 @@ def test_a_job_server_and_workers_on_two_networks_make_the_same_corpus(
 
 def until_it_listens(machine: Machine, port: int) -> None:
     """Wait for a server."""
-    for _ in range(300):
+    for _ in range(1500):
         if machine.listens(port):
             return
         time.sleep(0.2)

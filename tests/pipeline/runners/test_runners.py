@@ -147,7 +147,7 @@ def portable() -> Iterator[tuple[str, ...]]:
 
 def until(ready: Callable[[], object]) -> None:
     """Wait until `ready` raises no OSError any more."""
-    for _ in range(300):
+    for _ in range(3000):
         try:
             ready()
             return

@@ -143,3 +143,41 @@ def test_shares_are_checked() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_row_without_a_label_gets_none(mode: str) -> None:
     assert "pair_label" not in made(only(mode), unlabelled())
+
+
+def test_the_last_draw_of_all_has_a_mode_where_the_shares_sum_up_to_a_little_less_than_one() -> None:
+    rewrite = Unified(full=0.1, sequence=0.2, left=0.3, right=0.4 - 5e-7)
+    assert rewrite._mode(1 - 2**-53, None) == "full"
+
+
+def test_the_end_of_a_target_is_a_unit_of_its_own_behind_the_others() -> None:
+    before = pair(1, 0) | {"hits": np.array([0, 1, 0, 0], np.int32)}  # all ordinary tokens are chosen: so is the end
+    for sample in range(20):
+        after = only("sequence")(before, VOCAB, MASKING.at(1, sample))
+        assert after["hits"].tolist() == [0, 1, 0, 2]
+        assert after["labels"].tolist() == [IGNORE, *before["ids"][[1]].tolist(), IGNORE, 3]
+
+
+def cut_pair() -> dict[str, np.ndarray]:
+    """A pair whose last token is an ordinary one."""
+    return {name: column[:-1] if column.ndim else column for name, column in pair(2, 2).items()}
+
+
+@pytest.mark.parametrize("before", [row(6, [0, 5]), cut_pair()], ids=["one segment", "cut"])
+def test_what_is_no_end_of_a_target_is_not_asked_for(before: dict[str, np.ndarray]) -> None:
+    hits = (~before["special"]).astype(np.int32)
+    hits[-1] = 0
+    for sample in range(20):
+        assert only("sequence")(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))["hits"].tolist() == hits.tolist()
+
+
+def test_the_end_of_a_target_is_asked_for_in_a_row_that_begins_with_an_ordinary_token() -> None:
+    before = {name: column[1:] if column.ndim else column for name, column in pair(2, 2).items()}
+    after = only("sequence")(before | {"hits": (~before["special"]).astype(np.int32)}, VOCAB, MASKING.at(1, 0))
+    assert after["labels"][-1] == 3
+
+
+def test_a_row_of_special_tokens_has_no_end_to_ask_for() -> None:
+    before = row(3, [0, 1, 2]) | {"hits": np.zeros(3, np.int32)}
+    before["segments"][1:] = 1
+    assert (only("sequence")(before, VOCAB, MASKING.at(1, 0))["labels"] == IGNORE).all()

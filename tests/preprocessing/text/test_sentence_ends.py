@@ -156,7 +156,7 @@ def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[s
     assert split("A" + words)[1] == " word word"
 
 
-@pytest.mark.timeout(20)  # a backtracking pattern takes hours
+@pytest.mark.timeout(120)  # a backtracking pattern takes hours
 @pytest.mark.parametrize("run", [".", '."', ". (", ". A", "?)", "\n", '"', "\u3002", "\u3002\u201d", " \t\x00", "Dr. "])
 def test_long_runs_take_linear_time(run: str) -> None:
     text = run * 300_000

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
+from preprocessing.rewrite import GapSentences
 from preprocessing.schema import Row
+from preprocessing.vocab import Vocab
 from tests.training.batches import padded, unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
@@ -189,6 +191,20 @@ def test_positions_of_pegasus_are_theirs_to_the_end_of_the_longest_row(pieces: P
     with torch.no_grad():
         wanted = ask(oracle, padded(rows, 512, pad=1)).logits[inside(padded(rows, 512, pad=1))]
         torch.testing.assert_close(logits(model, unpadded(rows)), wanted, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_row_of_gap_sentences_has_the_loss_of_its_source_and_labels_in_transformers(
+    pieces: Path, tmp_path: Path
+) -> None:
+    """Their class makes what the decoder reads from the labels: padding first, then the labels shifted right."""
+    model, vocab, rng = built(spec_of(PEGASUS)), Vocab.load(pieces), np.random.default_rng(0)
+    oracle, starts_S = exported(model, pieces, tmp_path), np.arange(15) % 3 == 0
+    before = {"ids": rng.integers(5, 300, 15), "special": np.zeros(15, bool), "sentence_starts": starts_S}
+    row = GapSentences()(before, vocab, rng)
+    score = model(unpadded([row]))["next_token"]
+    source, labels = (torch.from_numpy(row[name])[None].long() for name in ("source_ids", "labels"))
+    torch.testing.assert_close(score.loss / score.count, oracle(source, labels=labels).loss, rtol=0, atol=1e-5)
 
 
 def test_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Path) -> None:

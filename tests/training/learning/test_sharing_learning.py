@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from training.specs.stack import Sharing
 
 from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, masked_rows
 from training.losses import MaskedTokens
 from training.model import Model
+from training.specs.stack import Sharing
 
 SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from preprocessing.choose import Tokens
@@ -78,6 +77,8 @@ class Found:
 
 @torch.no_grad()
 def examine(model: Model, text: World, length: int = 48) -> Found:
+    from sklearn.metrics import roc_auc_score  # slow to import
+
     torch.manual_seed(1)
     seen: list[Tensor] = []
 

@@ -43,6 +43,7 @@ ADVERSARIES = (Adversarial(), Replaced())
 )
 def test_losses_of_the_papers_fit(trunk: Trunk, losses: tuple[Loss, ...]) -> None:
     check_losses(trunk, losses)
+    assert [loss.fits(trunk) for loss in losses] == [""] * len(losses)
 
 
 @pytest.mark.parametrize(

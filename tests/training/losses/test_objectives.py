@@ -182,3 +182,11 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
     alone = model(unpadded([asked[0], asked[2]]))["pair_label"]
     assert score.count == alone.count == 2
     torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)
+
+
+def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
+    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
+    labels_B = torch.stack([best_B[0], best_B[1], 1 - best_B[2], torch.tensor(IGNORE)])
+    score = model(batch | {"pair_label": labels_B})["pair_label"]
+    assert (int(score.correct), score.count) == (2, 3)

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import Replaced
+from training.losses.heads.replaced import OriginalHead, ReplacedHead, originals
 from training.model import Model
 from training.score import Score
 from training.specs import Encoder, Learned
@@ -56,3 +58,89 @@ def test_deepspeeds_hooks_reach_every_tensor_of_a_score() -> None:
     again = apply_to_tensors_only(lambda tensor: reached.append(tensor) or tensor, {"replaced": score})["replaced"]
     assert [id(tensor) for tensor in reached] == [id(tensor) for tensor in score.sums.values()]
     assert again == score
+
+
+def bf16_head() -> tuple[ReplacedHead, torch.Tensor, dict[str, torch.Tensor]]:
+    """A head with random weights, states of bfloat16, and a batch of three rows of which some tokens were replaced."""
+    generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
+    head = ReplacedHead(ENCODER, "all")
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.normal_(0, 0.3, generator=generator)
+    batch["ids"][batch["targets_at"][:3]] = batch["targets"][:3]
+    return head.bfloat16(), torch.randn(160, 32, generator=generator).bfloat16(), batch
+
+
+@torch.no_grad()
+def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
+    head, hidden_TD, batch = bf16_head()
+    logit_T = head.logits(hidden_TD).double()
+    wanted = F.binary_cross_entropy_with_logits(logit_T, (batch["ids"] != originals(batch)).double(), reduction="sum")
+    score = head(hidden_TD, batch, torch.empty(0))
+    assert score.loss.dtype == torch.float32
+    assert float(score.loss) == pytest.approx(float(wanted), rel=1e-5)
+
+
+@torch.no_grad()
+def test_the_surprise_of_a_bf16_net_is_in_float32() -> None:
+    head, hidden_TD, batch = bf16_head()
+    at_M = batch["targets_at"]
+    is_replaced_M = (batch["ids"][at_M] != batch["targets"]).double()
+    logit_M = head.logits(hidden_TD[at_M]).double()
+    wanted_M = F.binary_cross_entropy_with_logits(logit_M, is_replaced_M, reduction="none")
+    surprise_M = head.surprise(hidden_TD, batch)
+    assert surprise_M.dtype == torch.float32
+    torch.testing.assert_close(surprise_M.double(), wanted_M, rtol=1e-5, atol=1e-6)
+
+
+def test_every_token_of_a_rectangle_has_one_logit() -> None:
+    head, hidden_TD, _ = bf16_head()
+    assert head.logits(hidden_TD.view(2, 80, 32)).shape == (2, 80)
+
+
+@torch.no_grad()
+def test_a_token_is_judged_correctly_where_the_sign_of_its_logit_says_whether_it_was_replaced() -> None:
+    head, hidden_TD, batch = bf16_head()
+    is_replaced_T = batch["ids"] != originals(batch)
+    wanted = sum(
+        int((float(logit) > 0) == bool(is_replaced))
+        for logit, is_replaced in zip(head.logits(hidden_TD), is_replaced_T, strict=True)
+    )
+    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == wanted
+
+
+@torch.no_grad()
+def test_a_logit_of_zero_says_that_a_token_is_the_original() -> None:
+    head, hidden_TD, batch = bf16_head()
+    head.classify.weight.zero_()
+    head.classify.bias.zero_()
+    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == int((batch["ids"] == originals(batch)).sum())
+
+
+@torch.no_grad()
+def test_the_probabilities_of_the_originals_in_a_bf16_net_are_in_float32() -> None:
+    generator = torch.Generator().manual_seed(0)
+    head = OriginalHead(ENCODER, VOCAB)
+    for weight in head.parameters():
+        weight.normal_(0, 0.3, generator=generator)
+    head = head.bfloat16()
+    hidden_MD, table_VD = (torch.randn(*size, generator=generator).bfloat16() for size in ((20, 32), (VOCAB, 32)))
+    given_M = torch.arange(20)
+    softmax_MV = F.linear(head.tokens.features(hidden_MD), table_VD, head.tokens.bias).double().softmax(-1)
+    copy_M1 = head.copy(hidden_MD).double().sigmoid()
+    wanted_MV = (copy_M1 * F.one_hot(given_M, VOCAB) + (1 - copy_M1) * softmax_MV).log()
+    found_MV = head.log_p(hidden_MD, given_M, table_VD)
+    torch.testing.assert_close(found_MV.double(), wanted_MV, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_originals_with_the_highest_probability_are_counted_as_correct() -> None:
+    generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
+    head = OriginalHead(ENCODER, VOCAB)
+    for weight in head.parameters():
+        weight.normal_(0, 0.3, generator=generator)
+    head.copy.bias.fill_(2.0)  # mostly a copy: right where nothing was replaced
+    hidden_TD, table_VD = (torch.randn(*size, generator=generator) for size in ((160, 32), (VOCAB, 32)))
+    score = head(hidden_TD, batch, table_VD)
+    best_T = head.log_p(hidden_TD, batch["ids"], table_VD).argmax(1)
+    assert int(score.correct) == int((best_T == originals(batch)).sum()) > 80

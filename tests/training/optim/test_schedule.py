@@ -87,3 +87,8 @@ def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
 
 def test_a_run_that_is_all_warm_up_has_a_rate_at_its_end() -> None:
     assert rate(AdamW(peak=1.0, warmup=10, schedule="linear_from_peak"), 10, 10) == 1.0
+
+
+def test_a_decay_of_one_step_ends_at_the_floor() -> None:
+    falling = AdamW(peak=1.0, warmup=10, schedule="linear_from_peak", floor=0.25)
+    assert [rate(falling, step, 11) for step in (10, 11)] == [1.0, 0.25]

@@ -1,0 +1,99 @@
+"""The projection to the vocabulary: how many logits are in memory at once, and draws at the edges of the softmax."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.losses.heads import cross_entropy
+from training.losses.heads.cross_entropy import token_sample, token_score
+
+GENERATOR = torch.Generator()
+
+
+def random(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(*size, generator=GENERATOR.manual_seed(seed))
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of logits that are made at once."""
+    made, plain = list[int](), F.linear
+
+    def spy(*args: Any) -> Tensor:
+        made.append(plain(*args).numel())
+        return plain(*args)
+
+    monkeypatch.setattr(cross_entropy.F, "linear", spy)
+    return made
+
+
+@pytest.mark.parametrize(("at_once", "wanted"), [(1, [30] * 5), (70, [60, 60, 30]), (1 << 23, [150])])
+def test_no_more_logits_are_made_at_once_than_may_be(
+    at_once: int, wanted: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five targets over a vocabulary of thirty tokens; a target at least."""
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
+    feature_MD, table_VD = random(5, 4), random(30, 4, seed=1)
+    token_score(feature_MD, table_VD, None, torch.arange(5))
+    assert sizes == wanted
+    sizes.clear()
+    token_sample(feature_MD, table_VD, None, torch.full((5,), 0.5), None)
+    assert sizes == wanted
+
+
+def test_32_mb_of_logits_are_made_at_once() -> None:
+    assert cross_entropy.LOGITS_AT_ONCE * 4 == 32 * 2**20
+
+
+def test_a_barred_first_token_is_not_sampled_by_the_lowest_draw() -> None:
+    tokens = token_sample(random(8, 4), random(30, 4, seed=1), None, torch.zeros(8), torch.zeros(8, dtype=torch.int64))
+    assert tokens.tolist() == [1] * 8
+
+
+def test_a_barred_last_token_is_not_sampled_by_the_highest_draw() -> None:
+    """The sum of so many probabilities in float32 is not 1."""
+    highest = torch.full((64,), 1 - 2**-24)
+    last = torch.full((64,), 2_999)
+    assert (token_sample(random(64, 4), random(3_000, 4, seed=1), None, highest, last) < 2_999).all()
+
+
+def test_samples_of_a_bf16_net_are_drawn_in_float32() -> None:
+    feature_MD, table_VD = random(200, 16).bfloat16(), random(3_000, 16, seed=1).bfloat16()
+    uniform_M = torch.rand(200, generator=GENERATOR.manual_seed(2))
+    below_MV = F.linear(feature_MD, table_VD).double().softmax(-1).cumsum(-1)
+    wanted_M = (below_MV <= uniform_M[:, None]).sum(-1)
+    assert (token_sample(feature_MD, table_VD, None, uniform_M, None) == wanted_M).float().mean() > 0.98
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_gradients_of_a_bf16_net_are_summed_in_float32(has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target at a time, so that a sum in bfloat16 would lose most of them."""
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
+    values = [random(2000, 4).bfloat16(), random(30, 4, seed=1).bfloat16(), random(30, seed=2).bfloat16()]
+    found, wanted = ([value.clone().requires_grad_() for value in values] for _ in range(2))
+    target = torch.arange(2000) % 3
+    token_score(found[0], found[1], found[2] if has_bias else None, target).loss.backward()
+    logits = F.linear(wanted[0].double(), wanted[1].double(), wanted[2].double() if has_bias else None)
+    F.cross_entropy(logits, target, reduction="sum").backward()
+    for ours, theirs in zip(found[1 : 2 + has_bias], wanted[1:], strict=False):
+        assert ours.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0.02, atol=0.5)
+
+
+def test_no_gradient_is_made_where_none_is_asked_for() -> None:
+    feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1)
+    with torch.no_grad():
+        assert not token_score(feature_MD, table_VD, None, torch.arange(5)).loss.requires_grad
+
+
+def test_the_loss_of_several_slices_is_the_same_without_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
+    feature_MD, table_VD, target_M = random(5, 4), random(30, 4, seed=1), torch.arange(5)
+    with torch.no_grad():
+        score = token_score(feature_MD, table_VD, None, target_M)
+    logits_MV = F.linear(feature_MD, table_VD)
+    torch.testing.assert_close(score.loss, F.cross_entropy(logits_MV, target_M, reduction="sum"))
+    assert int(score.correct) == int((logits_MV.argmax(-1) == target_M).sum())

@@ -1,0 +1,74 @@
+"""The weights of each head by name, and the keys of the losses that have some."""
+
+import pytest
+import torch
+
+from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
+from training.specs import Encoder, Twin
+
+ENCODER = Encoder(layers=1, width=32, heads=4, embedding=16)
+TWIN = Twin(layers=1, width=32, heads=4)
+TRANSFORM = {"transform.weight": (16, 32), "transform.bias": (16,), "norm.weight": (16,), "norm.bias": (16,)}
+VOCAB = 50
+BIAS = {"bias": (VOCAB,)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "shapes"),
+    [
+        (MaskedTokens(), BIAS | TRANSFORM),
+        (MaskedTokens(transform=False), BIAS),
+        (NextToken(), {}),
+        (NextToken(bias=True), BIAS),
+        (
+            PairLabel(),
+            {"pooler.weight": (32, 32), "pooler.bias": (32,), "classify.weight": (2, 32), "classify.bias": (2,)},
+        ),
+        (
+            Replaced(),
+            {"transform.weight": (32, 32), "transform.bias": (32,), "classify.weight": (1, 32), "classify.bias": (1,)},
+        ),
+        (
+            SpanBoundary(positions=7, position_width=5),
+            {
+                "offsets.weight": (7, 5),
+                "first.weight": (32, 69),
+                "first.bias": (32,),
+                "first_norm.weight": (32,),
+                "first_norm.bias": (32,),
+                "second.weight": (16, 32),
+                "second.bias": (16,),
+                "second_norm.weight": (16,),
+                "second_norm.bias": (16,),
+                "bias": (VOCAB,),
+            },
+        ),
+    ],
+    ids=lambda case: case.kind if hasattr(case, "kind") else "",
+)
+def test_a_head_has_these_weights_and_no_others(loss: Loss, shapes: dict[str, tuple[int, ...]]) -> None:
+    with torch.device("meta"):
+        head = loss.head(ENCODER, VOCAB)
+    assert {name: tuple(weight.shape) for name, weight in head.named_parameters()} == shapes
+
+
+@pytest.mark.parametrize("loss", [Replaced(asks="original"), Replaced(asks="original", at="chosen"), Adversarial()])
+def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
+    with torch.device("meta"):
+        head = loss.head(TWIN, VOCAB)
+    width = TWIN.net("generator" if loss.kind == "adversarial" else "discriminator").width
+    transforms = [weight.shape[1] for name, weight in head.named_parameters() if name.endswith("transform.weight")]
+    assert transforms == [width]
+
+
+@pytest.mark.parametrize("key", ["positions", "position_width"])
+def test_a_span_boundary_has_a_position_and_a_width_at_least(key: str) -> None:
+    assert getattr(SpanBoundary(**{key: 1}), key) == 1
+    with pytest.raises(ValueError, match=rf"losses\.{key} is 0, allowed is a whole number from 1 up"):
+        SpanBoundary(**{key: 0})
+
+
+def test_states_are_compared_with_the_table_as_they_are_where_there_is_no_transform() -> None:
+    head = MaskedTokens(transform=False).head(Encoder(layers=1, width=32, heads=4), VOCAB)
+    hidden_MD = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(head.features(hidden_MD), hidden_MD)
