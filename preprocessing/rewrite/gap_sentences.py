@@ -34,6 +34,7 @@ class GapSentences:
     kind: Literal["gap_sentences"] = "gap_sentences"
     rate: float = 0.3  # of the sentences of a row (gap sentences ratio)
     select: Literal["principal", "random", "lead"] = "principal"
+    keep: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "sentence_starts"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
@@ -51,13 +52,15 @@ class GapSentences:
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, "rewrite.rate", self.rate, "a share of the sentences between 0 and 1")
+        require(0 <= self.keep <= 1, "rewrite.keep", self.keep, "a share of the gap sentences from 0 to 1")
 
     def describe(self) -> str:
         which = {"principal": "those that say most of the rest", "random": "any", "lead": "the first ones"}[self.select]
-        return f"{self.rate:.0%} of the sentences masked, {which}, and predicted"
+        kept = f", {self.keep:.0%} of them kept in the source" if self.keep else ""
+        return f"{self.rate:.0%} of the sentences masked, {which}, and predicted{kept}"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
-        return 1 - self.rate, self.rate
+        return 1 - self.rate * (1 - self.keep), self.rate
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side, its end included, is longer than `length`."""
@@ -70,11 +73,12 @@ class GapSentences:
         num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
         is_gap_N = np.zeros(num_sentences, dtype=bool)
         is_gap_N[self._selected(ids_S, sentence_S, num_sentences, rng)] = True
-        is_gap_S = is_gap_N[sentence_S]
+        is_masked_N = is_gap_N & (rng.random(num_sentences) >= self.keep)
+        is_gap_S, is_masked_S = is_gap_N[sentence_S], is_masked_N[sentence_S]
         is_first_S = np.diff(sentence_S, prepend=-1) > 0
         masked_S = ids_S.copy()
-        masked_S[is_gap_S] = vocab.mask
-        source_U = masked_S[~is_gap_S | is_first_S]
+        masked_S[is_masked_S] = vocab.mask
+        source_U = masked_S[~is_masked_S | is_first_S]
         return two_sides(row, ended(source_U, vocab.sep), ended(ids_S[is_gap_S], vocab.sep), vocab.pad)
 
     def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:

@@ -189,6 +189,18 @@ def test_neighbouring_gaps_have_a_mask_each() -> None:
     assert after["labels"].tolist() == [10, 11, 12, SEP]
 
 
+def test_a_share_of_the_gap_sentences_stays_in_the_source_and_is_predicted_all_the_same() -> None:
+    sentences, gap, kept = [[number, number] for number in range(10, 30)], GapSentences(rate=0.5, keep=0.2), []
+    for sample in range(300):
+        after, plain = made(gap, row_of(sentences), sample), made(GapSentences(rate=0.5), row_of(sentences), sample)
+        assert after["labels"].tolist() == plain["labels"].tolist()
+        masks = after["source_ids"].tolist().count(MASK)
+        assert len(after["source_ids"]) == len(plain["source_ids"]) + 10 - masks
+        kept.append(10 - masks)
+    assert stats.binomtest(sum(kept), 3000, 0.2).pvalue > 0.001
+    assert gap.shares(Nothing()) == pytest.approx((0.6, 0.5))
+
+
 def test_a_separator_between_two_documents_is_on_neither_side() -> None:
     before = row_of([[10, 11], [12, 13], [SEP], [14], [15, 16]])
     before["special"][5] = True
@@ -329,6 +341,11 @@ def test_shares_are_those_of_the_tokens_but_for_masks_and_ends(rate: float) -> N
         (PRINCIPAL, "30% of the sentences masked, those that say most of the rest, and predicted"),
         (RANDOM, "30% of the sentences masked, any, and predicted"),
         (LEAD, "30% of the sentences masked, the first ones, and predicted"),
+        (
+            GapSentences(rate=0.45, keep=0.2),
+            "45% of the sentences masked, those that say most of the rest, and predicted"
+            ", 20% of them kept in the source",
+        ),
     ],
 )
 def test_gap_sentences_are_described_in_a_line(gap: GapSentences, line: str) -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, random_rows, unpadded
-from training.losses import MaskedTokens, NextToken, PairLabel
+from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_score
 from training.model import Model, ModelSpec
@@ -190,3 +190,27 @@ def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
     labels_B = torch.stack([best_B[0], best_B[1], 1 - best_B[2], torch.tensor(IGNORE)])
     score = model(batch | {"pair_label": labels_B})["pair_label"]
     assert (int(score.correct), score.count) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "wanted"),
+    [
+        (MaskedTokens(), 3),
+        (NextToken(), 3),
+        (Adversarial(), 3),
+        (PairLabel(), 1),
+        (Replaced(), 13),
+        (Replaced(at="chosen"), 3),
+        (SpanBoundary(), 2),
+    ],
+)
+def test_the_targets_of_a_batch_of_two_rows_are_counted(loss: Loss, wanted: int) -> None:
+    batch = {
+        "targets_at": np.array([2, 3, 12]),  # the last one stands at the end of its row: not between ordinary tokens
+        "targets": np.array([7, 8, 9]),
+        "first_at": np.array([0, 6]),
+        "lengths": np.array([6, 7]),
+        "pair_label": np.array([1, IGNORE]),
+    }
+    tensors = {name: torch.from_numpy(column) for name, column in batch.items()}
+    assert loss.count(batch) == loss.count(tensors) == wanted

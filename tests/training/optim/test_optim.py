@@ -138,3 +138,11 @@ def test_a_weight_without_a_gradient_stays(spec: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     spec.build([{"params": [weight], "weight_decay": 0.1}]).step()
     assert weight.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor()])
+def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    weight.grad = torch.zeros_like(weight)
+    spec.build([{"params": [weight]}]).step()
+    assert torch.equal(weight, torch.ones(2, 3))
