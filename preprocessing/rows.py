@@ -272,6 +272,8 @@ def impossible(
         reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
         return f"choose {choose.kind!r} has no effect, {reason}: use choose kind 'nothing'"
     for loss, needs in losses_needs.items():
+        if scarce := needs & (ON_DEMAND | OPTIONAL):
+            return f"loss {loss!r} needs column {min(scarce)!r}, which only choose and rewrite can have: leave it out"
         for column in sorted(needs - emitted - rewrite.emits):
             return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
     return None

@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
+from orchestration.config.facts import check_facts
 from pipeline.readers import Source, absolute
 from pipeline.spec import Corpus
 from preprocessing.choose import Choose
@@ -190,6 +191,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     >>> load("bert_base", ["optim.peak=2e-4"], scale="tiny").optim.peak
     0.0002
     """
+    check_facts()
     document, where = _open("recipes", name_or_path)
     if scale or overrides:
         document.pop("expected", None)

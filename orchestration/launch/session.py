@@ -133,7 +133,7 @@ class Asked:
     def stopped(self, message: str) -> BaseException:
         """What to raise when it has: interrupted (exit code 130), or preempted (75)."""
         return (
-            KeyboardInterrupt(message)
+            KeyboardInterrupt(f"{message}; the same command goes on")
             if self.signal == signal.SIGINT
             else Preempted(f"{message}; the same command goes on")
         )

@@ -146,3 +146,48 @@ def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
     weight.grad = torch.zeros_like(weight)
     spec.build([{"params": [weight]}]).step()
     assert torch.equal(weight, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [((128, 128), 256), ((128, 200), 328), ((127, 200), 127 * 200), ((200, 127), 200 * 127), ((200,), 200)],
+)
+def test_adafactor_keeps_every_square_of_what_is_no_matrix_of_128_by_128_or_more(
+    shape: tuple[int, ...], kept: int
+) -> None:
+    weight = torch.nn.Parameter(torch.ones(shape))
+    weight.grad = torch.ones_like(weight)
+    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
+    optimizer.step()
+    tensors = [value for value in optimizer.state[weight].values() if isinstance(value, torch.Tensor)]
+    assert sum(value.numel() for value in tensors) == kept
+
+
+def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
+    weight = torch.nn.Parameter(torch.ones(128, 200, dtype=torch.float64))
+    weight.grad = torch.randn(128, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
+    optimizer.step()
+    square = weight.grad.square()
+    torch.testing.assert_close(optimizer.state[weight]["row"], square.mean(1))
+    torch.testing.assert_close(optimizer.state[weight]["column"], square.mean(0))
+
+
+@pytest.mark.parametrize("shape", [(5,), (128, 128)])
+def test_adafactor_leaves_a_weight_alone_whose_gradient_is_zero(shape: tuple[int, ...]) -> None:
+    weight = torch.nn.Parameter(torch.ones(shape))
+    weight.grad = torch.zeros_like(weight)
+    Adafactor().build([{"params": [weight], "weight_decay": 0.0}]).step()
+    assert torch.equal(weight, torch.ones(shape))
+
+
+def test_a_short_update_of_lamb_is_made_as_long_as_the_weights() -> None:
+    rng = np.random.default_rng(0)
+    spec, start = Lamb(peak=0.1, decay=0.0), rng.normal(size=(2, 2))
+    gradients = [1e-7 * rng.normal(size=(2, 2)) for _ in RATES]  # small beside eps: the update is shorter than 1
+    np.testing.assert_allclose(steps(spec, start, gradients), lamb(start, gradients, spec), rtol=1e-10)
+
+
+def test_a_matrix_whose_gradient_is_zero_stays_under_lamb_without_weight_decay() -> None:
+    gradients = [np.zeros((2, 2)) for _ in RATES]
+    assert steps(Lamb(peak=0.1, decay=0.0), np.ones((2, 2)), gradients).tolist() == [[1, 1], [1, 1]]

@@ -1,0 +1,83 @@
+"""Under ZeRO a worker has one flat piece of a tensor: the pieces of all workers take the step of the whole."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.optim import Adafactor, Lamb, Optim
+from training.optim.steps import pieces
+
+STEPS = 3
+
+
+class Workers:
+    """Stands in for torch.distributed: the workers take their steps one after the other. A sum over all of them is the
+    one that the whole tensor had; what each of them brought is kept, to be compared with it."""
+
+    def __init__(self, sums: list[Tensor]) -> None:
+        self.whole, self.brought = sums, [torch.zeros_like(each) for each in sums]
+        self.rank, self.number = 0, 0
+
+    def turn(self, rank: int) -> None:
+        self.rank, self.number = rank, 0
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def all_reduce(self, sums: Tensor) -> None:
+        self.brought[self.number] += sums
+        sums.copy_(self.whole[self.number])
+        self.number += 1
+
+
+def stepped(optim: Optim, shape: tuple[int, ...], weight: Tensor, gradients: list[Tensor]) -> Tensor:
+    """The weight, or a piece of a tensor of this shape, after an update with each of the gradients."""
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = optim.build([{"params": [torch.nn.Parameter(torch.zeros(shape).double())], "weight_decay": 0.1}])
+    optimizer.param_groups[0]["params"] = [parameter]
+    for gradient in gradients:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
+    """What DeepSpeed gives to a worker: equal pieces, the last ones filled up with zeros."""
+    size = -(-whole.numel() // workers)
+    flat = torch.zeros(size * workers, dtype=whole.dtype)
+    flat[: whole.numel()] = whole.flatten()
+    return flat[rank * size : (rank + 1) * size]
+
+
+@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Adafactor(relative=False, square_decay=0.9)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "workers"), [((5,), 4), ((4, 3), 2), ((4, 3), 5), ((130, 140), 3), ((128, 128), 128), ((128, 129), 300)]
+)
+def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
+    optim: Optim, shape: tuple[int, ...], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, *gradients = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(1 + STEPS))
+    sums: list[Tensor] = []
+    plain: Any = pieces.over_workers
+
+    def spy(one: Tensor, of: Tensor, whole: tuple[int, ...]) -> Tensor:
+        sums.append(one.clone())
+        return plain(one, of, whole)
+
+    for module in ("lamb", "adafactor"):
+        monkeypatch.setattr(f"training.optim.steps.{module}.over_workers", spy)
+    wanted = stepped(optim, shape, weight, gradients)
+    monkeypatch.undo()
+    group = Workers(sums)
+    monkeypatch.setattr(pieces, "distributed", group)
+    found = []
+    for rank in range(workers):
+        group.turn(rank)
+        mine = [piece_of(gradient, rank, workers) for gradient in gradients]
+        found.append(stepped(optim, shape, piece_of(weight, rank, workers), mine))
+    torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
+    for brought, whole in zip(group.brought, group.whole, strict=True):
+        torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
