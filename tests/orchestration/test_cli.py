@@ -64,8 +64,8 @@ BAD = {
     "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
     "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
-    "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks two segments, trunk encoder tells 1 "
-    "apart; use an encoder with segments 2",
+    "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks 2 segments, trunk encoder tells 1 "
+    "apart; use trunk kind encoder with segments 2",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
     "--data PATH, or take --data demo",
 }
@@ -154,7 +154,7 @@ def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
     )
     assert main(["recipes"]) == main(["recipes", "gpt2"]) == main(["recipes", "bert_base", "--diff", "gpt2"]) == 0
     shown = capsys.readouterr().out
-    assert all(words in shown for words in ("110,106,428", "124,439,808", "124,697,433", "asks for next token"))
+    assert all(words in shown for words in ("110,106,428", "124,439,808", "124,697,433", "predicts next token"))
 
 
 def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):

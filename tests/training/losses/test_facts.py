@@ -36,17 +36,12 @@ from training.losses.heads.cross_entropy import tokens_at
 from training.run import Run
 from training.score import Score
 
-LOSSES: tuple[Loss, ...] = (
-    MaskedTokens(),
+LOSSES: list[Loss] = facts.parts_of(
+    Loss,
     MaskedTokens(transform=False),
-    PairLabel(),
-    NextToken(),
     NextToken(bias=True),
-    SpanBoundary(),
-    Replaced(),
     Replaced(asks="original"),
     Replaced(at="chosen"),
-    Adversarial(),
 )
 NOTHING = LossContext()
 
