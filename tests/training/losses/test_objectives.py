@@ -185,11 +185,11 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
 
 
 def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
-    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
     best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
-    labels_B = torch.stack([best_B[0], best_B[1], 1 - best_B[2], torch.tensor(IGNORE)])
+    labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
     score = model(batch | {"pair_label": labels_B})["pair_label"]
-    assert (int(score.correct), score.count) == (2, 3)
+    assert (int(score.correct), score.count) == (3, 4)
 
 
 @pytest.mark.parametrize(
