@@ -11,6 +11,7 @@ from preprocessing import choose, rewrite
 from preprocessing.choose import Choice, Choose, Entities, Ngrams, NoiseSpans, Nothing, Partial, Spans, Tokens
 from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Rewrite, Rewriting, Sentinel, Shift, Unified
 from preprocessing.sampling import Sampling
+from preprocessing.schema import Row
 from preprocessing.segment import Packed, Pair, Parallel, Segment, Segmentation, Sentence, StreamPair
 from preprocessing.vocab import (
     KINDS,
@@ -214,3 +215,33 @@ def test_a_sampling_travels_as_json(segment: Segment) -> None:
     for choice, made in zip(CHOICES, REWRITES, strict=False):
         sampling = Sampling(segment=segment, choose=choice, rewrite=made, seed=3, duplicates=10, semantics="compat")
         assert Sampling.of(json.loads(json.dumps(asdict(sampling)))) == sampling
+
+
+def row_of(needs: frozenset[str]) -> Row:
+    """A row of 130 tokens that has its ids and the columns in `needs`, and nothing else."""
+    rng = np.random.default_rng(0)
+    word_starts_S = rng.random(130) < 0.7
+    special_S = np.zeros(130, dtype=bool)
+    special_S[[0, -1]] = word_starts_S[[0, 1, -1]] = True
+    columns = {
+        "special": special_S,
+        "word_starts": word_starts_S,
+        "unit_starts": word_starts_S & ((rng.random(130) < 0.8) | np.isin(np.arange(130), [0, 1, 129])),
+        "counts": rng.integers(1, 1000, size=130),
+    }
+    return {"ids": rng.integers(5, 99, size=130).astype(np.int32)} | {
+        name: column for name, column in columns.items() if name in needs
+    }
+
+
+@pytest.mark.parametrize("part", [part for part in CHOICES if part.emits], ids=str)
+def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: Choice) -> None:
+    row, rng = row_of(part.needs), np.random.default_rng(1)
+    hits = [part(row, rng) for _ in range(300)]
+    assert {hit_S.dtype for hit_S in hits} == {np.dtype(np.int32)}
+    assert {hit_S.shape for hit_S in hits} == {row["ids"].shape}
+    for hit_S in hits:
+        assert sorted(set(hit_S.tolist()) - {0}) == list(range(1, hit_S.max(initial=0) + 1))
+    if "special" in part.needs and not getattr(part, "mask_specials", False):
+        assert not any(hit_S[row["special"]].any() for hit_S in hits)
+    assert np.mean([hit_S > 0 for hit_S in hits]) == pytest.approx(part.predicted, rel=0.15)
