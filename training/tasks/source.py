@@ -33,9 +33,12 @@ class Source:
         rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
         num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
         if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
+            held = f"task source: the held-out documents of {store.folder} have"
+            if len(counted) < 2:
+                raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of evals")
             raise DataError(
-                f"task source: the held-out documents of {store.folder} have {len(counted)} source(s), with "
-                "too few of each; hold out more of the corpus (test: in its file), or leave this task out"
+                f"{held} {len(counted)} sources, with too few of each; "
+                "hold out more of the corpus (test: in its file), or leave this task out of evals"
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])

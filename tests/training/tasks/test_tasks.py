@@ -96,7 +96,7 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
 
 
 def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"1 source\(s\).*leave this task out"):
+    with pytest.raises(DataError, match=r"one source, and the task tells two or more apart; leave it out"):
         made("source", with_test_split(tmp_path / "mini", topics=1))
 
 
