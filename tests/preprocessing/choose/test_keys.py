@@ -113,3 +113,21 @@ def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(choose: Choose, 
 def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
     assert NoiseSpans(mean=5).span_mean == 5
     assert not any(part.span_mean for part in (Nothing, Tokens, Words, Entities, Spans, Ngrams, Fragment, Partial))
+
+
+@pytest.mark.parametrize(
+    ("choose", "values"),
+    [
+        (Tokens(), {"rate": 0.15, "rounding": "nearest", "most": 0, "mask_specials": False, "alpha": 0.0}),
+        (Words(), {"rate": 0.15, "rounding": "nearest", "most": 0}),
+        (Entities(), {"rate": 0.15, "rounding": "nearest", "most": 0, "tokens": 0.0}),
+        (Spans(), {"rate": 0.15, "p": 0.2, "longest": 10, "rounding": "up", "units": 0.0}),
+        (Ngrams(), {"rate": 0.15, "longest": 3, "rounding": "nearest", "most": 0, "weights": (), "of": "words"}),
+        (NoiseSpans(), {"rate": 0.15, "mean": 3.0}),
+        (Fragment(), {"rate": 0.5, "block": 0}),
+        (Partial(), {"of": 6, "longest": 5}),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(choose: Choose, values: dict[str, Any]) -> None:
+    assert {name: getattr(choose, name) for name in values} == values

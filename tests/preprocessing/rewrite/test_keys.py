@@ -36,6 +36,8 @@ OUTSIDE: list[tuple[type[Rewrite], dict[str, Any], str]] = [
     (Sentinel, {"answer": "all", "collapse": False, "swap": 1.5}, r"rewrite\.swap is 1.5, allowed is a share"),
     (Sentinel, {"answer": "all", "swap": 0.5}, "allowed is 0 but with answer all and collapse no"),
     (Sentinel, {"collapse": False, "swap": 0.5}, "allowed is 0 but with answer all and collapse no"),
+    (GapSentences, {"keep": -0.5}, r"rewrite\.keep is -0.5, allowed is a share of the gap sentences from 0 to 1"),
+    (GapSentences, {"keep": 1.5}, r"rewrite\.keep is 1.5"),
     (Noise, {"edits": ("mask", "delete")}, "one of mask, delete and infill at most"),
     (Noise, {"edits": ("rotate", "rotate")}, "each once"),
     (Noise, {"edits": ()}, "one or several of"),
@@ -58,6 +60,8 @@ AT_THE_LIMIT: list[tuple[type[Rewrite], dict[str, Any]]] = [
     (Sentinel, {"answer": "all", "collapse": False, "swap": 1.0}),
     (Noise, {"rate": 1.0, "mean": 0.5, "mask_random": 0.0, "permuted": 0.0}),
     (Noise, {"mask_random": 1.0, "permuted": 1.0}),
+    (GapSentences, {"keep": 0.0}),
+    (GapSentences, {"keep": 1.0}),
     (Noise, {"edits": ("rotate",)}),
     (Noise, {"edits": ("permute", "mask", "rotate")}),
 ]
@@ -149,3 +153,52 @@ def test_the_shares_of_a_row_that_both_sides_read(
 )
 def test_a_row_of_which_512_tokens_are_read(rewrite: Rewrite, choose: Choose, length: int) -> None:
     assert rewrite.raw_length(512, choose) == length
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "facts"),
+    [
+        (Shift(), (1, 1, 1, False, False, "trunk", 0, "")),
+        (Cloze(), (0, 1, 1, False, False, "trunk", 0, "")),
+        (Permute(), (0, 1, 1, False, False, "queries", 256, "")),
+        (Unified(), (0, 6, 2, False, False, "rows", 0, "")),
+        (Sentinel(), (0, 1, 1, False, True, "trunk", 0, "masked spans")),
+        (Fragment(), (0, 1, 1, False, True, "trunk", 0, "the fragment")),
+        (Prefix(), (0, 1, 1, True, True, "trunk", 0, "the rest of the text")),
+        (Deshuffle(), (0, 1, 1, True, True, "trunk", 0, "the whole text")),
+        (Noise(), (0, 1, 1, True, True, "trunk", 0, "the whole text")),
+        (GapSentences(), (0, 1, 1, True, True, "trunk", 0, "the gap sentences")),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_what_a_rewrite_says_of_itself(rewrite: Rewrite, facts: tuple[Any, ...]) -> None:
+    """Tokens behind a row, segments made and read, whether it selects and has a source, mask, block and target."""
+    assert facts == (
+        rewrite.lookahead,
+        rewrite.segments,
+        rewrite.reads_segments,
+        rewrite.selects,
+        rewrite.two_sided,
+        rewrite.attention,
+        rewrite.block,
+        rewrite.target,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "values"),
+    [
+        (Cloze(), {"mask": 0.8, "swap": 0.1, "unit": "token", "swap_from": "ordinary"}),
+        (Fragment(), {"mask": 0.8, "swap": 0.1, "hide": True}),
+        (Permute(), {"block": 256}),
+        (Sentinel(), {"answer": "spans", "collapse": True, "swap": 0.0}),
+        (GapSentences(), {"rate": 0.3, "select": "principal", "keep": 0.0}),
+        (Noise(), {"edits": ("permute", "infill"), "rate": 0.3, "mean": 3.0, "mask_random": 0.0, "permuted": 1.0}),
+        (Unified(), {"full": 1 / 3, "sequence": 1 / 3, "left": 1 / 6, "right": 1 / 6, "mask": 0.8, "swap": 0.1}),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
+    rewrite: Rewrite, values: dict[str, Any]
+) -> None:
+    assert {name: getattr(rewrite, name) for name in values} == values

@@ -1,0 +1,41 @@
+"""What each loss says of itself, and the values of its keys that a recipe does not name."""
+
+from typing import Any
+
+import pytest
+
+from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
+
+
+@pytest.mark.parametrize(
+    ("loss", "facts"),
+    [
+        (MaskedTokens(), (True, True, False, False, True)),
+        (NextToken(), (True, True, False, False, True)),
+        (PairLabel(), (False, False, False, False, True)),
+        (SpanBoundary(), (False, True, False, False, False)),
+        (Replaced(), (False, False, True, False, True)),
+        (Replaced(asks="original"), (False, True, False, False, True)),
+        (Adversarial(), (False, True, False, True, True)),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None:
+    """Whether it has a perplexity, targets that are tokens, a reward to give or to get, and a head to export."""
+    assert facts == (loss.perplexity, loss.names_tokens, loss.rewards, loss.rewarded, loss.exported)
+
+
+@pytest.mark.parametrize(
+    ("loss", "values"),
+    [
+        (MaskedTokens(), {"weight": 1.0, "transform": True}),
+        (NextToken(), {"weight": 1.0, "bias": False}),
+        (PairLabel(), {"weight": 1.0}),
+        (SpanBoundary(), {"weight": 1.0, "positions": 15, "position_width": 200}),
+        (Replaced(), {"weight": 50.0, "asks": "replaced", "at": "all"}),
+        (Adversarial(), {"weight": 1.0}),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(loss: Loss, values: dict[str, Any]) -> None:
+    assert {name: getattr(loss, name) for name in values} == values
