@@ -97,3 +97,16 @@ def test_the_loss_of_several_slices_is_the_same_without_a_gradient(monkeypatch: 
     logits_MV = F.linear(feature_MD, table_VD)
     torch.testing.assert_close(score.loss, F.cross_entropy(logits_MV, target_M, reduction="sum"))
     assert int(score.correct) == int((logits_MV.argmax(-1) == target_M).sum())
+
+
+def test_a_second_derivative_is_refused_and_never_wrong() -> None:
+    feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1).requires_grad_()
+    loss = token_score(feature_MD, table_VD, None, torch.arange(5)).loss
+    (slope,) = torch.autograd.grad(loss.square(), feature_MD, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.square().sum().backward()
+
+
+def test_samples_carry_no_gradient() -> None:
+    feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1)
+    assert not token_sample(feature_MD, table_VD, None, torch.full((5,), 0.5), None).requires_grad

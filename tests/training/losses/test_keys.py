@@ -1,10 +1,11 @@
 """What each loss says of itself, and the values of its keys that a recipe does not name."""
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
-from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
+from training.losses import Adversarial, Loss, LossContext, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,8 @@ def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None
 )
 def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(loss: Loss, values: dict[str, Any]) -> None:
     assert {name: getattr(loss, name) for name in values} == values
+
+
+def test_a_context_is_a_value_that_stays_the_same() -> None:
+    with pytest.raises(FrozenInstanceError):
+        LossContext().target = "the whole text"  # type: ignore[misc]

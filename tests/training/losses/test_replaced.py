@@ -144,3 +144,8 @@ def test_originals_with_the_highest_probability_are_counted_as_correct() -> None
     score = head(hidden_TD, batch, table_VD)
     best_T = head.log_p(hidden_TD, batch["ids"], table_VD).argmax(1)
     assert int(score.correct) == int((best_T == originals(batch)).sum()) > 80
+
+
+def test_a_surprise_carries_no_gradient() -> None:
+    head, hidden_TD, batch = bf16_head()
+    assert not head.surprise(hidden_TD.requires_grad_(), batch).requires_grad

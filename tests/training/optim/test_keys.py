@@ -1,10 +1,11 @@
 """The limits of the keys of every optimiser, from both sides, and the values that a recipe need not name."""
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
-from training.optim import Adafactor, AdamW, Lamb, Optim
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Optim
 
 OUTSIDE: list[tuple[type[Optim], dict[str, Any], str]] = [
     (AdamW, {"peak": 0}, r"optim\.peak is 0, allowed is a learning rate above 0 and below 100"),
@@ -79,3 +80,8 @@ T5 = {"peak": 0.01, "warmup": 10_000, "schedule": "rsqrt", "decay": 0.0, "clip":
 )
 def test_keys_that_a_recipe_does_not_name_have_the_usual_values(optim: Optim, values: dict[str, Any]) -> None:
     assert {name: getattr(optim, name) for name in values} == values
+
+
+def test_the_shape_of_a_schedule_stays_the_same() -> None:
+    with pytest.raises(FrozenInstanceError):
+        SCHEDULES["linear"].warm_up = "none"  # type: ignore[misc]

@@ -191,3 +191,10 @@ def test_a_short_update_of_lamb_is_made_as_long_as_the_weights() -> None:
 def test_a_matrix_whose_gradient_is_zero_stays_under_lamb_without_weight_decay() -> None:
     gradients = [np.zeros((2, 2)) for _ in RATES]
     assert steps(Lamb(peak=0.1, decay=0.0), np.ones((2, 2)), gradients).tolist() == [[1, 1], [1, 1]]
+
+
+def test_adafactor_moves_a_weight_of_zeros_by_a_thousandth_of_the_rate() -> None:
+    weight = torch.nn.Parameter(torch.zeros(4, 3))
+    weight.grad = torch.ones_like(weight)
+    Adafactor(peak=0.5).build([{"params": [weight]}]).step()
+    assert weight.flatten().tolist() == pytest.approx([-0.5e-3] * 12)
