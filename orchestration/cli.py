@@ -226,7 +226,7 @@ def everything(
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
-    """All stages: corpus, train, eval. What is done is skipped, what is stale is named."""
+    """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan, job.recognised)
     if dry_run:

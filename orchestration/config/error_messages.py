@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestration.config import glossary
+from orchestration.config import facts, glossary
 
 Keys = tuple[str | int, ...]
 
@@ -110,6 +110,8 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
                 pass  # the key is there, with a slip in it
             case "union_tag_not_found":
                 lines.append(_no_kind(root, data, path))
+            case "union_tag_invalid":
+                lines.append(_unknown_kind(root, data, path))
             case _:
                 lines.append(_say(_dotted(path), found))
     return lines
@@ -120,9 +122,6 @@ def _say(dotted: str, found: Any) -> str:
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"
-        case "union_tag_invalid":
-            tags = [tag.strip("' ") for tag in context["expected_tags"].split(",")]
-            return _not_allowed(f"{dotted}.kind", context["tag"], tags)
         case "literal_error":
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
@@ -137,15 +136,26 @@ def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
     parent, key = path[:-1], str(path[-1])
     part = chosen(annotation_at(root, data, parent), _value(data, parent))
     keys = list(annotations(part)) if part else []
-    if term := glossary.BY_NAME.get(key):
-        ours = term.key.rpartition(".")[2]
-        here = _dotted((*parent, ours)) if ours in keys else term.key
-        return f"{_dotted(path)} is not a key; here it is {here}" + (f", {term.note}" if term.note else ""), here
+    if key in glossary.BY_NAME:
+        return _foreign(path, keys, key, "is not a key; here")
+    if key in glossary.ABSENT:
+        return f"{_dotted(path)} is not a key; {glossary.ABSENT[key]}", ""
     close = nearest(key, keys)
+    likest = nearest(key, [*keys, *glossary.BY_NAME], cutoff=0.8)
+    if likest in glossary.BY_NAME and likest not in keys:
+        return _foreign(path, keys, likest, f"is not a key; did you mean {likest}? Here")
     elsewhere = (leaf for leaf in leaves(root, data) if leaf.split(".")[-1] == key)
     meant = _dotted((*parent, close)) if close else next(elsewhere, "")
     hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(keys)}"
     return f"{_dotted(path)} is not a key of {_dotted(parent) or 'the file'}; {hint}", meant
+
+
+def _foreign(path: Keys, keys: list[str], name: str, said: str) -> tuple[str, str]:
+    """What to say of a name that others have for a key, and that key."""
+    term = glossary.BY_NAME[name]
+    ours = term.key.rpartition(".")[2]
+    here = _dotted((*path[:-1], ours)) if ours in keys else term.key
+    return f"{_dotted(path)} {said} it is {here}" + (f", {term.note}" if term.note else ""), here
 
 
 def _no_kind(root: type, data: Any, path: Keys) -> str:
@@ -155,6 +165,18 @@ def _no_kind(root: type, data: Any, path: Keys) -> str:
         return f"{place}.{typo} is not a key of {place}; did you mean {place}.kind?"
     kinds = ", ".join(map(kind_of, _parts(annotation_at(root, data, path))))
     return f"{place}.kind is missing, allowed are {kinds}"
+
+
+def _unknown_kind(root: type, data: Any, path: Keys) -> str:
+    members, given = _parts(annotation_at(root, data, path)), str(_value(data, path)["kind"])
+    kinds = [kind_of(member) for member in members]
+    where = f"{_dotted(path)}.kind"
+    if forgotten := facts.unlisted(members, given):
+        return f"{where} is {given!r}, but {forgotten}"
+    meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
+    if meant:
+        return f"{where} is {given!r}, allowed are {', '.join(kinds)}; here it is {meant}"
+    return _not_allowed(where, given, kinds)
 
 
 def _not_allowed(dotted: str, given: object, allowed: list[str]) -> str:

@@ -1,8 +1,11 @@
 """Parts that lack a fact are refused when a recipe is loaded, not in the middle of a run."""
 
 import inspect
+import sys
 import typing
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from pipeline.readers import Reader, Source
@@ -10,6 +13,7 @@ from preprocessing.choose import Choice, Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite, Rewriting
 from preprocessing.segment import Segment, Segmentation
+from preprocessing.spec import kind_of
 from preprocessing.vocab import VocabKind, VocabSpec
 from training.losses import Loss, LossPart
 from training.optim import Optim, OptimPart
@@ -32,7 +36,8 @@ UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
 @cache
 def check_facts() -> None:
     """BadInput with one line for each class of a union that lacks facts of its Protocol."""
-    found = (lacking(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union))
+    found = [lacking(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
+    found += [of_one_kind(union) for union, _ in UNIONS]
     if lines := [line for line in found if line]:
         raise BadInput("\n".join(lines))
 
@@ -47,6 +52,39 @@ def lacking(member: Any, protocol: Any) -> str:
     return (
         f"{_file(member)}: {member.__name__} has no {has_no}; {_file(protocol)} says what they mean" if missing else ""
     )
+
+
+def of_one_kind(union: Any) -> str:
+    """What to say of a union in which two parts have one `kind`, in one line; "" where each has its own."""
+    first: dict[str, Any] = {}
+    for member in typing.get_args(union):
+        kind = getattr(member, "__dataclass_fields__", {}).get("kind")
+        if kind is None:
+            continue  # `lacking` says it
+        if (other := first.setdefault(kind.default, member)) is not member:
+            return f"{_file(member)}: {member.__name__} has kind {kind.default!r}, as {_file(other)} has; name another"
+    return ""
+
+
+def unlisted(members: Sequence[Any], kind: str) -> str:
+    """The file of a part of this kind that the union of these members forgets, in one line; "" where there is none."""
+    for union, protocol in UNIONS:
+        if set(typing.get_args(union)) == set(members):
+            door = sys.modules[members[0].__module__.rpartition(".")[0]]
+            name = next(name for name, value in vars(door).items() if value == union)
+            for file in sorted(Path(str(door.__file__)).parent.glob("*.py")):
+                if _defines(file, f"{door.__name__}.{file.stem}", kind, protocol):
+                    folder = door.__name__.replace(".", "/")
+                    return f"{folder}/{file.name} defines it: add it to the union {name} in {folder}/__init__.py"
+    return ""
+
+
+def _defines(file: Path, module: str, kind: str, protocol: Any) -> bool:
+    if loaded := sys.modules.get(module):
+        classes = [each for each in vars(loaded).values() if hasattr(each, "__dataclass_fields__")]
+        own = [each for each in classes if each.__module__ == module and "kind" in each.__dataclass_fields__]
+        return any(kind_of(each) == kind and not lacking(each, protocol) for each in own)
+    return f'kind: Literal["{kind}"]' in file.read_text(encoding="utf-8")
 
 
 def names(protocol: Any) -> list[str]:

@@ -135,6 +135,49 @@ BY_NAME: Final[Mapping[str, Term]] = {
     name: term for term in TERMS for name in (*term.transformers, *term.megatron, *term.formerly)
 }
 
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {  # what others call a part -> its `kind`, in whichever union has one
+    "mlm": ("masked_tokens", "cloze"),
+    "masked_lm": ("masked_tokens", "cloze"),
+    "clm": ("next_token", "shift"),
+    "lm": ("next_token", "shift"),
+    "causal_lm": ("next_token", "shift"),
+    "seq2seq_lm": ("next_token",),
+    "plm": ("permute",),
+    "nsp": ("pair_label", "pair"),
+    "sop": ("pair_label", "pair"),
+    "next_sentence": ("pair_label", "pair"),
+    "sbo": ("span_boundary",),
+    "rtd": ("replaced",),
+    "electra": ("replaced", "twin"),
+    "wwm": ("words",),
+    "whole_word": ("words",),
+    "whole_words": ("words",),
+    "span": ("spans",),
+    "span_corruption": ("sentinel", "noise_spans"),
+    "gsg": ("gap_sentences",),
+    "infilling": ("noise",),
+    "text_infilling": ("noise",),
+    "full_sentences": ("packed",),
+    "doc_sentences": ("packed",),
+    "bert": ("encoder",),
+    "gpt": ("decoder",),
+    "t5": ("encoder_decoder",),
+    "seq2seq": ("encoder_decoder",),
+    "xlnet": ("two_stream",),
+    "adam": ("adamw",),
+    "bpe": ("byte_bpe",),
+    "sentencepiece": ("unigram",),
+    "absolute": ("learned",),
+    "sinus": ("sinusoidal",),
+    "fixed": ("sinusoidal",),
+}
+
+ABSENT: Final[Mapping[str, str]] = {  # names of others for which there is no key, and what to do
+    "warmup_ratio": "the warm-up is a number of steps here: optim.warmup",
+    "gradient_checkpointing": "activations are always kept; where memory is short, lower cluster.machine.micro_tokens",
+    "recompute_granularity": "activations are always kept; where memory is short, lower cluster.machine.micro_tokens",
+}
+
 
 def markdown() -> str:
     """The glossary of the README: a line for each key."""

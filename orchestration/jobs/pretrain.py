@@ -33,6 +33,7 @@ def train(
     if stage.state != "done" or resume == "never":
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
+        stage.begin(anew=resume == "never")
         num_workers = cluster.num_workers(recipe)
         tags = {
             "recipe": recipe.name,
@@ -42,6 +43,7 @@ def train(
             "world": num_workers,
             "zero": cluster.machine.zero,
             "precision": cluster.machine.precision,
+            "changed_code": ", ".join(stage.changed_code()),
         }
         result = launch.pretrain(
             job.pretraining(resume),

@@ -1,22 +1,25 @@
-"""What a job is made of, what of it is done, what is stale. Folders are named after the causes of their content.
+"""What a job is made of, and what of it is done. Folders are named after the causes of their content.
 
 A stage is a folder `<name>-<hash>`, the hash being that of everything its content depends on, and is done when its
 `stage.json` is there: written last, by rename. So no stage is done twice, none is mixed up with another, and a stage of
-other causes (an edited recipe, a changed text) is stale: it stays, is named, and is in nobody's way.
+other causes (an edited recipe, a changed text) is a neighbour: it stays, is named, and is in nobody's way.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from orchestration.config import Recipe, digest, flat
+from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from training.tasks import TASKS
 
 MARK = "stage.json"
+CODE = "code.json"  # digests of the files of its parts, as they were when it began
 COMMITS = {  # what else a stage is not done without: mending it begins with deleting that
     "text": "text.json",
     "vocab": "specials.json",
@@ -32,6 +35,7 @@ class Stage:
     parent: Path
     label: str
     causes: dict[str, Any]
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -47,12 +51,27 @@ class Stage:
             return "done"
         return "begun" if self.folder.is_dir() else "due"
 
+    def begin(self, anew: bool = False) -> None:
+        """Remember the code that it is made by, unless it has begun before; `anew` forgets what was before."""
+        if anew or not (self.folder / CODE).is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.folder / CODE, json.dumps(dict(self.code), indent=1).encode())
+
     def finish(self) -> None:
         """Mark it as done: the last thing that is written."""
+        self.begin()
         mark = {"stage": self.name, "hash": self.hash, "causes": self.causes}
         write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
 
-    def stale(self) -> list[tuple[Path, list[str]]]:
+    def changed_code(self) -> list[str]:
+        """Files of its parts whose code is not what it was when the folder began; none where there is no folder."""
+        try:
+            before = json.loads((self.folder / CODE).read_text())
+        except FileNotFoundError:
+            return []
+        return part_code.changed(before, self.code)
+
+    def neighbours(self) -> list[tuple[Path, list[str]]]:
         """Done folders of the same label, and which of their causes are not those of this stage."""
         found = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
@@ -63,11 +82,15 @@ class Stage:
         return found
 
     def said(self) -> Iterator[str]:
-        """What is to become of it, and which older folders are stale, with the causes that changed."""
+        """What is to become of it; whether its code has changed; which older folders there are, and what differs."""
         words = {"done": "done, skipped", "begun": "begun, goes on", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
-        for folder, changed in self.stale() if self.state != "done" else ():
-            yield f"{self.name}: {folder.name} is stale, changed: {', '.join(changed[:4])}{' ...' * (len(changed) > 4)}"
+        if code := self.changed_code():
+            files = ", ".join(code)
+            yield f"{self.name}: made by other code ({files} changed since); to make it anew, delete its folder"
+        for folder, changed in self.neighbours() if self.state != "done" else ():
+            values = ", ".join(changed[:4]) + " ..." * (len(changed) > 4)
+            yield f"{self.name}: {folder.name} has other values of {values}; it stays as it is"
 
 
 class Plan(NamedTuple):
@@ -84,13 +107,15 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.vocab))
     del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
     marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
-    text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs})
-    pieces = Stage(
-        "vocab", out / "vocab", f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
-    )
-    shards = Stage("corpus", out / "corpora", corpus.name, {"text": text.hash, "vocab": pieces.hash, "marks": marks})
-    run = Stage("run", out / "runs", recipe.name, {"recipe": _plain(recipe.science), "corpus": shards.hash})
-    return Plan(text, pieces, shards, run)
+    of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.vocab)
+    of_run = part_code.digests(recipe.sampling, recipe.objective.losses, recipe.trunk, recipe.optim)
+    text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
+    label, causes = f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
+    pieces = Stage("vocab", out / "vocab", label, causes, of_vocab)
+    causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks}
+    shards = Stage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
+    causes = {"recipe": _plain(recipe.science), "corpus": shards.hash}
+    return Plan(text, pieces, shards, Stage("run", out / "runs", recipe.name, causes, of_run))
 
 
 def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
@@ -98,8 +123,9 @@ def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
     science = _plain(recipe.science)
     causes = {"corpus": corpus.hash, "segment": science["data"]["segment"], "seed": recipe.seed}
     causes |= {name: science["objective"][name] for name in ("choose", "rewrite", "duplicates", "semantics")}
+    code = part_code.digests(recipe.sampling)
     return {
-        length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length})
+        length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
         for length in sorted({phase.length for phase in recipe.phases})
     }
 
@@ -111,7 +137,8 @@ def scores(run_folder: Path, tasks: Sequence[str], num_seeds: int, labels: int) 
     except FileNotFoundError:
         raise BadInput(f"{run_folder}: this run is not finished; go on with `sesame train`") from None
     causes = {"run": run, "tasks": list(tasks), "num_seeds": num_seeds, "labels": labels}
-    return Stage("scores", run_folder / "scores", "_".join(tasks), causes)
+    code = part_code.digests([TASKS[task] for task in tasks if task in TASKS])
+    return Stage("scores", run_folder / "scores", "_".join(tasks), causes, code)
 
 
 def measures(run: Stage, table: str, asked: dict[str, Any]) -> Stage:

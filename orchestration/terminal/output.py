@@ -39,7 +39,7 @@ def print_answer(answer: Answer, as_json: bool) -> int:
 
 
 def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:
-    """Before the work: what was recognised in the text, what is done and skipped, what is stale."""
+    """Before the work: what was recognised in the text, what is done and skipped, what differs."""
     for line in (*recognised, *(line for stage in stages for line in stage.said())):
         print(line, file=sys.stderr)
 

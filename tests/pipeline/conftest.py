@@ -1,5 +1,6 @@
 """Small text for the pipeline: made from an address, so that it is the same in every test and every process."""
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,13 @@ WORDS = [
     "small",
     "lamp",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects_to_search() -> None:
+    """Each job searches all objects for garbage at its start, a third of a second; those of earlier modules stay."""
+    gc.collect()
+    gc.freeze()
 
 
 def story(number: int, sentences: int = 6) -> str:

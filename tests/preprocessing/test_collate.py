@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from preprocessing.collate import padded, unpadded
-from preprocessing.schema import IGNORE, UNSEEN
+from preprocessing.schema import IGNORE, UNSEEN, Row
 
 SHORT = {
     "ids": np.array([2, 10, 3], np.int32),
@@ -64,7 +64,7 @@ def test_rows_without_pair_labels_give_a_batch_without():
     assert "pair_label" not in unpadded([plain])
 
 
-FROM_LONG = {
+FROM_LONG: Row = {
     "ids": np.array([3, 7], np.int32),
     "segments": np.zeros(2, np.int8),
     "labels": np.array([7, 3], np.int32),
@@ -151,3 +151,11 @@ def test_a_batch_may_be_one_row_with_a_source():
     batch = unpadded([FROM_LONG])
     assert batch["source_seen"].tolist() == [True, True, False, True]
     assert batch["source_lengths"].tolist() == [4]
+
+
+@pytest.mark.parametrize("column", ["segments", "pair_label", "source_ids", "source_seen"])
+def test_a_column_that_the_last_row_lacks_is_an_error_and_is_not_left_out(column: str) -> None:
+    whole = FROM_LONG | {"pair_label": np.array(1, np.int8)}
+    bare = {name: value for name, value in whole.items() if name != column}
+    with pytest.raises(KeyError, match=column):
+        unpadded([whole, bare])

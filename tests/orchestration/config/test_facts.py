@@ -1,16 +1,20 @@
 """A part without a fact is refused before anything runs, with the fact, the class and the file that explains it."""
 
+import typing
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
 
+import preprocessing.choose
 from orchestration.config import facts, load
-from preprocessing.choose import Choice, Nothing, Tokens
+from preprocessing.choose import Choice, Choose, Nothing, Tokens
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze
 from preprocessing.rows import impossible
 from preprocessing.segment import Packed
 from preprocessing.spec import spec
+from training.specs import Trunk
 from training.tasks import TaskPart
 
 
@@ -42,6 +46,39 @@ def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
 
 def test_a_class_that_is_no_part_is_refused() -> None:
     assert "put @spec above the class" in facts.lacking(int, TaskPart)
+
+
+@spec
+class Twice(Nothing):
+    """A choice of a kind that another one has."""
+
+    kind: Literal["nothing"] = "nothing"
+
+
+def test_two_parts_of_one_kind_are_refused_by_name() -> None:
+    assert facts.of_one_kind(Nothing | Tokens) == ""
+    said = facts.of_one_kind(Nothing | Twice)
+    assert said.endswith(
+        "test_facts.py: Twice has kind 'nothing', as preprocessing/choose/nothing.py has; name another"
+    )
+
+
+def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgotten.py").write_text('kind: Literal["forgotten"] = "forgotten"\n')
+    monkeypatch.setattr(preprocessing.choose, "__file__", str(tmp_path / "__init__.py"))
+    said = (
+        "objective.choose.kind is 'forgotten', but preprocessing/choose/forgotten.py defines it: "
+        "add it to the union Choose in preprocessing/choose/__init__.py"
+    )
+    with pytest.raises(BadInput, match=said):
+        load("bert_base", ["objective.choose={kind: forgotten}"])
+
+
+def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
+    assert facts.unlisted(typing.get_args(Trunk), "sinusoidal") == ""
+    assert facts.unlisted(typing.get_args(Choose), "cloze") == ""
 
 
 def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:

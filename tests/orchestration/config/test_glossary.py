@@ -1,6 +1,8 @@
 """The names that transformers and Megatron-LM have for our keys are answered with ours."""
 
 import dataclasses
+import re
+import typing
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,10 @@ from typing import Any
 import pytest
 
 from orchestration.config import Cluster, load, load_cluster, names
-from orchestration.config.glossary import BY_NAME, TERMS, markdown
+from orchestration.config.facts import UNIONS
+from orchestration.config.glossary import ABSENT, BY_NAME, KINDS, TERMS, markdown
 from preprocessing.errors import BadInput
+from preprocessing.spec import kind_of
 
 README = Path(__file__).parents[3] / "README.md"
 FOREIGN = sorted(name for term in TERMS for name in (*term.transformers, *term.megatron))
@@ -57,10 +61,21 @@ def test_no_name_stands_for_two_keys() -> None:
         ("mlm_probability=0.3", "mlm_probability is not a key; here it is objective.choose.rate"),
         ("trunk.max_positions=7", "trunk.max_positions is not a key; here it is trunk.positions.max"),
         ("zero_stage=3", "zero_stage is not a key; here it is cluster.machine.zero"),
+        ("optim.weight_decya=0", "optim.weight_decya is not a key; did you mean weight_decay? Here it is optim.decay"),
+        (
+            "optim.warmup_ratio=0.1",
+            "optim.warmup_ratio is not a key; the warm-up is a number of steps here: optim.warmup",
+        ),
+        ("objective.choose={kind: span}", "objective.choose.kind is 'span', allowed are .*; here it is spans"),
+        (
+            "objective.losses=[{kind: MLM}]",
+            "objective.losses.0.kind is 'MLM', allowed are .*; here it is masked_tokens",
+        ),
+        ("optim={kind: adam, peak: 1}", "optim.kind is 'adam', allowed are adamw, lamb, adafactor; here it is adamw"),
     ],
 )
 def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
-    with pytest.raises(BadInput, match=f"^override {given}: {answer}$"):
+    with pytest.raises(BadInput, match=f"^override {re.escape(given)}: {answer.replace('?', '[?]')}$"):
         load("bert_base", [given])
 
 
@@ -83,3 +98,14 @@ def test_a_cluster_has_the_keys_that_the_glossary_names() -> None:
     assert {term.key.removeprefix("cluster.") for term in TERMS if term.key.startswith("cluster.")} <= keys_of(
         Cluster(name="x")
     )
+
+
+def test_each_kind_of_the_glossary_is_a_kind_of_a_part() -> None:
+    members = [member for union, _ in UNIONS for member in typing.get_args(union)]
+    ours = {kind_of(member) for member in members} | {"learned", "sinusoidal", "relative", "buckets"}
+    assert {kind for kinds in KINDS.values() for kind in kinds} <= ours
+    assert not set(KINDS) & ours  # a name of ours stands for itself
+
+
+def test_a_name_without_a_key_has_no_key() -> None:
+    assert not set(ABSENT) & set(BY_NAME)

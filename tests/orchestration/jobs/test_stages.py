@@ -1,6 +1,7 @@
-"""Stages: folders named after the causes of their content; done, begun, due, stale."""
+"""Stages: folders named after the causes of their content; done, begun, due, and their neighbours."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,13 +108,13 @@ def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
     assert stage.state == "begun"
 
 
-def test_a_stale_stage_is_named_with_the_causes_that_changed(tmp_path: Path):
+def test_a_neighbour_is_named_with_the_values_that_differ(tmp_path: Path):
     before = planned(tmp_path).run
     finish(before)
     after = planned(tmp_path, "optim.peak=2e-3", "trunk.layers=3").run
-    assert after.stale() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
+    assert after.neighbours() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
     assert list(after.said())[1] == (
-        f"run: {before.folder.name} is stale, changed: recipe.optim.peak, recipe.trunk.layers"
+        f"run: {before.folder.name} has other values of recipe.optim.peak, recipe.trunk.layers; it stays as it is"
     )
     assert before.state == "done"
 
@@ -142,4 +143,35 @@ def test_a_run_that_is_not_finished_has_no_scores(tmp_path: Path):
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
     stage = Stage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
-    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).stale() == []
+    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).neighbours() == []
+
+
+def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
+    stage = planned(tmp_path).run
+    assert "preprocessing/choose/tokens.py" in stage.code
+    assert {"training/losses/masked_tokens.py", "training/losses/heads/masked_tokens.py"} <= set(stage.code)
+    stage.begin()
+    assert stage.changed_code() == []
+    edited = replace(stage, code={**stage.code, "preprocessing/choose/tokens.py": "edited"})
+    assert list(edited.said())[1] == (
+        "run: made by other code (preprocessing/choose/tokens.py changed since); to make it anew, delete its folder"
+    )
+    edited.finish()  # a run that goes on keeps the code that it began with
+    assert edited.changed_code() == ["preprocessing/choose/tokens.py"]
+    edited.begin(anew=True)
+    assert edited.changed_code() == []
+
+
+def test_each_stage_remembers_the_code_of_its_own_parts(tmp_path: Path):
+    text, vocab, corpus, run = planned(tmp_path)
+    assert {file.split("/")[1] for file in text.code} == {"readers"}
+    assert {file.split("/")[1] for file in vocab.code} == {"vocab"}
+    assert set(corpus.code) == set(text.code) | set(vocab.code)
+    assert not set(run.code) & set(corpus.code)
+    assert set(scores_code(tmp_path)) == {"training/tasks/source.py", "training/tasks/follows.py"}
+
+
+def scores_code(out: Path) -> Mapping[str, str]:
+    run = planned(out).run
+    finish(run)
+    return scores(run.folder, ["source", "follows"], 3, 200).code

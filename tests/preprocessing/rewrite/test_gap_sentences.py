@@ -105,6 +105,10 @@ def test_the_score_of_the_example_that_the_authors_were_asked_about() -> None:
     assert gaps(sentences, made(GapSentences(rate=0.5), row_of(sentences))) == [1, 3]
 
 
+def test_a_sentence_without_tokens_shares_nothing() -> None:
+    assert rouge_1(np.array([], np.int32), np.array([], np.int64), 1).tolist() == [0.0]
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.6])
 def test_principal_sentences_are_those_that_score_highest(rate: float) -> None:
     for seed in range(60):

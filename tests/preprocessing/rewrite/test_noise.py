@@ -289,6 +289,14 @@ def test_lengths_of_runs_sum_up_to_the_budget_where_the_first_draws_are_not_enou
         assert infill_lengths(0.01, 1, MASKING.at(0, sample)).sum() == 1  # 128 draws are all 0 in 28 % of the cases
 
 
+def test_lengths_of_runs_are_drawn_again_only_where_the_first_ones_are_not_enough() -> None:
+    for sample in range(100):
+        draws, other = MASKING.at(0, sample), MASKING.at(0, sample)
+        infill_lengths(0.1, 1, draws)
+        if other.poisson(0.1, size=20).any():  # 12 draws have a sum of 1.2, and 8 are to spare
+            assert draws.random() == other.random()
+
+
 def test_a_row_may_have_a_special_token_at_one_end_alone() -> None:
     whole, first, last = text(12), set(), set()
     for sample in range(100):
@@ -307,3 +315,17 @@ def test_a_rotated_row_begins_with_the_token_that_is_drawn() -> None:
     for sample in range(20):
         at = 1 + int(MASKING.at(0, sample).integers(10))
         assert noised(Noise(edits=("rotate",)), before, sample)[1] == before["ids"][at]
+
+
+@pytest.mark.parametrize(
+    ("sample", "source"),
+    [
+        (4, [2, 4, 14, 4, 17, 18, 36797, 19, 20, 21, 5419, 3]),
+        (5, [2, 12, 4, 17, 4, 4, 22, 4, 3]),
+        (9, [2, 11, 13152, 14, 15, 16, 17, 18, 16434, 3]),
+    ],
+)
+def test_the_noise_of_a_row_stays_the_same_from_version_to_version(sample: int, source: list[int]) -> None:
+    """With runs inside of others, a row without a run of length 0, and draws behind those of the masks."""
+    noise = Noise(edits=("infill", "rotate"), rate=0.8, mean=2.0, mask_random=0.5)
+    assert noised(noise, text(14), sample).tolist() == source

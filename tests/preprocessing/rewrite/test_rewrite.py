@@ -149,3 +149,9 @@ def test_nothing_is_swapped_from_a_row_of_which_nothing_is_chosen():
     before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
     after = Cloze(mask=0.0, swap=1.0, swap_from="row")(before, VOCAB, MASKING.at(0, 0))
     assert after["ids"].tolist() == before["ids"].tolist()
+
+
+@pytest.mark.parametrize("cloze", [Cloze(), Cloze(unit="span")], ids=lambda cloze: cloze.unit)
+def test_a_row_without_tokens_has_no_labels(cloze: Cloze) -> None:
+    before = row(0, specials=[]) | {"hits": np.zeros(0, np.int32)}
+    assert cloze(before, VOCAB, MASKING.at(0, 0))["labels"].tolist() == []

@@ -215,3 +215,7 @@ def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
 
 def test_a_sentinel_for_each_token_is_asked_of_the_vocabulary() -> None:
     assert Sentinel(answer="all", collapse=False).specials == ("pad", "sep", "sentinel")
+
+
+def test_a_side_of_one_token_has_room_for_its_end_alone() -> None:
+    assert Sentinel().raw_length(1, NoiseSpans()) == 0

@@ -181,3 +181,9 @@ def test_a_row_of_special_tokens_has_no_end_to_ask_for() -> None:
     before = row(3, [0, 1, 2]) | {"hits": np.zeros(3, np.int32)}
     before["segments"][1:] = 1
     assert (only("sequence")(before, VOCAB, MASKING.at(1, 0))["labels"] == IGNORE).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_lie_in_memory_from_left_to_right(mode: str) -> None:
+    """As torch wants it: it takes no array that runs backwards."""
+    assert made(only(mode), pair(2, 2))["rank"].flags.c_contiguous

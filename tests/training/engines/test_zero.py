@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[3]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
 SHORT = (Phase(length=48, batch=9, steps=6),)
 SHORTEST = (Phase(length=48, batch=9, steps=3),)
+RESTARTED = (Phase(length=48, batch=9, steps=10),)  # saved after 4, 8 and 10
 NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
     "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
     "two stages": (two_stages, {1: (2, 3)}),
@@ -126,10 +127,10 @@ def of_whole_tensors(run: Run, name: str) -> Run:
 
 
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
-    """A run with dropout and a process that prepares its batches; it saves after 8, 16 and 20 steps."""
+    """A run with dropout and a process that prepares its batches; it saves after 4, 8 and 10 steps."""
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
     loading = replace(machine(zero, precision=precision), loader_workers=1)
-    return replace(run, trunk=trunk, folder=str(folder), machine=loading, save_every=8, keep=3)
+    return replace(run, trunk=trunk, folder=str(folder), machine=loading, phases=RESTARTED, save_every=4, keep=3)
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
@@ -151,7 +152,8 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         jobs: dict[str, dict[str, Any]] = {}
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
-            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, micro_tokens), eval_every=10))
+            changes = {"machine": machine(zero, micro_tokens), "phases": SHORT, "eval_every": 3}
+            jobs[name] = job(mini_run(corpus, folder / name, **changes))
         for net, (net_of, stages) in NETS.items():
             for zero in stages.get(world, ()):
                 run = mini_run(corpus, folder / f"{net} {zero}", machine=machine(zero), phases=SHORTEST)
@@ -163,10 +165,11 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         else:
             for zero in (1, 2, 3):
                 name = cell(world, zero, 96, "bf16")
-                jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero, precision="bf16")))
+                run = mini_run(corpus, folder / name, machine=machine(zero, precision="bf16"), phases=SHORT)
+                jobs[name] = job(run)
                 run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
                 jobs[f"poisoned {zero}"] = job(run, poison_at=3)
-            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3))))
+            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3), phases=SHORT)))
             for optimiser, zero in product(WHOLE, STAGES):
                 name = f"{optimiser}, ZeRO {zero}"
                 run = mini_run(corpus, folder / name, machine=machine(zero), phases=SHORT)
@@ -180,7 +183,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
     """The same run in one plain process, without DeepSpeed and in one micro-batch."""
-    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), eval_every=10))
+    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), phases=SHORT, eval_every=3))
 
 
 def in_one_process(run: Run) -> Plain:
@@ -200,7 +203,8 @@ def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
 
 
 def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
-    assert seen.losses("gpt") == pytest.approx(in_one_process(gpt(mini_run(corpus, tmp_path))).losses, rel=1e-5)
+    plain = in_one_process(gpt(mini_run(corpus, tmp_path, phases=SHORT)))
+    assert seen.losses("gpt") == pytest.approx(plain.losses, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +243,7 @@ def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
 def test_the_workers_evaluate_as_one_plain_process_does(seen, plain, world, zero) -> None:
-    found = seen.runs[cell(world, zero, 96)]["steps"]["20"]
+    found = seen.runs[cell(world, zero, 96)]["steps"]["6"]
     assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
     assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
 
@@ -288,7 +292,7 @@ def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zer
 
 def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
     """A run whose second worker gets SIGKILL at a random step, and durable runs whose newest files are cut short."""
-    kill_at = random.randrange(20)
+    kill_at = random.randrange(10)
     killed = durable(mini_run(corpus, seen.folder), seen.folder / "killed", 2)
     first, second = spawn(2, [job(killed, kill_at=kill_at)], seen.folder / "group-killed")
     assert second.wait(timeout=1500) == -signal.SIGKILL, (seen.folder / "group-killed" / "1.log").read_text()[-2000:]
@@ -306,7 +310,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     for name, run in zip(("fp32-2", *DURABLE), resumed, strict=True):
         assert run["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
         assert losses(run) == seen.losses(name)[-len(losses(run)) :], f"{name}, killed after {kill_at} steps"
-    assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 8 * 8 + 1, *[17] * len(DURABLE)]
+    assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 4 * 4 + 1, *[9] * len(DURABLE)]
     assert "was written with zero 2, this run has zero 3; resume with zero 2" in refused["error"]
 
 

@@ -110,3 +110,18 @@ def test_a_second_derivative_is_refused_and_never_wrong() -> None:
 def test_samples_carry_no_gradient() -> None:
     feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1)
     assert not token_sample(feature_MD, table_VD, None, torch.full((5,), 0.5), None).requires_grad
+
+
+def test_a_net_that_has_diverged_samples_tokens_of_the_vocabulary_all_the_same() -> None:
+    """The loss then says what is wrong; an id that no table has would end the run before it can."""
+    tokens = token_sample(torch.full((3, 4), torch.nan), random(30, 4), None, torch.tensor([0.0, 0.5, 0.9]), None)
+    assert int(tokens.max()) < 30
+
+
+def test_no_memory_is_taken_for_a_gradient_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature_MD, table_VD, bias_V, taken = random(5, 4), random(30, 4, seed=1), random(30, seed=2), list[Tensor]()
+    for name in ("empty_like", "zeros_like"):
+        monkeypatch.setattr(cross_entropy.torch, name, lambda tensor, **_: taken.append(tensor))
+    with torch.no_grad():
+        token_score(feature_MD, table_VD, bias_V, torch.arange(5))
+    assert taken == []

@@ -198,3 +198,16 @@ def test_adafactor_moves_a_weight_of_zeros_by_a_thousandth_of_the_rate() -> None
     weight.grad = torch.ones_like(weight)
     Adafactor(peak=0.5).build([{"params": [weight]}]).step()
     assert weight.flatten().tolist() == pytest.approx([-0.5e-3] * 12)
+
+
+def test_adamw_takes_its_step_in_one_kernel() -> None:
+    optimizer = AdamW(peak=0.1).build([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    assert optimizer.defaults["fused"] is True
+
+
+def test_adafactor_shortens_an_update_to_the_longest_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.optim.steps.adafactor.LONGEST_UPDATE", 0.25)
+    weight = torch.nn.Parameter(torch.ones(4, 3))
+    weight.grad = torch.ones_like(weight)  # the first update is 1 everywhere
+    Adafactor(peak=0.5).build([{"params": [weight]}]).step()
+    assert weight.flatten().tolist() == pytest.approx([1 - 0.5 * 0.25] * 12)

@@ -1,0 +1,55 @@
+"""Which files hold the code of a job's parts: a stage remembers their digests, and says so when one has changed.
+
+The code of a part is not among the causes that a folder is named after, so that a new version of Sesame does not make
+everything anew. What is made by other code than that of today stays, and is named.
+"""
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def digests(*values: Any) -> dict[str, str]:
+    """Digest of each file that has code of a part inside of `values`, by its place in the checkout.
+
+    A file's namesakes one folder below belong to it: losses/heads/replaced.py to losses/replaced.py.
+
+    >>> from preprocessing.choose import Words
+    >>> list(digests({"choose": Words()}))
+    ['preprocessing/choose/words.py']
+    """
+    found: dict[str, str] = {}
+    for module in sorted({cls.__module__ for part in _parts(values) for cls in type(part).__mro__[:-1]}):
+        if (file := getattr(sys.modules.get(module), "__file__", None)) is None:
+            continue
+        path, folder = Path(file), Path(*module.split(".")[:-1])
+        for each in (path, *sorted(path.parent.glob(f"*/{path.name}"))):
+            place = folder / each.relative_to(path.parent)
+            found[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
+    return found
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The files whose code is not what it was.
+
+    >>> changed({"choose/words.py": "1f", "choose/spans.py": "22"}, {"choose/words.py": "1f", "choose/spans.py": "9a"})
+    ['choose/spans.py']
+    """
+    return sorted(file for file, digest in before.items() if now.get(file) != digest)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Every value of a kind inside of `value`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if hasattr(value, "kind"):
+            yield value
+        for field in dataclasses.fields(value):
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        yield from _parts(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _parts(each)
