@@ -131,7 +131,7 @@ def oracle(recipe: Recipe) -> str:
         return name
     if trunk.oracle:
         return trunk.oracle
-    body = replace(spec, losses=tuple(loss for loss in losses if loss.names_tokens and loss.exported))
+    body = replace(spec, losses=tuple(loss for loss in losses if loss.names_tokens and not loss.not_exported))
     known = _architecture(body)
     return f"{known}; the rest in closed form" if known else "closed form"
 

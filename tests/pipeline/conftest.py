@@ -27,7 +27,7 @@ WORDS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_objects_to_search() -> None:
+def few_objects_to_search() -> None:
     """Each job searches all objects for garbage at its start, a third of a second; those of earlier modules stay."""
     gc.collect()
     gc.freeze()

@@ -103,8 +103,8 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
     for job in json.loads(Path(jobs_file).read_text()):
         run = Run.from_json(job["run"])
         seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
-    if rank == "0":
-        Path(out_file).write_text(json.dumps(seen))
+        if rank == "0":
+            Path(out_file).write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
         raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
     known = _known(spec)
     format, architecture = _format(known, vocab.pad)
-    heads = tuple(f"heads.{loss.kind}." for loss in spec.losses if not loss.exported)
+    heads = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
     tensors = format.theirs({name: tensor for name, tensor in state.items() if not name.startswith(heads)}, known)
     (out / "config.json").unlink(missing_ok=True)
     write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
@@ -54,7 +54,7 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
 
 def _known(spec: ModelSpec) -> ModelSpec:
     """The spec without the heads that no class of transformers has, where it has others."""
-    losses = tuple(loss for loss in spec.losses if loss.exported)
+    losses = tuple(loss for loss in spec.losses if not loss.not_exported)
     return replace(spec, losses=losses) if losses else spec
 
 

@@ -24,7 +24,6 @@ class Adversarial:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = True
-    exported: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

@@ -25,7 +25,6 @@ class MaskedTokens:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

@@ -25,7 +25,6 @@ class NextToken:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
@@ -37,10 +36,12 @@ class NextToken:
         return len(batch["targets"])
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
-        """Where the tables are clusters of tokens, an adaptive softmax over them, which has biases of its own."""
+        """Where the tables are clusters of tokens, an adaptive softmax over them, which has a bias per token too."""
         from training.losses.heads import AdaptiveHead, NextTokenHead
 
         return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
 
     def fits(self, trunk: Trunk) -> str:
+        if trunk.cutoffs and not self.bias:
+            return "losses.bias is False, allowed is true where the tables are adaptive: their softmax has biases"
         return ""

@@ -25,7 +25,6 @@ class PairLabel:
     names_tokens: ClassVar[bool] = False
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

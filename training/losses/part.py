@@ -41,10 +41,8 @@ class LossPart(Protocol):
     """Whether exp(loss) is logged as the perplexity."""
     rewarded: ClassVar[bool]
     """Whether it is a reward for a generator: it needs a loss beside it that `rewards`."""
-    exported: ClassVar[bool]
-    """Whether a class of transformers may have its head."""
     not_exported: ClassVar[str]
-    """Why none has it; "" where `exported`."""
+    """Why no class of transformers has its head; "" where one may."""
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
 

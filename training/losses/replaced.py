@@ -24,7 +24,6 @@ class Replaced:
     accuracy: ClassVar[str] = "replaced_accuracy"
     perplexity: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     # at 50 a short run learns the share of replaced tokens and no more
     shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}

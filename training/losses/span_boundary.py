@@ -26,7 +26,6 @@ class SpanBoundary:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = False
     not_exported: ClassVar[str] = "transformers has none, and SpanBERT was published without it"
     shrinks: ClassVar[Shrinks] = {}
 

@@ -77,15 +77,18 @@ def _free_port() -> int:
     raise OSError("a hundred ports are taken")
 
 
-def outcome(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What the first worker saw, one entry for each job."""
+def outcome(world: int, jobs: list[dict[str, Any]], folder: Path, last_is_killed: bool = False) -> list[dict[str, Any]]:
+    """What the first worker saw, one entry for each job but for one in which the last worker is killed."""
     workers = spawn(world, jobs, folder)
+    survivors = [] if last_is_killed else workers[:-1]  # of a killed worker its fellows wait for ever
     try:
-        codes = [worker.wait(timeout=1500) for worker in workers]
+        codes = [worker.wait(timeout=1500) for worker in (workers[-1], *survivors)]
     finally:
         for worker in workers:
             worker.kill()
-    assert codes == [0] * world, [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
+            worker.wait()
+    said = [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
+    assert codes == ([-signal.SIGKILL] if last_is_killed else [0] * world), said
     return json.loads((folder / "out.json").read_text())
 
 
@@ -108,6 +111,7 @@ class Seen:
 
     folder: Path
     runs: dict[str, Any]
+    kill_at: int  # updates before the death of the second worker in the run "killed", which nobody saw the end of
 
     def losses(self, name: str) -> list[float]:
         return losses(self.runs[name])
@@ -143,16 +147,21 @@ def durable_of(corpus: Path, folder: Path, name: str) -> Run:
     return durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
 
 
+def killed_of(corpus: Path, folder: Path) -> Run:
+    """The run whose second worker is killed."""
+    return durable(mini_run(corpus, folder), folder / "killed", 2)
+
+
 @pytest.fixture(scope="module")
 def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """Two groups of workers, of one and of two, and every run that ends by itself."""
-    folder = tmp_path_factory.mktemp("zero")
+    """Two groups of workers, of one and of two, every run that ends by itself, and one that does not."""
+    folder, kill_at = tmp_path_factory.mktemp("zero"), random.randrange(10)
     runs: dict[str, Any] = {}
     for world in (1, 2):
         jobs: dict[str, dict[str, Any]] = {}
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
-            changes = {"machine": machine(zero, micro_tokens), "phases": SHORT, "eval_every": 3}
+            changes = {"machine": machine(zero, micro_tokens), "phases": SHORT, "eval_every": 6}
             jobs[name] = job(mini_run(corpus, folder / name, **changes))
         for net, (net_of, stages) in NETS.items():
             for zero in stages.get(world, ()):
@@ -176,14 +185,17 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 jobs[name] = job(of_whole_tensors(run, optimiser))
             for name in DURABLE:
                 jobs[name] = job(durable_of(corpus, folder, name))
-        runs |= dict(zip(jobs, outcome(world, list(jobs.values()), folder / f"group-{world}"), strict=True))
-    return Seen(folder, runs)
+        names, to_do = list(jobs), list(jobs.values())
+        if world == 2:
+            to_do.append(job(killed_of(corpus, folder), kill_at=kill_at))
+        runs |= dict(zip(names, outcome(world, to_do, folder / f"group-{world}", world == 2), strict=True))
+    return Seen(folder, runs, kill_at)
 
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
     """The same run in one plain process, without DeepSpeed and in one micro-batch."""
-    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), phases=SHORT, eval_every=3))
+    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), phases=SHORT, eval_every=6))
 
 
 def in_one_process(run: Run) -> Plain:
@@ -291,13 +303,8 @@ def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zer
 
 
 def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
-    """A run whose second worker gets SIGKILL at a random step, and durable runs whose newest files are cut short."""
-    kill_at = random.randrange(10)
-    killed = durable(mini_run(corpus, seen.folder), seen.folder / "killed", 2)
-    first, second = spawn(2, [job(killed, kill_at=kill_at)], seen.folder / "group-killed")
-    assert second.wait(timeout=1500) == -signal.SIGKILL, (seen.folder / "group-killed" / "1.log").read_text()[-2000:]
-    first.kill()
-    first.wait()
+    """A run whose second worker got SIGKILL at a random step, and durable runs whose newest files are cut short."""
+    killed, kill_at = killed_of(corpus, seen.folder), seen.kill_at
     for name in DURABLE:
         newest = max((seen.folder / name / "checkpoints").glob("step-*"))
         for file in newest.rglob("*.pt"):

@@ -49,6 +49,7 @@ ADAPTIVE = Adaptive(cutoffs=(20, 40))
 def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
     spec = replace(
         GPT2,
+        losses=(NextToken(bias=True),),
         trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions=Relative(memory=8), tables=ADAPTIVE),
     )
     save_weights({}, spec, tmp_path)

@@ -72,9 +72,8 @@ def test_a_loss_sees_and_reads_what_trunks_have(loss: Loss) -> None:
     assert set() < loss.reads <= {"net", "generator", "discriminator"}
 
 
-@every_loss
-def test_a_head_that_is_not_exported_has_a_reason_and_no_other_has(loss: Loss) -> None:
-    assert loss.exported == (loss.not_exported == "")
+def test_a_head_that_is_not_exported_has_a_reason() -> None:
+    assert {loss.kind for loss in LOSSES if loss.not_exported} == {"span_boundary"}
 
 
 def test_a_scale_makes_the_weight_of_replaced_tokens_smaller_and_changes_no_other_loss() -> None:
@@ -170,7 +169,6 @@ class FocalTokens:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
-    exported: ClassVar[bool] = False
     not_exported: ClassVar[str] = "a test has it"
     shrinks: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 

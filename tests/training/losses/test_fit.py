@@ -15,7 +15,7 @@ from training.losses import (
     SpanBoundary,
     check_losses,
 )
-from training.specs import Decoder, Encoder, Trunk, Twin
+from training.specs import Adaptive, Decoder, Encoder, Relative, Trunk, Twin
 
 ENCODER = Encoder(layers=1, width=32, heads=4)
 DECODER = Decoder(layers=1, width=32, heads=4)
@@ -83,3 +83,10 @@ def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(
 
 def test_masked_tokens_without_a_transform_fit_a_generator_as_wide_as_its_tables() -> None:
     check_losses(ONE, (MaskedTokens(transform=False), Replaced()))
+
+
+def test_an_adaptive_softmax_has_biases_and_a_recipe_says_so() -> None:
+    adaptive = replace(DECODER, positions=Relative(), tables=Adaptive(cutoffs=(20,)), norm="post")
+    check_losses(adaptive, (NextToken(bias=True),))
+    with pytest.raises(ValueError, match=r"^losses\.bias is False, allowed is true where the tables are adaptive"):
+        check_losses(adaptive, (NextToken(),))

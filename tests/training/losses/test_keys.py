@@ -23,7 +23,7 @@ from training.losses import Adversarial, Loss, LossContext, MaskedTokens, NextTo
 )
 def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None:
     """Whether it has a perplexity, targets that are tokens, a reward to give or to get, and a head to export."""
-    assert facts == (loss.perplexity, loss.names_tokens, loss.rewards, loss.rewarded, loss.exported)
+    assert facts == (loss.perplexity, loss.names_tokens, loss.rewards, loss.rewarded, not loss.not_exported)
 
 
 @pytest.mark.parametrize(

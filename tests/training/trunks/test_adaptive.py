@@ -35,7 +35,7 @@ def shrunk(shrink: int) -> Decoder:
 
 
 def built(trunk: Decoder) -> Model:
-    return parity.built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB))
+    return parity.built(ModelSpec(trunk=trunk, losses=(NextToken(bias=True),), vocab_size=VOCAB))
 
 
 def score_of(head: nn.Module, hidden_MD: Tensor, target_M: Tensor, table: tuple[Tensor, ...]) -> cross_entropy.Score:
@@ -158,11 +158,11 @@ def test_model_has_the_published_number_of_weights(
 ) -> None:
     with torch.device("meta"):
         trunk = Decoder(**sizes, **XL, tables=tables)
-        assert Model(trunk, (NextToken(),), vocab_size, seed=0).num_parameters == count
+        assert Model(trunk, (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
 def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
-    model = Model(replace(shrunk(2), width=128, init_std=0.02), (NextToken(),), VOCAB, seed=0)
+    model = Model(replace(shrunk(2), width=128, init_std=0.02), (NextToken(bias=True),), VOCAB, seed=0)
     deviation = {name: float(tensor.detach().std()) for name, tensor in model.named_parameters() if tensor.ndim > 1}
     projections = [name for name in deviation if ".widen." in name or ".project." in name]
     assert {name.split(".")[0] for name in projections} == {"trunk", "heads"}

@@ -32,7 +32,7 @@ def transformer_xl(run: Run) -> Run:
     return replace(
         resampled(run, segment=Stream(), choose=Nothing(), rewrite=Shift()),
         trunk=Decoder(**SIZES, tables=tables, positions=Relative(memory=24), norm="post", activation="relu"),
-        losses=(NextToken(),),
+        losses=(NextToken(bias=True),),
         phases=(Phase(length=16, batch=6, steps=14),),
     )
 
