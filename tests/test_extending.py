@@ -143,7 +143,9 @@ def test_the_new_parts_train_resume_and_are_scored(copy: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_new_parts_pass_the_type_checker(copy: Path) -> None:
+def test_the_new_parts_pass_formatter_linter_and_type_checker(copy: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", copy)
-    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=copy, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    files = [block.label.removeprefix("file=") for block in blocks("python", "file=")]
+    for command in (["ruff", "format", "--check", *files], ["ruff", "check", *files], ["mypy"]):
+        done = subprocess.run([sys.executable, "-m", *command], cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
