@@ -16,6 +16,7 @@ import pytest
 from preprocessing.manifest import Manifest
 from tests.pipeline.faults import HERE, build, write_stories
 
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the pool starts what is called python there
 ROOT = Path(__file__).parents[3]
 JOBS, WORKERS = 8099, 50000  # ports
 
@@ -36,7 +37,7 @@ class Machine(NamedTuple):
         return subprocess.Popen(
             ["ip", "netns", "exec", self.name, sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PATH": PATH},
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if module.startswith("tests") else subprocess.DEVNULL,

@@ -116,7 +116,9 @@ def free_port() -> int:
 @pytest.fixture
 def portable() -> Iterator[tuple[str, ...]]:
     """The options for a job server and a worker pool that run as processes of their own."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    # the pool starts what is called python there
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": path}
     server, pool = free_port(), free_port()
     modules = [
         ["runners.portability.local_job_service_main", "--job_port", str(server)],
