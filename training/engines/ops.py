@@ -3,7 +3,7 @@
 `deepspeed.init_distributed` on a CPU loads `deepspeed_shm_comm`; where it is missing, it compiles it with g++ (a minute
 or more), and where ninja is there but no compiler is, it fails. The operator serves `inference_all_reduce` alone, the
 sum in a tensor-parallel layer, which Sesame does not call: training works, and is as fast, without it. So it is loaded
-only where `python -m training.engines.ops` (a part of `make setup`) made it ahead of time, and is off everywhere else.
+only where `make setup` made it ahead of time, and is off everywhere else.
 """
 
 import os
@@ -51,5 +51,6 @@ def switch() -> None:
     lean.deepspeed().ops.__compatible_ops__[NAME] = ready()
 
 
-if __name__ == "__main__":
+def setup() -> None:
+    """What `make setup` calls: build it where it is not built yet, and say how that ended."""
     print(f"setup: {NAME} is built" if ready() or build() else f"setup: no {NAME}; training runs without it")

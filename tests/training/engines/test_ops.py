@@ -66,3 +66,16 @@ def test_in_a_path_with_a_blank_nothing_is_built(
     assert capsys.readouterr().err == (
         "setup: torch cannot build deepspeed_shm_comm in a path with a blank, /a folder/.venv\n"
     )
+
+
+def test_setup_says_how_it_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ops, "build", lambda: False)
+    ops.setup()
+    (folder / f"{ops.NAME}.so").touch()
+    ops.setup()
+    assert capsys.readouterr().out.splitlines() == [
+        "setup: no deepspeed_shm_comm; training runs without it",
+        "setup: deepspeed_shm_comm is built",
+    ]
