@@ -65,15 +65,15 @@ def measure(source: str, folder: Path) -> dict[str, float]:
     )
     found = repeats(read_text(corpus, folder / "planted", HERE))
     seconds = time.perf_counter() - start
-    told = {frozenset((repeat["key"], repeat["kept_key"])) for repeat in found}
+    found_pairs = {frozenset((repeat["key"], repeat["kept_key"])) for repeat in found}
     pairs = [frozenset(text_key(text).hex() for text in pair) for pair in zip(originals, copies, strict=False)]
     wanted = [pair for pair, similar in zip(pairs, similarity, strict=True) if similar >= 0.8]
     return {
         "documents": len(originals),
         "planted with J >= 0.8": len(wanted),
         "decoys": len(decoys),
-        "recall": sum(pair in told for pair in wanted) / len(wanted),
-        "precision": sum(pair in set(pairs) for pair in told) / len(told),
+        "recall": sum(pair in found_pairs for pair in wanted) / len(wanted),
+        "precision": sum(pair in set(pairs) for pair in found_pairs) / len(found_pairs),
         "seconds": seconds,
     }
 

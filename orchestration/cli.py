@@ -34,7 +34,7 @@ Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
-Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks.")]
+Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
 Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
 
@@ -175,7 +175,7 @@ def train(
 def evaluate(
     run: Run,
     overrides: Overrides = None,
-    tasks: Tasks = "source,follows",
+    tasks: Tasks = "",
     seeds: Seeds = 3,
     labels: Labels = 200,
     on: On = "local",
@@ -187,7 +187,7 @@ def evaluate(
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
-    """Fine-tune a finished run on downstream tasks, against random weights on the same budget."""
+    """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
     from orchestration.config import load_cluster
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.jobs import stages
@@ -195,7 +195,7 @@ def evaluate(
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
-    stage = stages.scores(folder, tasks.split(","), seeds, labels)
+    stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
     announce([stage])
     if dry_run:
         return print_answer(planned([stage], flags.command("eval")), as_json)
@@ -298,7 +298,7 @@ def table(
 def inspect(
     run: Annotated[str, typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.")],
     overrides: Overrides = None,
-    step: Annotated[int, typer.Option(metavar="N", min=0, help="Whose batch to views.")] = 0,
+    step: Annotated[int, typer.Option(metavar="N", min=0, help="The step whose batch is shown.")] = 0,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
     scale: Scale = "",
     data: Data = None,

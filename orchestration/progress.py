@@ -15,11 +15,11 @@ def ignore(event: Mapping[str, Any]) -> None:
 def together(*reports: Report) -> Report:
     """A report that all of these get."""
 
-    def tell(event: Mapping[str, Any]) -> None:
-        for report in reports:
-            report(event)
+    def report(event: Mapping[str, Any]) -> None:
+        for one in reports:
+            one(event)
 
-    return tell
+    return report
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
     lengths_B, first_at_B = _rows_of(rows, f"{side}ids")
     position_T = np.arange(len(batch[f"{side}ids"]), dtype=np.int64) - np.repeat(first_at_B, lengths_B)
     for row, first, length in zip(rows, first_at_B.tolist(), lengths_B.tolist(), strict=True):
-        if f"{side}positions" in row:  # of XLM's rows only the translations have them
+        if f"{side}positions" in row:  # a batch may have rows with them and rows without
             position_T[first : first + length] = row[f"{side}positions"]
     batch[f"{side}positions"] = position_T
     if side and "source_seen" in rows[0]:

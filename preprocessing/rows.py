@@ -66,7 +66,7 @@ class Rows:
         if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
                 f"{self.store.folder}: choose {choose.kind!r} needs phrases and this corpus has none: "
-                "set `units` in the corpus file and make the corpus again, or use choose kind 'words'"
+                "set `units` in the corpus file and make the corpus again, or use another choose kind"
             )
 
     def count(self, epoch: int) -> int:
@@ -178,7 +178,7 @@ class Rows:
         documents = compat.documents_of(self.store.shards)
         made = compat.instances(documents, self.vocab, self.sampling, self.length)
         if not made:
-            raise BadInput(f"{self.store.folder}: not one pair row in {self.store.split}: give more text")
+            raise BadInput(f"{self.store.folder}: not one row in {self.store.split}: give more text")
         return made
 
     @cached_property
@@ -270,7 +270,8 @@ def impossible(
         )
     if unread := choose.emits - rewrite.needs:
         reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
-        return f"choose {choose.kind!r} has no effect, {reason}: use choose kind 'nothing'"
+        none = [kind_of(member) for member in get_args(Choose) if not member.can_emit]
+        return f"choose {choose.kind!r} has no effect, {reason}: use choose kind {_one_of(map(repr, none))}"
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
             return f"loss {loss!r} needs column {min(scarce)!r}, which only choose and rewrite can have: leave it out"

@@ -14,7 +14,7 @@ Document, one row of a shard (Arrow):
 
 Row, one training sample, a dict of arrays over S (special tokens are in):
   ids               int32 [S]
-  segments          int8  [S]   0 or 1 (BERT's token types); XLNet has a third for [CLS], UniLM six
+  segments          int8  [S]   token types, from 0 up: two in pairs of texts, more where a rewrite numbers them anew
   special           bool  [S]   True at [CLS], [SEP], <s>, </s>, end-of-text
   word_starts       bool  [S]   True at each special token and at the first token after one: no word crosses [SEP]
   sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs them

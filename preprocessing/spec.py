@@ -26,7 +26,7 @@ def spec(cls: type[T]) -> type[T]:
     >>> Tokens(rate=0.3)
     Tokens(rate=0.3)
     """
-    cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]  # read by the loader; pydantic stays upstairs
+    cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]  # pydantic is imported by orchestration only
     return dataclass(frozen=True, kw_only=True, slots=True)(cls)
 
 
@@ -46,7 +46,7 @@ class ByKind:
     """Marks a union of parts inside a part: `Annotated[Learned | Relative, BY_KIND]`; `kind` says which one it is."""
 
     def __get_pydantic_core_schema__(self, union: Any, handler: Any) -> Any:
-        """What the recipe loader validates such a value by; pydantic itself stays upstairs."""
+        """What the recipe loader validates such a value by; pydantic is imported by orchestration only."""
         choices = {kind_of(member): handler.generate_schema(member) for member in get_args(union)}
         return {"type": "tagged-union", "discriminator": "kind", "choices": choices}
 

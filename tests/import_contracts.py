@@ -45,10 +45,24 @@ class Doors(Contract):
         _print(check.metadata["broken"])
 
 
+def _permits(root: str, permission: str, importer: str, imported: str) -> bool:
+    """Whether a permission covers an import.
+
+    >>> _permits("orchestration", "ray in launch", "orchestration.launch.group", "ray")
+    True
+    >>> _permits("orchestration", "ray in launch", "orchestration.launcher", "ray")
+    False
+    """
+    package, _, place = permission.partition(" in ")
+    where = f"{root}.{place}" if place else root
+    return package == imported and f"{importer}.".startswith(f"{where}.")
+
+
 class AllowedExternals(Contract):
     """Modules of a root import the standard library, Sesame, and of all other packages those that are named.
 
-    Options: `root`; `allowed`, top-level names.
+    Options: `root`; `allowed`, top-level names, each for the whole root, or as "ray in launch" for one of its rooms or
+    files: a package may be named for several. A permission that nothing uses breaks the contract too.
     """
 
     type_name = "allowed_externals"
@@ -57,19 +71,22 @@ class AllowedExternals(Contract):
     allowed = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        known: set[str] = {*self.ours, *self.allowed, *sys.stdlib_module_names}  # type: ignore[misc]
+        known: set[str] = {*self.ours, *sys.stdlib_module_names}  # type: ignore[misc]
         root: Any = self.root
+        allowed: list[str] = self.allowed  # type: ignore[assignment]
         found = {
             (importer, imported.partition(".")[0])
             for importer in {root, *graph.find_descendants(root)}
             for imported in graph.find_modules_directly_imported_by(importer)
         }
-        imported = {package for _, package in found}
+        used = {each: {one for one in found if _permits(root, each, *one)} for each in allowed}
+        permitted = set().union(*used.values())
         broken = [
-            f"{importer} imports {package}, which {root} may not" for importer, package in found if package not in known
+            f"{importer} imports {package}, which it may not"
+            for importer, package in found - permitted
+            if package not in known
         ]
-        allowed: list[str] = self.allowed  # type: ignore[assignment]
-        broken += [f"{root} may import {package}, and does not" for package in allowed if package not in imported]
+        broken += [f"{root} may import {each}, and does not" for each in allowed if not used[each]]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

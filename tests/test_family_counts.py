@@ -92,7 +92,7 @@ MEGATRON_BERT = {(24, 2048, 32): 1_273_358_336, (48, 2560, 40): 3_858_731_520}
 
 @pytest.mark.parametrize("size", MEGATRON_BERT)
 def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, int, int]) -> None:
-    sizes = [f"trunk.{knob}={value}" for knob, value in zip(("layers", "width", "heads"), size, strict=True)]
+    sizes = [f"trunk.{key}={value}" for key, value in zip(("layers", "width", "heads"), size, strict=True)]
     whole = net(load("megatron_bert_345m", sizes))
     (heads,) = (part for part in whole.parts if part.name == "heads")
     assert whole.parameters - heads.parameters + size[1] * size[1] + size[1] == MEGATRON_BERT[size]

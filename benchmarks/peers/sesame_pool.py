@@ -10,9 +10,9 @@ from task import begin, end, stage
 
 from pipeline import jobs
 from pipeline.spec import Corpus
-from pipeline.steps import ENCODER_VERSION, Marks, Texts, check_fit, encode_shard
+from pipeline.steps import ENCODER_VERSION, Marks, Texts, check_fit, encode_shard, seal_of
 from pipeline.steps import ingest as read
-from pipeline.steps.clean import Cleaner
+from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
 from pipeline.steps.plan import Shard, write_plan
 from preprocessing.manifest import Manifest
@@ -21,8 +21,9 @@ from preprocessing.vocab import Vocab, WordPiece, train
 
 
 def clean(part: read.Part, out: str, cleaner: Cleaner) -> list[tuple[int, bytes]]:
-    read._clean(part, out, cleaner)
-    return list(addresses(Path(out) / part.name, part.number))
+    documents = Path(out) / part.name
+    clean_split(part.split, documents, cleaner)
+    return list(addresses(documents, part.number))
 
 
 def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
@@ -51,7 +52,7 @@ def encode(corpus: Corpus, texts: Texts, vocab: Vocab, out: Path, pool: ProcessP
     work = [pool.submit(encode_shard, shard, str(texts.folder), str(out), marks, **identity) for shard in shards]
     for done in work:
         done.result()
-    manifest = jobs._manifest(corpus, texts, vocab, [read.seal_of(out / shard.name) for shard in shards])
+    manifest = jobs._manifest(corpus, texts, vocab, [seal_of(out / shard.name) for shard in shards])
     manifest.save(out)
     return manifest
 

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from orchestration.config.error_messages import kind_of
+from orchestration.config.error_messages import annotations, kind_of, options
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.compat import unfaithful
 from preprocessing.rewrite import Rewrite
@@ -147,7 +147,7 @@ def _memory(recipe: Recipe) -> Iterator[str]:
     if segment.ordered and not trunk.memory:
         yield (
             f"data.segment: {segment.kind} gives rows that continue each other, the trunk has no memory; "
-            "set trunk.positions.memory (decoder with relative positions, or two_stream), or use another segment kind"
+            f"set trunk.positions.memory, which trunk kind {_offering('memory')} can have, or use another segment kind"
         )
 
 
@@ -159,7 +159,7 @@ def _tables(recipe: Recipe) -> Iterator[str]:
     if part.segments > max(trunk.segments, 1):
         yield (
             f"{where}: {part.kind} marks {part.segments} segments, trunk {trunk.kind} tells {trunk.segments} apart; "
-            f"use trunk kind encoder with segments {part.segments}"
+            f"use trunk kind {_having_key(Trunk, 'segments')} with segments {part.segments}"
         )
     num_languages = len(segment.languages)
     if num_languages > 1 and num_languages > trunk.languages:
@@ -172,7 +172,8 @@ def _tables(recipe: Recipe) -> Iterator[str]:
     if trunk.cutoffs and not vocab.file and vocab.order != "frequency":
         yield (
             f"trunk.tables.cutoffs needs frequent tokens first, data.vocab of kind {vocab.kind} has another order; "
-            "use data.vocab kind words, or wordpiece with order frequency, or trunk.tables of kind plain"
+            f"use data.vocab kind {_kinds(VocabSpec, 'order', 'frequency')}, or order frequency with kind "
+            f"{_having_key(VocabSpec, 'order')}, or leave out trunk.tables"
         )
 
 
@@ -206,6 +207,18 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
 def _kinds(union: Any, fact: str, value: object) -> str:
     """The kinds of a union of which a fact holds, where a recipe says nothing else, as a message lists them."""
     return " or ".join(kind_of(member) for member in typing.get_args(union) if _fact(member, fact) == value)
+
+
+def _having_key(union: Any, key: str) -> str:
+    """The kinds of a union that have this key in a recipe."""
+    return " or ".join(kind_of(member) for member in typing.get_args(union) if key in annotations(member))
+
+
+def _offering(key: str) -> str:
+    """The kinds of trunk of which some positions have this key."""
+    found = [each for each in typing.get_args(Trunk) if "positions" in annotations(each)]
+    offers = {each: options(annotations(each)["positions"]) for each in found}
+    return " or ".join(kind_of(each) for each in found if any(key in annotations(one) for one in offers[each]))
 
 
 def _having(nets: Iterable[str]) -> str:

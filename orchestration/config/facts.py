@@ -3,7 +3,7 @@
 import inspect
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from preprocessing.spec import kind_of
 from preprocessing.vocab import VocabKind, VocabSpec
 from training.losses import Loss, LossPart
 from training.optim import Optim, OptimPart
-from training.specs import Trunk, TrunkPart
+from training.specs import POSITIONS, TABLES, WINDOWS, Positions, Tables, Trunk, TrunkPart, Window
 from training.tasks import TaskPart, Tasks
 
 UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
@@ -32,11 +32,15 @@ UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
     (Tasks, TaskPart),
 )
 
+INNER: Final[Mapping[Any, tuple[Any, ...]]] = {Positions: POSITIONS, Window: WINDOWS, Tables: TABLES}
+"""The parts inside of a trunk, by their Protocol."""
+
 
 @cache
 def check_facts() -> None:
     """BadInput with one line for each class of a union that lacks facts of its Protocol."""
     found = [lacking(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
+    found += [lacking(member, protocol) for protocol, members in INNER.items() for member in members]
     found += [of_one_kind(union) for union, _ in UNIONS]
     if lines := [line for line in found if line]:
         raise BadInput("\n".join(lines))
@@ -72,10 +76,11 @@ def unlisted(members: Sequence[Any], kind: str) -> str:
         if set(typing.get_args(union)) == set(members):
             door = sys.modules[members[0].__module__.rpartition(".")[0]]
             name = next(name for name, value in vars(door).items() if value == union)
-            for file in sorted(Path(str(door.__file__)).parent.glob("*.py")):
+            files, folder = sorted(Path(str(door.__file__)).parent.glob("*.py")), door.__name__.replace(".", "/")
+            listed = next((file.name for file in files if f"\n{name} = " in file.read_text(encoding="utf-8")), "")
+            for file in files:
                 if _defines(file, f"{door.__name__}.{file.stem}", kind, protocol):
-                    folder = door.__name__.replace(".", "/")
-                    return f"{folder}/{file.name} defines it: add it to the union {name} in {folder}/__init__.py"
+                    return f"{folder}/{file.name} defines it: add it to the union {name} in {folder}/{listed}"
     return ""
 
 

@@ -223,12 +223,8 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
 
 def _room(plan: Plan) -> int:
     """How many cells Ray has room for at a time."""
-    import ray
-
-    cluster, has = plan.job.cluster, ray.cluster_resources()
-    workers = cluster.num_workers(plan.job.recipe)
-    wants = {"CPU": workers * cluster.cpus_per_worker, "GPU": workers * cluster.gpus_per_worker}
-    return max(1, min(int(has.get(name, 0)) // amount for name, amount in wants.items() if amount))
+    cluster = plan.job.cluster
+    return launch.room(cluster.num_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker)
 
 
 def _gpus(plan: Plan) -> int:
@@ -236,7 +232,7 @@ def _gpus(plan: Plan) -> int:
 
 
 class _Together:
-    """The steps of all cells as one bar. Cells tell of theirs from threads of their own, the main thread shows them."""
+    """The steps of all cells as one bar. Cells report from threads of their own, the main thread shows the sum."""
 
     def __init__(self, cells: Sequence[Cell], report: Report) -> None:
         self._report = report
@@ -247,11 +243,11 @@ class _Together:
     def of(self, cell: Cell) -> Report:
         """What a cell reports to."""
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def report(event: Mapping[str, Any]) -> None:
             with self._lock:
                 self._done[cell.name] = max(self._done[cell.name], event.get("done", 0))
 
-        return tell
+        return report
 
     def show(self) -> None:
         with self._lock:

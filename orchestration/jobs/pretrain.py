@@ -18,8 +18,10 @@ from preprocessing.files import write_atomic
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
 from training.run import Resume, Run
+from training.tasks import TASKS
 
 RESULT = "result.json"
+EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not causes
 
 
 def train(
@@ -34,6 +36,7 @@ def train(
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
+        write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
         num_workers = cluster.num_workers(recipe)
         tags = {
             "recipe": recipe.name,
@@ -70,6 +73,14 @@ def run_folder(flags: Flags) -> Path:
             f"{flags.recipe}: not trained with these flags under {flags.out}; do it with `{flags.command('train')}`"
         )
     return folder
+
+
+def evals_of(flags: Flags) -> list[str]:
+    """The downstream tasks that the recipe of a run names; all where it names none."""
+    if folder := _named(flags):
+        kept = folder / EVALS
+        return json.loads(kept.read_text()) if kept.is_file() else list(TASKS)
+    return list(open_job(flags).recipe.evals) or list(TASKS)
 
 
 def run_of(flags: Flags) -> Run:

@@ -120,9 +120,7 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
 
 def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
     """The static rows of `recipe` on a corpus, for each length of its phases."""
-    science = _plain(recipe.science)
-    causes = {"corpus": corpus.hash, "segment": science["data"]["segment"], "seed": recipe.seed}
-    causes |= {name: science["objective"][name] for name in ("choose", "rewrite", "duplicates", "semantics")}
+    causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
     code = part_code.digests(recipe.sampling)
     return {
         length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)

@@ -4,7 +4,7 @@ Read group.py first; worker.py is what runs in a worker's process, session.py th
 """
 
 from orchestration.launch.group import RUN, STOPPED, alone, cores, evaluate, pretrain
-from orchestration.launch.session import Asked, ray_session, stop_signals
+from orchestration.launch.session import Asked, ray_session, room, stop_signals
 from orchestration.launch.worker import EXPORT, WEIGHTS, finetune_one, made
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "made",
     "pretrain",
     "ray_session",
+    "room",
     "stop_signals",
 ]

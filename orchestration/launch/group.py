@@ -181,13 +181,13 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
         with waiting_for(f"{len(workers)} workers to start"):
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
         futures = [worker.train.remote(run.to_json(), meeting, tracked) for worker in workers]
-        waiting, told = futures, False
+        waiting, stop_sent = futures, False
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             ray.get(done)
             step = max(step, _relay(workers[0], run.steps, on_progress))
-            if asked.signal and not told:
-                told = True
+            if asked.signal and not stop_sent:
+                stop_sent = True
                 ray.get([worker.stop.remote() for worker in workers])
         return ray.get(futures[0])
     except GetTimeoutError:

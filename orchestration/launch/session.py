@@ -1,4 +1,4 @@
-"""What surrounds a job: a connection to Ray, and signals that are noted instead of died of."""
+"""What surrounds a job: a connection to Ray, and signals that are noted and do not end the process."""
 
 import logging
 import os
@@ -89,11 +89,11 @@ def waiting_for(what: str) -> Iterator[None]:
     """Log every SAID_EVERY_S, as long as the block runs, what it waits for and since when."""
     done, begun = threading.Event(), time.monotonic()
 
-    def say() -> None:
+    def log_wait() -> None:
         while not done.wait(SAID_EVERY_S):
             log.warning("waiting for %s (%.0f s)", what, time.monotonic() - begun)
 
-    thread = threading.Thread(target=say, name=f"waiting for {what}", daemon=True)
+    thread = threading.Thread(target=log_wait, name=f"waiting for {what}", daemon=True)
     thread.start()
     try:
         yield
@@ -124,6 +124,14 @@ def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) ->
     )
 
 
+def room(workers: int, cpus: int, gpus: int) -> int:
+    """How many groups of `workers` the Ray that this process is connected to holds side by side; one, if need be."""
+    import ray
+
+    has, wants = ray.cluster_resources(), {"CPU": workers * cpus, "GPU": workers * gpus}
+    return max(1, min(int(has.get(name, 0)) // amount for name, amount in wants.items() if amount))
+
+
 @dataclass
 class Asked:
     """Which signal has asked the run to stop; 0: none yet."""
@@ -141,7 +149,7 @@ class Asked:
 
 @contextmanager
 def stop_signals() -> Iterator[Asked]:
-    """Take note of the first SIGTERM or SIGINT instead of dying of it; a second one interrupts at once."""
+    """Take note of the first SIGTERM or SIGINT without ending; a second one interrupts at once."""
     asked = Asked()
 
     def note(number: int, frame: object) -> None:

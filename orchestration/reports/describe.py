@@ -11,10 +11,14 @@ def masking(recipe: Recipe) -> str:
 
 
 def losses(recipe: Recipe) -> list[str]:
-    """What the net predicts, a phrase for each loss, with its weight where that is not 1."""
+    """What the net predicts, a phrase for each loss, with its weight where that is not 1.
+
+    >>> from orchestration.config import load
+    >>> losses(load("electra_base"))
+    ['masked tokens', '50 x replaced tokens']
+    """
     context = loss_context(recipe)
-    said = ((loss.weight, loss.describe(context)) for loss in recipe.objective.losses)
-    return [phrase if weight == 1 else f"{weight:g} x {phrase}" for weight, phrase in said]
+    return [loss.describe(context) for loss in recipe.objective.losses]
 
 
 def loss_context(recipe: Recipe) -> LossContext:

@@ -131,6 +131,7 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
             f"has a peak learning rate of {peak:g} after {theirs.optim.warmup:,} steps of warm-up, "
             f"instead of {peak_before:g} after {ours.optim.warmup:,}"
         )
+    yield from _instead("learning rate:", ours.optim.describe_schedule(), theirs.optim.describe_schedule())
 
 
 def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
@@ -139,21 +140,12 @@ def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
         yield f"keeps the architecture: {after.describe()}"
     else:
         yield f"has another architecture: {after.describe()}, instead of {before.describe()}"
-    narrow, narrow_before = after.table_width != after.width, before.table_width != before.width
-    if narrow and (after.table_width, narrow_before) != (before.table_width, narrow):
-        yield f"factorises the embeddings: tables {after.table_width:,} wide, instead of {before.table_width:,}"
-    elif narrow_before and not narrow:
-        yield f"gives the embeddings the hidden size, {after.width:,}, instead of {before.table_width:,}"
+    yield from _instead("has", before.describe_tables(), after.describe_tables())
     yield from _instead("has", before.describe_sharing(), after.describe_sharing())
     yield from _instead("has", before.describe_positions(), after.describe_positions())
-    if after.memory != before.memory:
-        states = f"keeps the states of {after.memory:,} tokens before a row, instead of {before.memory:,}"
-        yield states if after.memory else "has no memory"
+    yield from _instead("has", before.describe_memory(), after.describe_memory())
     yield from _instead("has", before.describe_norm(), after.describe_norm())
     yield from _instead("attends to", before.describe_attention(), after.describe_attention())
-    if after.cutoffs != before.cutoffs:
-        cuts = ", ".join(f"{cut:,}" for cut in after.cutoffs)
-        yield f"has an adaptive softmax with clusters that end at {cuts}" if cuts else "has a plain softmax"
 
 
 def _instead(verb: str, before: str, after: str) -> list[str]:

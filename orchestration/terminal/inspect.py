@@ -16,8 +16,7 @@ from preprocessing.vocab import Vocab
 from training.data import open_loader
 from training.run import Run
 
-PREDICTED, ANSWER, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
-PAIRS = {None: "", 0: ", pair label 0: the second goes on", 1: ", pair label 1: the second does not go on"}
+PREDICTED, LABEL, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
 
 
 @dataclass(frozen=True)
@@ -27,19 +26,20 @@ class Sample:
     step: int
     number: int  # of the row in its batch
     tokens: list[str]  # pieces
-    answers: list[str]  # pieces
+    labels: list[str]  # pieces
     texts: list[str]  # the tokens for people: joined, they are the text
-    answer_texts: list[str]
+    label_texts: list[str]
     special: list[bool]
     is_causal: bool
-    pair_label: int | None = None  # 1: the second segment is not the next one
+    pair_label: int | None = None
+    pair_label_means: str = ""
     source: list[str] | None = None  # pieces of what an encoder reads, where the tokens are a decoder's
     source_texts: tuple[str, ...] = ()
     attention_mask: str = ""  # the attention mask in words, where rows have their own
 
     def plain(self) -> dict[str, Any]:
         """As JSON tells it."""
-        kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "answers": self.answers}
+        kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "labels": self.labels}
         more = {"pair_label": self.pair_label, "source": self.source, "attention_mask": self.attention_mask or None}
         return kept | {name: value for name, value in more.items() if value is not None}
 
@@ -53,7 +53,9 @@ def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
     vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
     rows = (row for batch in loader.at(step) for row in _rows(batch))
     causal = run.trunk.visibility == "causal"
-    return [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
+    found = [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
+    means = run.sampling.segment.label_means
+    return [one if one.pair_label is None else replace(one, pair_label_means=means[one.pair_label]) for one in found]
 
 
 def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
@@ -78,9 +80,9 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         step=step,
         number=number,
         tokens=[vocab.piece(token) for token in ids],
-        answers=["" if target < 0 else vocab.piece(target) for target in targets],
+        labels=["" if target < 0 else vocab.piece(target) for target in targets],
         texts=[text_of(vocab, token) for token in ids],
-        answer_texts=["" if target < 0 else text_of(vocab, target) for target in targets],
+        label_texts=["" if target < 0 else text_of(vocab, target) for target in targets],
         special=[token in vocab.special_ids for token in ids],
         is_causal=is_causal,
         pair_label=_label(row),
@@ -97,22 +99,22 @@ def _label(row: dict[str, Any]) -> int | None:
 
 
 def shown(found: list[Sample]) -> Group:
-    """The samples as text; a predicted token is followed by its label, a causal row is its own label."""
+    """The samples as text; a predicted token is followed by its label, the tokens of a causal row are its labels."""
     return Group(*(_shown(sample) for sample in found))
 
 
 def _shown(sample: Sample) -> Text:
-    predicted = sum(answer != "" for answer in sample.answers)
+    predicted = sum(label != "" for label in sample.labels)
     head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
-    head += PAIRS[sample.pair_label] + "\n"
-    text = Text(head + (f"{sample.attention_mask}\n" if sample.attention_mask else ""), QUIET)
+    pair = f"pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""
+    text = Text("".join(f"{line}\n" for line in (head, pair, sample.attention_mask) if line), QUIET)
     if sample.source is not None:
-        text.append(f"reads:{''.join(sample.source_texts)}\n").append("answers:", QUIET)
-        return text.append(f"{''.join(sample.answer_texts)}\n", ANSWER)
-    for token, answer, special in zip(sample.texts, sample.answer_texts, sample.special, strict=True):
-        is_masked = answer != "" and not sample.is_causal
+        text.append(f"source:{''.join(sample.source_texts)}\n").append("target:", QUIET)
+        return text.append(f"{''.join(sample.label_texts)}\n", LABEL)
+    for token, label, special in zip(sample.texts, sample.label_texts, sample.special, strict=True):
+        is_masked = label != "" and not sample.is_causal
         text.append(" " * token.startswith(" "))
         text.append(token.removeprefix(" "), PREDICTED if is_masked else SPECIAL if special else "")
         if is_masked:
-            text.append(f"({answer.strip()})", ANSWER)
+            text.append(f"({label.strip()})", LABEL)
     return text.append("\n")

@@ -1,4 +1,4 @@
-"""Values -> what a terminal shows: tables and trees, in one hand. Nothing is computed here and nothing is printed."""
+"""Values -> what a terminal shows: tables and trees, in one style. Nothing is computed here and nothing is printed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +66,8 @@ def recipe(one: Recipe) -> Tree:
     )
     optim = one.optim
     training.add(
-        f"{optim.kind}: rate {optim.peak:g} after {optim.warmup:,} steps, then {optim.schedule}; decay {optim.decay:g}"
+        f"{optim.describe()}: learning rate {optim.peak:g} after {optim.warmup:,} steps of warm-up, "
+        f"then {optim.describe_schedule()}; weight decay {optim.decay:g}"
     )
     if one.expected:
         _add_figures(tree.add("expected"), one.expected)
@@ -101,7 +102,7 @@ def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
 
 
 def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
-    """The good news of `sesame check`."""
+    """The line of `sesame check` where nothing is wrong."""
     size = f"{one.num_steps:,} steps, {reports.brief(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
     return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
@@ -150,7 +151,7 @@ def trained(folder: Path, result: Mapping[str, Any]) -> Group:
 
 
 def scores(rows: Sequence[Mapping[str, str]]) -> Table:
-    """Downstream accuracy from pretrained and from random weights."""
+    """Downstream accuracy from pretrained weights and from random initialisation."""
     table = _table(
         *(rows[0] if rows else ()), title="downstream accuracy on held-out text, mean and deviation over the seeds"
     )

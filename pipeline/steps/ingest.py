@@ -137,7 +137,7 @@ def _name(kind: str, *made_of: Any) -> str:
 
 def _final(part: Part, corpus: Corpus, identity: str) -> str:
     """The file whose documents are planned: what is left of a part without the lines that repeat."""
-    return _name("once", part.name, part.number, identity) if corpus.dedup.lines else part.name
+    return _name("lines", part.name, part.number, identity) if corpus.dedup.lines else part.name
 
 
 def _is_corpus(path: str) -> bool:

@@ -25,7 +25,7 @@ SPARE: Final = 1.2  # room to ask for, as a multiple of the estimate
 REJECTS: Final = "rejects"  # folder of what could not be read, a file for each part of a text that has any
 _OWNER: Final = ".owner.json"
 _PARTS: Final = re.compile(  # what `sweep` may remove; a file beside a part of a text has its number
-    r"(?:(?:text|once|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
+    r"(?:(?:text|lines|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
     r"|(?:train|validation|test|rows)-\d{5}-of-\d{5})\.(?:arrow|npy|jsonl?)"
 )
 

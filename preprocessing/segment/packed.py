@@ -37,6 +37,7 @@ class Packed:
     reuse: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}

@@ -20,6 +20,12 @@ _LABEL_SAYS: Final[dict[Negative, str]] = {
     "dialogue": "real or made-up response",
     "none": "",
 }
+_LABEL_MEANS: Final[dict[Negative, tuple[str, str]]] = {
+    "random": ("The second segment follows the first.", "The second segment does not follow the first."),
+    "swap": ("The segments are in their order.", "The segments are swapped."),
+    "dialogue": ("The response is the real one.", "The response is made up."),
+    "none": ("", ""),
+}
 
 
 @spec
@@ -74,6 +80,10 @@ class Pair:
     @property
     def label_says(self) -> str:
         return _LABEL_SAYS[self.negative]
+
+    @property
+    def label_means(self) -> tuple[str, str]:
+        return _LABEL_MEANS[self.negative]
 
     def describe(self) -> str:
         return {

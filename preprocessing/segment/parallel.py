@@ -58,6 +58,7 @@ class Parallel:
     segments: ClassVar[int] = 1
     reuse: ClassVar[int] = 0
     label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
 

@@ -50,6 +50,10 @@ class Segmentation(Protocol):
         """The task of `pair_label` in words ("next sentence prediction"); "" where rows have no such label."""
 
     @property
+    def label_means(self) -> tuple[str, str]:
+        """What the values 0 and 1 of `pair_label` say of a row, each a sentence; "" where rows have no such label."""
+
+    @property
     def wants(self) -> frozenset[str]:
         """What the corpus must have besides text: {"translations"}, or nothing."""
 

@@ -30,6 +30,7 @@ class Sentence:
     segments: ClassVar[int] = 1
     reuse: ClassVar[int] = 0
     label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # the text has one

@@ -44,6 +44,7 @@ class Stream:
     reuse: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
@@ -96,6 +97,7 @@ class StreamPair:
     segments: ClassVar[int] = 3
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     shrinks: ClassVar[Shrinks] = {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
 

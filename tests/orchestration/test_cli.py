@@ -65,7 +65,7 @@ BAD = {
     "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
     "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks 2 segments, trunk encoder tells 1 "
-    "apart; use trunk kind encoder with segments 2",
+    "apart; use trunk kind encoder or two_stream or twin with segments 2",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
     "--data PATH, or take --data demo",
 }
@@ -189,19 +189,19 @@ def test_changed_text_is_another_stage(capsys, flags, text: Path):
     assert answer(capsys, "corpus", *flags, "--dry-run")["stages"]["text"] != before["stages"]["text"]
 
 
-def test_inspect_shows_the_rows_of_a_step_with_their_answers(capsys, made):
+def test_inspect_shows_the_rows_of_a_step_with_their_labels(capsys, made):
     values = answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
     first, second = values["samples"]
     assert (first["step"], first["row"], second["row"]) == (3, 0, 1)
     assert first["tokens"][0] == "[CLS]"
-    asked = [(token, meant) for token, meant in zip(first["tokens"], first["answers"], strict=True) if meant]
-    assert len(asked) == max(1, round(0.15 * len(first["tokens"])))
-    assert ("[MASK]", asked[0][1]) in asked or any(token == meant for token, meant in asked)
+    masked = [(token, label) for token, label in zip(first["tokens"], first["labels"], strict=True) if label]
+    assert len(masked) == max(1, round(0.15 * len(first["tokens"])))
+    assert ("[MASK]", masked[0][1]) in masked or any(token == label for token, label in masked)
     assert values == answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
     assert values["next"][0].endswith("--step 4")
 
 
-def test_inspect_marks_what_is_hidden(capsys, made):
+def test_inspect_marks_what_is_masked(capsys, made):
     assert main(["inspect", *made, "--rows", "1"]) == 0
     shown = capsys.readouterr().out
     assert "step 0, row 0:" in shown

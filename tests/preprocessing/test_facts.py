@@ -123,7 +123,7 @@ def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Rewrite) -> None:
 
 @pytest.mark.parametrize("part", SEGMENTS, ids=str)
 def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Segment) -> None:
-    assert bool(part.label_says) == ("pair_label" in part.emits)
+    assert bool(part.label_says) == ("pair_label" in part.emits) == all(part.label_means)
     assert not part.languages or "languages" in part.emits
 
 

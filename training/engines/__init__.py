@@ -1,4 +1,4 @@
-"""Engines: weights, their optimiser, and the other workers, behind one face.
+"""Engines: weights, their optimiser, and the other workers, behind one protocol.
 
 Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3).
 DeepSpeed itself is imported when it is first used (lean.py).

@@ -1,4 +1,4 @@
-"""DeepSpeed behind the face of engine.Engine: ZeRO 0 to 3, with a configuration that we write, never the user.
+"""DeepSpeed with the methods of engine.Engine: ZeRO 0 to 3, with a configuration that we write, never the user.
 
 DeepSpeed ignores top-level keys that it does not know, and has changed defaults between patch releases: so each value
 that matters is given, and a test checks that DeepSpeed reads every one of them.

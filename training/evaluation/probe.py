@@ -1,6 +1,6 @@
-"""Probes: what a trained net tells of held-out text while its weights stay as they are.
+"""Probes: what can be read off a trained net on held-out text, while its weights stay as they are.
 
-    masked   share of the hidden tokens that the net's own head names
+    masked   share of the masked tokens that the net's own head predicts
     pairs    share of the pairs whose label a linear classifier reads off the net's `summary` of them
 
 The rows are those that some run would make of its corpus' held-out split; the net need not have been trained on such
@@ -27,7 +27,7 @@ from training.formats import load_weights
 from training.model import Model
 from training.run import Run
 
-MOST_ROWS: Final = 2_048  # whose hidden tokens are asked for
+MOST_ROWS: Final = 2_048  # whose masked tokens are predicted
 MOST_TRAIN, MOST_TEST = 4_096, 2_048  # pairs that the classifier is fitted to, and those that it is scored on
 FEWEST_PAIRS: Final = 30
 BATCH: Final = 64
@@ -39,7 +39,7 @@ class Finding:
 
     accuracy: float
     fitted: int  # pairs; 0 where nothing is fitted
-    scored: int  # pairs, or hidden tokens
+    scored: int  # pairs, or masked tokens
 
 
 def load(weights: Path) -> Model:
@@ -68,24 +68,25 @@ def held_out(run: Run) -> Rows:
 
 @torch.no_grad()
 def masked(model: Model, rows: Rows) -> Finding:
-    """Share of the hidden tokens of at most MOST_ROWS rows that the net names; BadInput where it names none."""
-    if "masked_tokens" not in model.heads:
-        raise BadInput("a net without the loss masked_tokens cannot be asked for hidden tokens")
-    right = asked = 0
+    """Accuracy on the masked tokens of at most MOST_ROWS rows; BadInput where no loss of the net predicts any."""
+    losses = [loss.kind for loss in model.spec.losses if loss.names_tokens and "full" in loss.sees]
+    if not losses:
+        raise BadInput("no loss of this net predicts masked tokens, so that they cannot be probed")
+    head, right, total = model.heads[losses[0]], 0, 0
     for batch in _batches([rows.row(*address) for address in rows.addresses(0, min(MOST_ROWS, rows.count(0)))]):
-        score = model.heads["masked_tokens"](model.trunk(batch), batch, model.trunk.table)
-        right, asked = right + int(score.correct), asked + score.count
-    return Finding(right / max(1, asked), 0, asked)
+        score = head(model.trunk(batch), batch, model.trunk.table)
+        right, total = right + int(score.correct), total + score.count
+    return Finding(right / max(1, total), 0, total)
 
 
 def pairs(model: Model, rows: Rows) -> Finding:
-    """Accuracy of a linear classifier of pairs, with nothing hidden; DataError where there are too few of them.
+    """Accuracy of a linear classifier of pairs, with nothing masked; DataError where there are too few of them.
 
     A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
     """
     segment = rows.sampling.segment
     if "pair_label" not in segment.emits:
-        raise BadInput(f"pairs of segment {segment.kind} have no label; use negative random or swap")
+        raise BadInput(f"pairs of segment {segment.kind} have no label; use rows with one (segment.negative)")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:
         raise DataError(f"{rows.store.folder}: {num_rows} held-out pairs are too few to probe; hold out more (test:)")
@@ -99,7 +100,7 @@ def pairs(model: Model, rows: Rows) -> Finding:
 
 @torch.no_grad()
 def summaries(model: Model, rows: Sequence[Row]) -> Floats:
-    """The net's state [N, D] of each row, with its hidden tokens put back."""
+    """The net's state [N, D] of each row, with its masked tokens put back."""
     parts = [model.trunk.summary(batch) for batch in _batches([_revealed(row) for row in rows])]
     return torch.cat(parts).float().numpy()
 

@@ -17,7 +17,7 @@ from preprocessing.files import write_atomic
 from preprocessing.vocab import Vocab
 from training.formats.all import FORMATS
 from training.formats.named import Format
-from training.formats.weights import Weights, _write_json
+from training.formats.weights import Weights, write_json
 from training.model import ModelSpec
 from training.specs import Trunk
 
@@ -47,9 +47,9 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
     (out / "config.json").unlink(missing_ok=True)
     write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
     vocab.save(out)
-    _write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
+    write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
-    _write_json(out / "config.json", config | format.config(known, vocab))
+    write_json(out / "config.json", config | format.config(known, vocab))
 
 
 def _known(spec: ModelSpec) -> ModelSpec:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from training.formats.all import FORMATS
-from training.formats.weights import _read, _read_json
+from training.formats.weights import read_file, read_json
 from training.model import Model, ModelSpec
 
 
@@ -19,9 +19,9 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     BadInput where the folder does not hold a net of the kinds that we build.
     """
     where, file = folder / "config.json", folder / "model.safetensors"
-    config = _read_json(where)
+    config = read_json(where)
     try:
-        tensors = safetensors.torch.load(_read(file))
+        tensors = safetensors.torch.load(read_file(file))
     except SafetensorError as error:
         raise BadInput(f"{file}: not a safetensors file ({error}); fetch it again") from None
     types = {format.model_type: format for format in FORMATS}

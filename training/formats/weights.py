@@ -27,12 +27,12 @@ def save_weights(state: Weights, spec: ModelSpec, folder: Path) -> None:
     """Write `weights.safetensors`, then `spec.json` with the spec and the sha256 of the weights."""
     content = safetensors.torch.save(dict(state))
     write_atomic(folder / "weights.safetensors", content)
-    _write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": hashlib.sha256(content).hexdigest()})
+    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": hashlib.sha256(content).hexdigest()})
 
 
 def load_spec(folder: Path) -> ModelSpec:
     """The spec in a folder of `save_weights`. BadInput where there is none, or one of another version."""
-    stored = _read_json(folder / "spec.json")
+    stored = read_json(folder / "spec.json")
     try:
         parts = dict(stored["spec"])
         trunk, losses = part(Trunk, parts.pop("trunk")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
@@ -43,8 +43,8 @@ def load_spec(folder: Path) -> ModelSpec:
 
 def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     """Read what `save_weights` wrote. BadInput where a file is missing, garbled, or not the one that was written."""
-    wanted = str(_read_json(folder / "spec.json").get("sha256"))
-    content, spec = _read(folder / "weights.safetensors"), load_spec(folder)
+    wanted = str(read_json(folder / "spec.json").get("sha256"))
+    content, spec = read_file(folder / "weights.safetensors"), load_spec(folder)
     found = hashlib.sha256(content).hexdigest()
     if found != wanted:
         raise BadInput(
@@ -54,16 +54,16 @@ def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     return spec, safetensors.torch.load(content)
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give a folder with exported weights") from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(_read(path))
+        content = json.loads(read_file(path))
     except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); export again") from None
     if not isinstance(content, dict):
@@ -71,5 +71,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomic(path, (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())

@@ -8,7 +8,7 @@ from training.optim.adafactor import Adafactor
 from training.optim.adamw import AdamW
 from training.optim.lamb import Lamb
 from training.optim.part import OptimPart
-from training.optim.schedule import SCHEDULES, Schedule, rate
+from training.optim.schedule import SCHEDULES, rate
 from training.optim.updates import Moments, Updates
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Moments",
     "Optim",
     "OptimPart",
-    "Schedule",
     "Updates",
     "rate",
 ]

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, shrunk, spec
-from training.optim.schedule import Schedule
 from training.optim.updates import Updates
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ class Adafactor(Updates):
     kind: Literal["adafactor"] = "adafactor"
     peak: float = 0.01
     warmup: int = 10_000
-    schedule: Schedule = "rsqrt"
+    schedule: str = "rsqrt"
     decay: float = 0.0
     clip: float = 0.0
     relative: bool = True

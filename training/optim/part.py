@@ -31,6 +31,9 @@ class OptimPart(Rates, Protocol):
     def describe(self) -> str:
         """Its name in the field: "Adam"."""
 
+    def describe_schedule(self) -> str:
+        """What becomes of its learning rate after the warm-up: "cosine decay to 10% of the peak"."""
+
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups` {"params", "weight_decay"}; the engine sets the learning rate before
         each step. torch is imported when this is called."""

@@ -1,17 +1,13 @@
 """The learning rate of a step: a pure function, so that resuming needs no scheduler state.
 
-A schedule is one function here, a line in SCHEDULES and its name in the Literal. The function is the decay: what is
-left of the way from the peak to the floor, 1.0 at the peak and 0.0 at the floor.
+A schedule is one function here and one line in SCHEDULES, the registry. The function is the decay: what is left of the
+way from the peak to the floor, 1.0 at the peak and 0.0 at the floor.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
-
-Schedule = Literal[
-    "linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"
-]
 
 
 class Rates(Protocol):
@@ -26,7 +22,8 @@ class Rates(Protocol):
         """Steps."""
 
     @property
-    def schedule(self) -> Schedule: ...
+    def schedule(self) -> str:
+        """A name in SCHEDULES."""
 
     @property
     def floor(self) -> float:
@@ -85,19 +82,32 @@ class Shape:
     """
 
     decay: Decay
+    describes: str  # what becomes of the learning rate after the warm-up, in words
     warm_up: Literal["replaces", "multiplies", "none"] = "replaces"
 
 
-SCHEDULES: Final[Mapping[Schedule, Shape]] = {
-    "linear": Shape(linear),
-    "linear_product": Shape(linear, "multiplies"),  # ELECTRA (google-research/electra, optimization.py)
-    "linear_from_peak": Shape(linear_from_peak),
-    "polynomial": Shape(polynomial),
-    "cosine": Shape(cosine),
-    "constant": Shape(constant),
-    "inverse_sqrt": Shape(inverse_sqrt),
-    "rsqrt": Shape(inverse_sqrt, "none"),  # T5 (arXiv:1910.10683, 3.1.2)
+SCHEDULES: Final[Mapping[str, Shape]] = {
+    "linear": Shape(linear, "linear decay from step 0"),
+    # ELECTRA (google-research/electra, optimization.py)
+    "linear_product": Shape(linear, "linear decay from step 0, times the warm-up", "multiplies"),
+    "linear_from_peak": Shape(linear_from_peak, "linear decay from the peak"),
+    "polynomial": Shape(polynomial, "polynomial decay of power 3"),
+    "cosine": Shape(cosine, "cosine decay"),
+    "constant": Shape(constant, "no decay"),
+    "inverse_sqrt": Shape(inverse_sqrt, "decay with one over the root of the step"),
+    # T5 (arXiv:1910.10683, 3.1.2)
+    "rsqrt": Shape(inverse_sqrt, "decay with one over the root of the step, from a constant rate", "none"),
 }
+
+
+def describe(optim: Rates) -> str:
+    """What becomes of the learning rate after the warm-up, in words.
+
+    >>> from training.optim import AdamW
+    >>> describe(AdamW(peak=1e-4, schedule="cosine", floor=0.1))
+    'cosine decay to 10% of the peak'
+    """
+    return SCHEDULES[optim.schedule].describes + (f" to {optim.floor:.0%} of the peak" if optim.floor else "")
 
 
 def rate(optim: Rates, step: int, total: int) -> float:

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from preprocessing.spec import Shrinks, require, shrunk, spec
-from training.optim.schedule import Schedule
+from training.optim.schedule import SCHEDULES, describe
 
 
 @spec
@@ -12,7 +12,7 @@ class Updates:
 
     peak: float
     warmup: int = 0  # steps
-    schedule: Schedule = "linear"
+    schedule: str = "linear"  # a name in SCHEDULES
     floor: float = 0.0  # lowest learning rate as a share of the peak
     horizon: int = 0  # step at which the decay ends; 0: with the run
     decay: float = 0.01  # weight decay; never on norms and biases
@@ -23,11 +23,15 @@ class Updates:
     def __post_init__(self) -> None:
         require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
         require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
+        require(self.schedule in SCHEDULES, "optim.schedule", self.schedule, ", ".join(SCHEDULES))
         late = self.horizon == 0 or self.horizon > self.warmup
         require(late, "optim.horizon", self.horizon, f"0, or a step after the warm-up of {self.warmup:,}")
         require(0 <= self.floor <= 1, "optim.floor", self.floor, "a share from 0 to 1")
         require(0 <= self.decay < 1, "optim.decay", self.decay, "a number from 0 up to 1")
         require(self.clip >= 0, "optim.clip", self.clip, "a norm from 0 (off) up")
+
+    def describe_schedule(self) -> str:
+        return describe(self)
 
 
 @spec

@@ -1,8 +1,11 @@
 """What a recipe says about the net and the machine. No torch in here: `sesame check` answers without it.
 
 Read part.py (the facts of a trunk), then stack.py and encoder.py, then positions.py and window.py; the other trunks
-have a file each. The union is the registry. Losses and optimisers have rooms of their own.
+have a file each. The union is the registry; parts inside of a trunk are listed below it. Losses and optimisers have
+rooms of their own.
 """
+
+from typing import Final
 
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
@@ -28,6 +31,9 @@ from training.specs.window import Around, Band, Everything, Window
 from training.specs.work import Work
 
 __all__ = [
+    "POSITIONS",
+    "TABLES",
+    "WINDOWS",
     "Activation",
     "Adaptive",
     "Around",
@@ -62,10 +68,13 @@ __all__ = [
 ]
 
 Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin
-_trunks: tuple[type[TrunkPart], ...] = (Encoder, Decoder, EncoderDecoder, TwoStream, Twin)
-_positions: tuple[type[Positions], ...] = (
+POSITIONS: Final[tuple[type[Positions], ...]] = (
     *(Learned, LearnedCausal, LearnedPlain),
     *(Sinusoidal, SinusoidalStacks, Relative, RelativeStreams, Buckets),
 )
-_windows: tuple[type[Window], ...] = (Everything, Around, Band)
-_tables: tuple[type[Tables], ...] = (Plain, Adaptive)
+WINDOWS: Final[tuple[type[Window], ...]] = (Everything, Around, Band)
+TABLES: Final[tuple[type[Tables], ...]] = (Plain, Adaptive)
+
+
+def _has_every_fact(trunk: Trunk) -> TrunkPart:
+    return trunk  # a member without a fact is a type error here

@@ -80,7 +80,11 @@ class Twin(Stack):
 
     @property
     def begins_trained(self) -> str:
-        return "trunk.samples is frozen, and the generator has not learnt" if self.samples == "frozen" else ""
+        return (
+            "trunk.samples is frozen, so that the generator keeps the weights it starts with"
+            if self.samples == "frozen"
+            else ""
+        )
 
     @property
     def discriminator_net(self) -> Encoder:

@@ -111,7 +111,7 @@ ALBERT_SP: Final = Table(
 
 SPANBERT_MASKING: Final = Table(
     name="spanbert-masking",
-    title="Which spans to hide",
+    title="Which spans to mask",
     paper="SpanBERT, Joshi et al. 2019, arXiv:1907.10529, table 5",
     stub="masked",
     rows={

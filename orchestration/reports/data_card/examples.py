@@ -1,6 +1,6 @@
 """Training samples of a corpus, decoded: what each objective of the family masks and predicts.
 
-look.py shows the rows of a run; here there is no run yet, and nothing of torch is needed.
+`sesame inspect` shows the rows of a run; here there is no run yet, and nothing of torch is needed.
 """
 
 from collections.abc import Iterator
@@ -19,18 +19,13 @@ from preprocessing.vocab import Vocab
 
 _LENGTH: Final = 96  # most tokens of an example
 _TRIED: Final = 8  # rows, of which the longest is shown
-PAIRS: Final = {
-    IGNORE: "",
-    0: "The second segment follows the first.",
-    1: "The second segment does not follow the first.",
-}
 
 
 class Token(NamedTuple):
-    """A token for people: joined, the texts are the text; `answer` is the label here, "" where nothing is predicted."""
+    """A token for people: joined, the texts are the text; `label` is what is predicted here, or ""."""
 
     text: str
-    answer: str
+    label: str
     is_special: bool
 
 
@@ -51,10 +46,10 @@ def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
     """
     first, shown = replace(store, shards=store.shards[:1]), []
     for recipe in (own, *map(load, names("recipes"))):
-        asks = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
+        kinds = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
         fits = recipe.data.vocab.kind == vocab.kind and _has_specials(recipe, vocab)
-        if recipe is own or (fits and asks not in shown):
-            shown.append(asks)
+        if recipe is own or (fits and kinds not in shown):
+            shown.append(kinds)
             yield _example(first, vocab, recipe)
 
 
@@ -75,33 +70,34 @@ def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
     row = max(found, key=lambda row: len(row["ids"]))  # the first of the longest
     is_causal = recipe.trunk.visibility == "causal"
-    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, is_causal))
+    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
-def _note(row: Row, vocab: Vocab, is_causal: bool) -> str:
+def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
     """What the tokens of a row do not show."""
     if "source_ids" in row:
-        return f"The answer:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
-    if is_causal:
+        return f"The target:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
+    if recipe.trunk.visibility == "causal":
         return "Each token is predicted from those before it."
     label = int(row["pair_label"]) if "pair_label" in row else IGNORE
-    return " ".join(part for part in (PAIRS[label], attention_mask(row)) if part)
+    means = "" if label == IGNORE else recipe.data.segment.label_means[label]
+    return " ".join(part for part in (means, attention_mask(row)) if part)
 
 
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
-    """The tokens of a row; a causal row is its own answer, and what an encoder reads has its answer elsewhere."""
+    """The tokens of a row; those of a causal row are its labels, and the labels of a source are its target."""
     ids_S = row.get("source_ids", row["ids"])
     labels_S = np.full(len(ids_S), IGNORE) if is_causal else row["labels"]
     for id, label in zip(ids_S.tolist(), labels_S.tolist(), strict=True):
-        answer = "" if label == IGNORE else text_of(vocab, label).strip()
-        yield Token(text_of(vocab, id), answer, id in vocab.special_ids)
+        text = "" if label == IGNORE else text_of(vocab, label).strip()
+        yield Token(text_of(vocab, id), text, id in vocab.special_ids)
 
 
 def attention_mask(row: Row) -> str:
     """The attention mask of a row in words, where it has its own; "" where it has none.
 
     >>> attention_mask({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
-    'The first 2 tokens see each other, each later one what is before it.'
+    'The first 2 tokens attend to each other, each later one to what is before it.'
     """
     if "rank" not in row:
         return ""
@@ -110,12 +106,12 @@ def attention_mask(row: Row) -> str:
         return f"Tokens are predicted in a random order: {len(np.unique(rank_S))} turns."
     num_first = int((rank_S == rank_S[0]).sum())
     if num_first == len(rank_S):
-        return "Each token sees each."
+        return "Each token attends to each."
     if rank_S[0] > rank_S[-1]:
-        return "Each token sees what is behind it."
+        return "Each token attends to those after it."
     if num_first > 1:
-        return f"The first {num_first} tokens see each other, each later one what is before it."
-    return "Each token sees what is before it."
+        return f"The first {num_first} tokens attend to each other, each later one to what is before it."
+    return "Each token attends to those before it."
 
 
 def text_of(vocab: Vocab, id: int) -> str:

@@ -31,7 +31,7 @@ _RANKS: Final = 200  # points of the Zipf plot
 _TOP: Final = 20  # pieces, sources
 _MOST_PIECES: Final = 6  # of a word, counted one by one; longer words are counted together
 _STATISTICS: Final = 60  # lines of what else the manifest counts
-_STEPS: Final = (  # in which a document meets the reasons, by how these begin; first come those of reading
+_STEPS: Final = (  # how reasons begin, in the order of the steps that drop documents; those of reading come first
     *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "repeated_line"),
     *("duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
@@ -88,7 +88,7 @@ class Facts:
     splits: dict[str, dict[str, int]]
     seen: Count
     kept: Count
-    dropped: dict[str, Count]  # in the order in which a document meets the reasons
+    dropped: dict[str, Count]  # by reason, in the order of the steps
     statistics: dict[str, str]  # what else the manifest counts
     documents: Lengths
     sentences: Lengths
@@ -223,11 +223,11 @@ def _pieces(tally: _Tally, vocab: Vocab) -> Pieces:
     )
 
 
-# Telling
+# Values in words
 
 
 def _turn(reason: str) -> tuple[int, str]:
-    """Sorts reasons into the order in which a document meets them.
+    """Sorts reasons into the order of the steps that drop documents.
 
     >>> sorted(["duplicate", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_turn)
     ['bad_json', 'c4_lorem_ipsum', 'gopher_ellipses', 'duplicate']

@@ -106,14 +106,14 @@ def _fenced(text: str) -> str:
 
 
 def _marked(token: Token) -> str:
-    """A token of a sample in plain text: `{shown = answer}` where it is predicted.
+    """A token of a sample in plain text: `{shown = label}` where it is predicted.
 
     >>> _marked(Token(" [MASK]", "cat", True))
     ' {[MASK] = cat}'
     """
-    if not token.answer:
+    if not token.label:
         return token.text
-    return " " * token.text.startswith(" ") + f"{{{token.text.removeprefix(' ')} = {token.answer}}}"
+    return " " * token.text.startswith(" ") + f"{{{token.text.removeprefix(' ')} = {token.label}}}"
 
 
 # HTML
@@ -223,6 +223,6 @@ def _row(tag: str, attributes: str, cells: Sequence[str], num_names: int) -> str
 def _token(token: Token) -> str:
     """A token of a sample: what is predicted is marked, with its label behind it; special tokens are quiet."""
     space, text = " " * token.text.startswith(" "), escape(token.text.removeprefix(" "))
-    if token.answer:
-        return f"{space}<mark>{text}</mark><b>({escape(token.answer)})</b>"
+    if token.label:
+        return f"{space}<mark>{text}</mark><b>({escape(token.label)})</b>"
     return f"{space}<i>{text}</i>" if token.is_special else space + text

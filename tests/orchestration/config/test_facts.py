@@ -1,5 +1,6 @@
 """A part without a fact is refused before anything runs, with the fact, the class and the file that explains it."""
 
+import shutil
 import typing
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -7,6 +8,7 @@ from typing import ClassVar, Literal
 import pytest
 
 import preprocessing.choose
+import preprocessing.vocab
 from orchestration.config import facts, load
 from preprocessing.choose import Choice, Choose, Nothing, Tokens
 from preprocessing.errors import BadInput
@@ -14,7 +16,7 @@ from preprocessing.rewrite import Cloze
 from preprocessing.rows import impossible
 from preprocessing.segment import Packed
 from preprocessing.spec import spec
-from training.specs import Trunk
+from training.specs import Positions, Trunk
 from training.tasks import TaskPart
 
 
@@ -67,6 +69,7 @@ def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "forgotten.py").write_text('kind: Literal["forgotten"] = "forgotten"\n')
+    (tmp_path / "__init__.py").write_text("\nChoose = Nothing | Tokens\n")
     monkeypatch.setattr(preprocessing.choose, "__file__", str(tmp_path / "__init__.py"))
     said = (
         "objective.choose.kind is 'forgotten', but preprocessing/choose/forgotten.py defines it: "
@@ -84,3 +87,21 @@ def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
 def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
     said = impossible(Packed(fill="tokens"), Tokens(), Cloze(), {"frequent": frozenset({"labels", "counts"})})
     assert said == "loss 'frequent' needs column 'counts', which only choose and rewrite can have: leave it out"
+
+
+def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(preprocessing.vocab.__file__).with_name("specs.py"), tmp_path)
+    (tmp_path / "chars.py").write_text('kind: Literal["chars"] = "chars"\n')
+    monkeypatch.setattr(preprocessing.vocab, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(BadInput, match=r"add it to the union VocabSpec in preprocessing/vocab/specs\.py$"):
+        load("bert_base", ["data.vocab={kind: chars}"])
+
+
+def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "INNER", {Positions: (Half,)})
+    facts.check_facts.cache_clear()
+    try:
+        with pytest.raises(BadInput, match=r"test_facts\.py: Half has no .*`describe`.*; training/specs/positions\.py"):
+            load("bert_base")
+    finally:
+        facts.check_facts.cache_clear()

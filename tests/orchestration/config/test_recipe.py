@@ -148,7 +148,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
         ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
         ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed are linear, linear_product, linear_from_peak"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed is linear, linear_product, linear_from_peak"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
         ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
         ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
@@ -307,10 +307,10 @@ SHRUNK = [
 ]
 
 
-@pytest.mark.parametrize(("name", "knobs"), SHRUNK)
-def test_a_scale_puts_a_value_only_where_a_part_has_the_knob(name, knobs):
+@pytest.mark.parametrize(("name", "values"), SHRUNK)
+def test_a_scale_puts_a_value_only_where_a_part_has_the_key(name, values):
     tiny = shipped(name, "tiny")
-    for key, value in knobs.items():
+    for key, value in values.items():
         found = tiny
         for step in key.split("."):
             found = found[int(step)] if step.isdecimal() else getattr(found, step)
@@ -436,7 +436,7 @@ IMPOSSIBLE = [
     (
         "electra_base",
         ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
-        "trunk.samples is frozen, and the generator has not learnt: set start to the weights",
+        "trunk.samples is frozen, so that the generator keeps the weights it starts with: set start to the weights",
     ),
     (
         "longformer_base",

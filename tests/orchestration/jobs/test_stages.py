@@ -67,7 +67,7 @@ def test_a_change_touches_what_depends_on_it_and_nothing_else(tmp_path: Path, ch
         ({"clean": Clean(min_chars=5)}, ["text", "vocab", "corpus", "run"]),
     ],
 )
-def test_a_knob_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, redone):
+def test_a_key_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, redone):
     corpus = load_corpus("demo")
     changed = plan(tiny(), replace(corpus, **change), "the text", tmp_path)
     assert differs(plan(tiny(), corpus, "the text", tmp_path), changed) == redone

@@ -151,7 +151,7 @@ def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
     assert "restarts" not in told.data.tags
 
 
-def test_workers_for_whom_there_is_no_room_are_one_line(
+def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "PLACEMENT_S", 0.5)

@@ -70,6 +70,21 @@ def test_what_is_waited_for_is_said_again_and_again_until_it_is_there(
     assert "waiting for Ray to start" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.parametrize(
+    ("workers", "cpus", "gpus", "fit"),
+    [(1, 1, 0, 5), (2, 1, 0, 2), (1, 1, 1, 2), (2, 2, 1, 1), (3, 3, 0, 1), (1, 1, 4, 1)],
+)
+def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
+    workers: int, cpus: int, gpus: int, fit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0, "GPU": 2.0, "memory": 1e9})
+    assert session.room(workers, cpus, gpus) == fit
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0})
+    assert session.room(1, 1, 1) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("process", ["RAYLET_EXECUTABLE", "GCS_SERVER_EXECUTABLE"])

@@ -210,13 +210,13 @@ def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: Facts, esc
     assert not {"bert_base", "roberta_base"} & set(names)
 
 
-def test_a_sample_has_its_answers_behind_what_is_hidden(known: Facts, escaped: Facts) -> None:
-    asked = [token for token in known.examples[0].tokens if token.answer]
-    assert 3 <= len(asked) <= 0.3 * len(known.examples[0].tokens)
-    assert any(token.text.strip() == "[MASK]" for token in asked)
-    assert all(re.fullmatch(r"w\d+", token.answer) for token in asked)
+def test_a_sample_has_its_labels_behind_what_is_masked(known: Facts, escaped: Facts) -> None:
+    masked = [token for token in known.examples[0].tokens if token.label]
+    assert 3 <= len(masked) <= 0.3 * len(known.examples[0].tokens)
+    assert any(token.text.strip() == "[MASK]" for token in masked)
+    assert all(re.fullmatch(r"w\d+", token.label) for token in masked)
     (causal,) = (each for each in escaped.examples if each.recipe == "gpt2")
-    assert not any(token.answer for token in causal.tokens)
+    assert not any(token.label for token in causal.tokens)
 
 
 def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> None:

@@ -70,7 +70,7 @@ def test_t5_costs_a_full_source_and_a_fifth_of_it_as_answers():
 
 def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
     lines = abstract(recipe("bert_base"), recipe("roberta_base"))
-    assert lines[:10] == [
+    assert lines[:11] == [
         "trains on the text of books_wiki_news, instead of wikipedia_books",
         "reads 50,265 byte-level BPE pieces, instead of 30,522 lower-cased word pieces",
         "packing: full sentences packed across documents, instead of pairs of segments, 50% random next sentence (NSP)",
@@ -80,6 +80,7 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
         "trains on longer rows: 512 tokens throughout, instead of 128 tokens for 90% of the steps, then 512",
         "trains longer: 2.1e12 tokens in 500,000 steps, instead of 4.3e10 in 1,000,000",
         "has a peak learning rate of 0.0006 after 24,000 steps of warm-up, instead of 0.0001 after 10,000",
+        "learning rate: linear decay from the peak, instead of linear decay from step 0",
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
     ]
 
@@ -96,7 +97,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
         "optimises with LAMB, instead of Adam",
         "has a peak learning rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
-        "factorises the embeddings: tables 128 wide, instead of 768",
+        "has factorised token embeddings, 128 wide, instead of token embeddings of the hidden size",
         "has all parameters shared by all layers, instead of no parameters shared between layers",
     ]
 
@@ -121,9 +122,10 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
         "instead of running text packed end to end"
     )
     assert lines[8:11] == [
+        "has adaptive token embeddings and softmax, with clusters that end at 20,000, 40,000, 200,000, "
+        "instead of token embeddings of the hidden size",
         "has relative positions, instead of learned absolute positions",
-        "keeps the states of 150 tokens before a row, instead of 0",
-        "has an adaptive softmax with clusters that end at 20,000, 40,000, 200,000",
+        "has a memory of 150 tokens, instead of no memory",
     ]
 
 

@@ -28,7 +28,7 @@ from preprocessing.vocab import WordPiece
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
-STORY = corpus_metadata(SPEC, WordPiece(size=4_096))
+METADATA = corpus_metadata(SPEC, WordPiece(size=4_096))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def runs(place: track.Place) -> set[str]:
 def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     place: track.Place, finished: Path, folder: Path
 ) -> None:
-    with corpus_run(place, folder, STORY) as run:
+    with corpus_run(place, folder, METADATA) as run:
         assert look(run).info.status == "RUNNING"
         manifest = make(folder, finished)
     told = look(run)
@@ -103,7 +103,7 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
 def test_what_leaves_the_block_decides_how_it_ends(
     error: BaseException | None, status: str, place: track.Place, finished: Path, folder: Path
 ) -> None:
-    with pytest.raises(type(error)) if error else nullcontext(), corpus_run(place, folder, STORY) as run:
+    with pytest.raises(type(error)) if error else nullcontext(), corpus_run(place, folder, METADATA) as run:
         make(folder, finished)
         if error:
             raise error
@@ -111,16 +111,16 @@ def test_what_leaves_the_block_decides_how_it_ends(
 
 
 def test_a_run_that_left_no_corpus_has_failed(place: track.Place, folder: Path) -> None:
-    with pytest.raises(Exception, match="no finished corpus"), corpus_run(place, folder, STORY) as run:
+    with pytest.raises(Exception, match="no finished corpus"), corpus_run(place, folder, METADATA) as run:
         pass
     assert look(run).info.status == "FAILED"
 
 
 def test_repeating_the_command_adds_nothing(place: track.Place, finished: Path, folder: Path) -> None:
-    with corpus_run(place, folder, STORY) as first:
+    with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     before, known = look(first), runs(place)
-    with corpus_run(place, folder, STORY) as second:
+    with corpus_run(place, folder, METADATA) as second:
         assert second.is_known
         assert second.tracked == first.tracked
         assert corpus_progress(second) is ignore
@@ -131,28 +131,28 @@ def test_repeating_the_command_adds_nothing(place: track.Place, finished: Path, 
 
 
 def test_a_corpus_that_was_moved_is_known_by_its_digest(place: track.Place, finished: Path, folder: Path) -> None:
-    with corpus_run(place, folder, STORY) as first:
+    with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     shutil.move(folder, folder.with_name("moved"))
-    with corpus_run(place, folder.with_name("moved"), STORY) as second:
+    with corpus_run(place, folder.with_name("moved"), METADATA) as second:
         assert second.is_known
         assert second.tracked == first.tracked
 
 
 def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finished: Path, folder: Path) -> None:
-    with pytest.raises(Preempted), corpus_run(place, folder, STORY) as first:
+    with pytest.raises(Preempted), corpus_run(place, folder, METADATA) as first:
         raise Preempted("stop")
-    with corpus_run(place, folder, STORY) as second:
+    with corpus_run(place, folder, METADATA) as second:
         assert second == first
         make(folder, finished)
     assert look(second).info.status == "FINISHED"
 
 
 def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finished: Path, folder: Path) -> None:
-    with corpus_run(place, folder, STORY) as first:
+    with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     (folder / "manifest.json").unlink()
-    with corpus_run(place, folder, STORY) as second:
+    with corpus_run(place, folder, METADATA) as second:
         make(folder, finished)
     assert second.tracked != first.tracked
 
@@ -160,9 +160,9 @@ def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finishe
 def test_a_folder_in_which_a_living_process_works_is_refused(place: track.Place, finished: Path, folder: Path) -> None:
     parent = psutil.Process(os.getppid())
     other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
-    with corpus_run(place, folder, STORY) as run:
+    with corpus_run(place, folder, METADATA) as run:
         track.tag(run.tracked, **{track.OWNER: json.dumps(asdict(other))})
-        with pytest.raises(ResourceError, match="is at work in it"), corpus_run(place, folder, STORY):
+        with pytest.raises(ResourceError, match="is at work in it"), corpus_run(place, folder, METADATA):
             pass
         make(folder, finished)
 
@@ -178,7 +178,7 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
     place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000.0
-    with corpus_run(place, folder, STORY) as run:
+    with corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
         with monkeypatch.context() as patched:
             patched.setattr(track_corpus.time, "monotonic", lambda: now_s)
@@ -197,7 +197,7 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
 def test_progress_is_over_the_seconds_since_the_run_began(
     place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with corpus_run(place, folder, STORY) as run:
+    with corpus_run(place, folder, METADATA) as run:
         later = time.time() + 90
         with monkeypatch.context() as patched:
             patched.setattr(track_corpus.time, "time", lambda: later)
@@ -210,7 +210,7 @@ def test_progress_is_over_the_seconds_since_the_run_began(
 def test_a_store_that_fails_costs_one_warning(
     place: track.Place, finished: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), corpus_run(place, folder, STORY) as run:
+    with caplog.at_level(logging.WARNING), corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
         track.client_of(place.uri).set_terminated(run.tracked.run_id)
         track.client_of(place.uri).delete_run(run.tracked.run_id)
@@ -226,14 +226,14 @@ def test_a_store_that_fails_costs_one_warning(
 
 
 def test_a_card_is_kept_once(place: track.Place, finished: Path, folder: Path) -> None:
-    with corpus_run(place, folder, STORY) as run:
+    with corpus_run(place, folder, METADATA) as run:
         make(folder, finished)
     page = folder.parent / "data_card.html"
     page.write_text("first")
     drawn = {"zipf": figures.zipf([(1, 10), (2, 5)])}
     for said in ("first", "second"):
         page.write_text(said)
-        with corpus_run(place, folder, STORY) as again:
+        with corpus_run(place, folder, METADATA) as again:
             log_card(again, [page], drawn)
     client = track.client_of(place.uri)
     assert [file.path for file in client.list_artifacts(run.tracked.run_id, "card")] == ["card/data_card.html"]

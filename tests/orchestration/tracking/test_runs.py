@@ -24,7 +24,7 @@ from preprocessing.errors import Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
 
-STORY = track.Metadata("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
+METADATA = track.Metadata("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def experiment(place: track.Place, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The number of the experiment in which our runs are."""
-    with track.run(place, tmp_path_factory.mktemp("first"), corpus, STORY) as tracked:
+    with track.run(place, tmp_path_factory.mktemp("first"), corpus, METADATA) as tracked:
         return str(look(tracked).info.experiment_id)
 
 
@@ -71,7 +71,7 @@ def test_what_leaves_the_block_decides_how_a_run_ends(
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
-        track.run(place, tmp_path, corpus, STORY) as tracked,
+        track.run(place, tmp_path, corpus, METADATA) as tracked,
     ):
         assert look(tracked).info.status == "RUNNING"
         if error:
@@ -81,16 +81,16 @@ def test_what_leaves_the_block_decides_how_a_run_ends(
 
 
 def test_a_folder_keeps_its_run(place: track.Place, corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(Preempted), track.run(place, tmp_path, corpus, STORY) as first:
+    with pytest.raises(Preempted), track.run(place, tmp_path, corpus, METADATA) as first:
         raise Preempted("stopped")
-    with track.run(place, tmp_path, corpus, STORY) as second:
+    with track.run(place, tmp_path, corpus, METADATA) as second:
         assert second == first
     assert look(second).info.status == "FINISHED"
 
 
 def test_a_run_that_the_store_has_lost_is_made_anew(place: track.Place, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": place.uri, "run_id": "0" * 32}))
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         assert look(tracked).info.status == "RUNNING"
 
 
@@ -127,13 +127,13 @@ def test_runs_of_other_programs_are_left_alone(place: track.Place, experiment: s
 
 
 def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, corpus: Path, tmp_path: Path) -> None:
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         parent = psutil.Process(os.getppid())
         other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(other))})
         with (
             pytest.raises(ResourceError, match=rf"process {parent.pid} on .* is at work in it"),
-            track.run(place, tmp_path, corpus, STORY),
+            track.run(place, tmp_path, corpus, METADATA),
         ):
             pass
         assert look(tracked).info.status == "RUNNING"
@@ -142,7 +142,7 @@ def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, 
 def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:
     with (
         pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
-        track.run(track.Place("sqlite:////proc/no/such/folder.db"), tmp_path, corpus, STORY),
+        track.run(track.Place("sqlite:////proc/no/such/folder.db"), tmp_path, corpus, METADATA),
     ):
         pass
 
@@ -151,7 +151,7 @@ def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
     place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose_the_run() -> None:
-        with track.run(place, tmp_path, corpus, STORY) as tracked:
+        with track.run(place, tmp_path, corpus, METADATA) as tracked:
             track.client_of(place.uri).delete_run(tracked.run_id)
             raise Preempted("it was gone by then")
 
@@ -185,7 +185,7 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
 def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     place: track.Place, corpus: Path, tmp_path: Path
 ) -> None:
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
     told = look(tracked)
     assert told.data.params == {"optim.peak": "0.001", "phases.0.steps": "7"}
@@ -198,7 +198,7 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     assert json.loads(lineage.dataset.source)["uri"] == corpus.as_uri()
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "pretraining")]
     recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.json"))
-    assert json.loads(recipe.read_text()) == STORY.params
+    assert json.loads(recipe.read_text()) == METADATA.params
 
 
 def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
@@ -206,7 +206,7 @@ def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with track.run(track.place(tmp_path / "out"), tmp_path / "run", corpus, STORY) as tracked:
+    with track.run(track.place(tmp_path / "out"), tmp_path / "run", corpus, METADATA) as tracked:
         track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
     (picture,) = (tmp_path / "out").rglob("loss_curve.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -221,7 +221,7 @@ def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: py
 def test_an_evaluation_is_a_child_of_the_run_and_its_means_are_in_the_run(
     place: track.Place, corpus: Path, tmp_path: Path
 ) -> None:
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
     scores = {"pretrained_accuracy": [0.5, 0.75], "random_accuracy": [0.25, 0.25]}
     track.log_eval(tracked, "eval/source", {"labels": 200}, scores, figures.comparison("source", scores, chance=0.125))
@@ -239,7 +239,7 @@ def test_an_evaluation_is_a_child_of_the_run_and_its_means_are_in_the_run(
 
 @pytest.fixture
 def tracked(place: track.Place, corpus: Path, tmp_path: Path) -> track.Tracked:
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         return tracked
 
 
@@ -306,7 +306,7 @@ def test_system_metrics_are_kept(
 ) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
-    with track.run(place, tmp_path, corpus, STORY) as tracked:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
         log = MetricLog(tmp_path, tracked)
         until = time.monotonic() + 240
         while time.monotonic() < until and "system/cpu_utilization_percentage" not in look(tracked).data.metrics:
@@ -340,7 +340,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Path, tmp_path: Path) -> None:
-    with track.run(track.place(tmp_path), tmp_path / "run", corpus, STORY) as tracked:
+    with track.run(track.place(tmp_path), tmp_path / "run", corpus, METADATA) as tracked:
         track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Sentences, words and phrases of a corpus: from its knobs to the rows that are masked."""
+"""Sentences, words and phrases of a corpus: from its keys to the rows that are masked."""
 
 import json
 from itertools import pairwise
@@ -25,8 +25,8 @@ HERE = ("--direct_running_mode=in_memory",)
 CITY = "They say that New York City never sleeps."
 
 
-def build(folder: Path, source: Source, **knobs: Any) -> Path:
-    corpus = Corpus(name="marks", sources=(source,), clean=Clean(min_chars=1), validation=0, test=0, **knobs)
+def build(folder: Path, source: Source, **keys: Any) -> Path:
+    corpus = Corpus(name="marks", sources=(source,), clean=Clean(min_chars=1), validation=0, test=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(size=300), folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)

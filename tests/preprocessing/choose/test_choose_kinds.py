@@ -22,7 +22,7 @@ def chosen(choose: Choose, one: dict[str, np.ndarray], sample: int = 0) -> np.nd
 # Tokens, as XLM, ERNIE and fairseq choose them
 
 
-def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_be_asked_nothing():
+def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_none():
     one = row(22, specials=[0, 21])
     choose, rng = Tokens(rounding="independent"), MASKING.at(0, 0)
     counts = [np.count_nonzero(choose(one, rng)) for _ in range(20_000)]

@@ -130,7 +130,7 @@ def test_the_fragments_of_a_row_without_blocks_are_what_they_were():
 # Partial
 
 
-def test_the_halves_of_512_tokens_are_asked_for_43_and_42():
+def test_the_halves_of_512_tokens_have_43_and_42_targets():
     for sample in range(50):
         hit_S = Partial()(row(512, specials=[300, 510, 511]), MASKING.at(0, sample))
         assert (np.count_nonzero(hit_S[:256]), np.count_nonzero(hit_S[256:])) == (43, 42)

@@ -45,7 +45,7 @@ def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
         assert after["source_seen"][outside_S].all()
 
 
-def test_without_hide_the_decoder_may_look_anywhere_and_nothing_else_changes() -> None:
+def test_without_hide_the_decoder_attends_to_the_whole_source_and_nothing_else_changes() -> None:
     before = sentence(40, list(range(10, 30)))
     hidden, seen = made(before), made(before, hide=False)
     assert set(hidden) - set(seen) == Fragment().emits - Fragment(hide=False).emits == {"source_seen"}

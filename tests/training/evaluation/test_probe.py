@@ -91,7 +91,7 @@ def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path
     with pytest.raises(BadInput, match="have no label"):
         probe.pairs(net(packed), probe.held_out(packed))
     paired = mini_run(corpus, tmp_path, losses=(PairLabel(),))
-    with pytest.raises(BadInput, match="without the loss masked_tokens"):
+    with pytest.raises(BadInput, match="no loss of this net predicts masked tokens"):
         probe.masked(net(paired), probe.held_out(paired))
 
 

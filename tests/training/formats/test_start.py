@@ -96,7 +96,7 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("keys", "message"),
     [
         ({"layers": 3}, "has no trunk.blocks.2"),
         ({"layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
@@ -104,7 +104,7 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
         ({"inner": 64}, "start from weights of the same trunk"),
     ],
 )
-def test_another_trunk_is_refused(knobs: dict[str, int], message: str, tmp_path: Path) -> None:
+def test_another_trunk_is_refused(keys: dict[str, int], message: str, tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     with pytest.raises(BadInput, match=message):
-        started(replace(BERT, trunk=replace(BERT.trunk, **knobs)), tmp_path)
+        started(replace(BERT, trunk=replace(BERT.trunk, **keys)), tmp_path)

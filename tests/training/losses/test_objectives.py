@@ -172,7 +172,7 @@ def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedT
 
 
 def test_a_pair_that_has_no_label_is_not_asked() -> None:
-    """UniLM's rows that see one way only: their pair is not judged."""
+    """UniLM's rows with one-way attention have no pair label, and their pair is not predicted."""
     labels = np.array([1, IGNORE, 0, IGNORE])
     assert PairLabel().count({"pair_label": labels}) == 2
     model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()

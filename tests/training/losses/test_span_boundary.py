@@ -37,9 +37,9 @@ def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, .
     return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
 
 
-def net(seed: int = 0, **knobs: int) -> Model:
+def net(seed: int = 0, **keys: int) -> Model:
     """A net whose every tensor is random."""
-    model = Model(ENCODER, (MaskedTokens(), SpanBoundary(**knobs)), VOCAB, seed)
+    model = Model(ENCODER, (MaskedTokens(), SpanBoundary(**keys)), VOCAB, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in model.parameters():

@@ -87,7 +87,7 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
 
 
 def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
-    """Second sentences of strangers are second sentences of other pairs."""
+    """Second sentences of negative pairs are second sentences of positive ones too."""
     task = made("follows", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):

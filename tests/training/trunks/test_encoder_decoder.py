@@ -182,8 +182,8 @@ def test_summary_is_the_last_state_of_the_decoder(trunk: EncoderDecoder) -> None
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -> None:
     batch = unpadded(rows_of(trunk))
-    for knobs in ({"dropout": 0.1}, {"attention_dropout": 0.1}):
-        made = net(replace(trunk, **knobs))
+    for keys in ({"dropout": 0.1}, {"attention_dropout": 0.1}):
+        made = net(replace(trunk, **keys))
         assert torch.equal(made(batch), made(batch))
         made.train()
         assert not torch.equal(made(batch), made(batch))

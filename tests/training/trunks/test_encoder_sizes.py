@@ -13,8 +13,8 @@ BOTH = (MaskedTokens(), PairLabel())
 PLAIN = (MaskedTokens(transform=False),)
 
 
-def encoder(layers: int, width: int, heads: int, **knobs: Any) -> Encoder:
-    return Encoder(layers=layers, width=width, heads=heads, **knobs)
+def encoder(layers: int, width: int, heads: int, **keys: Any) -> Encoder:
+    return Encoder(layers=layers, width=width, heads=heads, **keys)
 
 
 ALBERTS = {"embedding": 128, "sharing": "all"}

@@ -292,15 +292,15 @@ def test_the_biases_of_all_layers_are_the_same_two_tensors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "vocab_size", "count"),
+    ("keys", "vocab_size", "count"),
     [
         pytest.param({"layers": 12, "width": 512, "heads": 8}, 204, 41_055_436, id="enwik8-12"),
         pytest.param({"layers": 24, "width": 1024, "heads": 8, "inner": 3072}, 204, 277_231_820, id="enwik8-24"),
     ],
 )
-def test_model_has_the_published_number_of_weights(knobs: dict[str, int], vocab_size: int, count: int) -> None:
+def test_model_has_the_published_number_of_weights(keys: dict[str, int], vocab_size: int, count: int) -> None:
     with torch.device("meta"):
-        assert Model(Decoder(**knobs, **XL), (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
+        assert Model(Decoder(**keys, **XL), (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
 def test_pre_norm_with_relative_positions_is_refused() -> None:

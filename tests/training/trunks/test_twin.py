@@ -326,11 +326,11 @@ def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"allow_correct": False}, {"samples": "uniform"}, {"generator": 1.0, "shared": "all"}]
+    "keys", [{"allow_correct": False}, {"samples": "uniform"}, {"generator": 1.0, "shared": "all"}]
 )
-def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(knobs: dict[str, Any]) -> None:
+def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="losses is"):
-        ModelSpec(trunk=replace(SMALL, **knobs), losses=(Adversarial(), Replaced()), vocab_size=VOCAB)
+        ModelSpec(trunk=replace(SMALL, **keys), losses=(Adversarial(), Replaced()), vocab_size=VOCAB)
     with pytest.raises(ValueError, match="adversarial with a twin"):
         ModelSpec(trunk=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
