@@ -141,7 +141,7 @@ def num_micro(num_rows: int, micro_rows: int, world: int) -> int:
 def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Batch]]]:
     """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes."""
     batches: DataLoader[list[Batch]] = DataLoader(
-        loader,  # type: ignore[arg-type]  # has the face of a Dataset
+        loader,  # type: ignore[arg-type]  # what a DataLoader asks of a Dataset
         batch_size=None,
         sampler=range(start, stop),
         collate_fn=_as_it_is,  # arrays go through a pipe; tensors would need /dev/shm, which is small in containers

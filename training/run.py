@@ -27,7 +27,7 @@ class Run:
     # matter
     corpus: str  # folder of a finished corpus
     vocab_size: int  # rows of the token table, at least the pieces of the corpus' vocabulary
-    start: str = ""  # folder of weights to start from, ours or transformers'; empty: from random weights
+    start: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
     # circumstance: the cluster and the command
     folder: str  # of the run: checkpoints/ is in it
     machine: Machine

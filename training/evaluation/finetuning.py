@@ -145,7 +145,7 @@ def tensors(examples: Examples) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pretrained against random weights on one task, over the seeds."""
+    """Pretrained against random initialisation on one task, over the seeds."""
 
     task: str
     chance: float
