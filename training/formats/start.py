@@ -22,7 +22,7 @@ FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each 
 
 
 def build_model(run: Run) -> Model:
-    """The net of a run: randomly initialised from its seed, or those in its folder `start`, ours or transformers'.
+    """The net of a run: initialised at random from its seed, or with the weights of its folder `start`.
 
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
