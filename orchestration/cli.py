@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,7 +45,23 @@ app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"sesame {version('sesame')}")
+        raise typer.Exit
+
+
+@app.callback()
+def sesame(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="The version of Sesame.")
+    ] = False,
+) -> None:
+    """Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`."""
 
 
 @app.command()
@@ -384,6 +401,16 @@ def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["
     return flags, open_job(flags)
 
 
+def _usage(error: TyperException) -> str:
+    """What was typed wrong, in one line; a key of a recipe that was written as an option is answered as such."""
+    from orchestration.config import key_of
+
+    option = getattr(error, "option_name", "") or ""
+    if key := key_of(option.lstrip("-").replace("-", "_")):
+        return f"no such option: {option}; it is a key of a recipe here: write {key}=VALUE"
+    return error.format_message().replace("\n", " ")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own where none is given; its exit code. Beam's options follow `--`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -398,7 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code
     except TyperException as error:
-        return refuse(error.format_message().replace("\n", " "), 2)
+        return refuse(_usage(error), 2)
     except SesameError as error:
         return refuse(str(error), error.exit_code)
     except KeyboardInterrupt as error:

@@ -5,6 +5,7 @@ Read recipe.py first, then checks.py (what would go wrong later) and scales.py (
 
 from orchestration.config.checks import check
 from orchestration.config.error_messages import nearest
+from orchestration.config.glossary import key_of
 from orchestration.config.overrides import flat, split_overrides
 from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
 
@@ -14,6 +15,7 @@ __all__ = [
     "check",
     "digest",
     "flat",
+    "key_of",
     "load",
     "load_cluster",
     "load_corpus",

@@ -179,6 +179,15 @@ ABSENT: Final[Mapping[str, str]] = {  # names of others for which there is no ke
 }
 
 
+def key_of(name: str) -> str:
+    """The key that others call so, or "".
+
+    >>> key_of("lr"), key_of("hidden_size"), key_of("colour")
+    ('optim.peak', 'trunk.width', '')
+    """
+    return BY_NAME[name].key if name in BY_NAME else ""
+
+
 def markdown() -> str:
     """The glossary of the README: a line for each key."""
     lines = ["| key | what it is | transformers | Megatron, reference scripts |", "|---|---|---|---|"]

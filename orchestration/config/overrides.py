@@ -1,6 +1,7 @@
 """Dotted keys, as `optim.peak` or `phases.0.steps`: list those of a document, set one, read one from a command line."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -42,8 +43,20 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
         raise BadInput(f"{given!r} is not an override; write key=value, as in optim.peak=2e-4")
+    if "[" in key:
+        raise BadInput(f"override {given}: numbers of a list stand between dots; write {_dotted(given)}")
     _fill(document, key.split(".")[:-1], root)
     put(document, key, strict_yaml.parse(value, f"override {key}"), f"override {given}")
+
+
+def _dotted(given: str) -> str:
+    """An override with the numbers of lists between dots.
+
+    >>> _dotted("phases[0].steps=9")
+    'phases.0.steps=9'
+    """
+    key, _, value = given.partition("=")
+    return re.sub(r"\[(.*?)\]", r".\1", key) + f"={value}"
 
 
 def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:

@@ -171,6 +171,11 @@ class Cluster:
         return self.save_every or max(1, min(1_000, recipe.num_steps // 4))
 
 
+_CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
+    field.name for field in dataclasses.fields(Recipe)
+}
+
+
 @spec
 class _CorpusFile(Corpus):
     """A Corpus as pydantic reads it: the kind of a source says which class it is."""
@@ -193,6 +198,9 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     """
     check_facts()
     document, where = _open("recipes", name_or_path)
+    for given in overrides:
+        if (key := re.split(r"[.=]", given)[0]) in _CLUSTER_KEYS:
+            raise BadInput(f"override {given}: {key} belongs to the cluster; write {dotted.CLUSTER}{given}")
     if scale or overrides:
         document.pop("expected", None)
     if scale:

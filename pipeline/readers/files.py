@@ -5,6 +5,7 @@ import glob
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
+from pipeline.readers.walk import facts_of, walk
 from preprocessing.errors import BadInput
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -85,7 +87,7 @@ def local(path: str) -> str:
 def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
     """The files that a path, a folder, a glob or a URL of these names, in order; BadInput where there are none.
 
-    Folders are searched in depth, hidden files apart, for names with one of `endings` (all names, without endings).
+    Folders are searched in depth (walk.py), for names with one of `endings` (all names, without endings).
     """
     path = local(path)
     return sorted(_find_remote(path, endings) if is_url(path) else _find_local(path, endings))
@@ -99,15 +101,15 @@ def find_single(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
 def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     top = Path(path)
     if top.is_dir():
-        found = [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
-        files = [(label, file) for file in found if _wanted(label := str(file.relative_to(top)), endings)]
+        files = [(label, file) for label, file in walk(top) if _wanted(label, endings)]
         if not files:
             raise _nothing_inside(path, endings)
-    elif top.exists():
+    elif os.path.lexists(top):
+        facts_of(top)
         files = [(top.name, top)]
     elif glob.has_magic(path):
         fixed = Path(*_until(top.parts, glob.has_magic))
-        names = filter(os.path.isfile, glob.glob(path, recursive=True))
+        names = [name for name in glob.glob(path, recursive=True) if stat.S_ISREG(facts_of(Path(name)).st_mode)]
         files = [(os.path.relpath(name, fixed), Path(name)) for name in names]
         if not files:
             raise BadInput(f"{path}: no file matches; check the pattern")
@@ -116,9 +118,9 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     for label, file in files:
         if not os.access(file, os.R_OK):
             raise BadInput(f"{file}: cannot be read; check its permissions")
-        stat = file.stat()
+        facts = file.stat()
         name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
-        yield File(name, str(file), stat.st_size, stat.st_mtime_ns)
+        yield File(name, str(file), facts.st_size, facts.st_mtime_ns)
 
 
 def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[File]:

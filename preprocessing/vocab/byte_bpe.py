@@ -43,7 +43,7 @@ class ByteBPE:
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
     def __post_init__(self) -> None:
-        require_sizes(self)
+        require_sizes(self, least=_NUM_BYTES + len(self.special_roles - {"sentinel"}) + self.sentinels)
 
     @property
     def special_roles(self) -> frozenset[str]:
@@ -74,10 +74,7 @@ class Pieces(NamedTuple):
 
 
 def _train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
-    """At most `size` pieces; every byte is one, so no text is unknown. BadInput where `size` has no room for them."""
-    least = _NUM_BYTES + len(SPECIALS[layout])
-    if size < least:
-        raise BadInput(f"vocab.size is {size}, the bytes and the special tokens alone need {least}; ask for more")
+    """At most `size` pieces; every byte is one, so no text is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(

@@ -80,13 +80,18 @@ class VocabKind(Protocol):
 
 
 def require_sizes(spec: VocabKind, least: int = 1) -> None:
-    """ValueError unless size, rows and sentinels of a vocabulary are possible together; `size` is `least` or more."""
+    """ValueError unless size, rows and sentinels of a vocabulary are possible together.
+
+    `size` has room for the special tokens and an ordinary one, and is `least` or more.
+    """
     size = spec.size
+    require(size > 0, "vocab.size", size, f"a whole number from {least} up")
+    fits = 0 <= spec.sentinels < size
+    require(fits, "vocab.sentinels", spec.sentinels, f"a number from 0 up, below vocab.size ({size})")
+    least = max(least, len(spec.special_roles - {"sentinel"}) + spec.sentinels + 1)
     require(size >= least, "vocab.size", size, f"a whole number from {least} up")
     enough = spec.rows == 0 or spec.rows >= size
     require(enough, "vocab.rows", spec.rows, f"0 (as many as pieces), or vocab.size ({size}) or more")
-    fits = 0 <= spec.sentinels < size
-    require(fits, "vocab.sentinels", spec.sentinels, f"a number from 0 up, below vocab.size ({size})")
 
 
 def described_table(spec: VocabKind) -> str:

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ BAD = {
     "check gpt2 --on gpu": "gpu is not one of the clusters (local, one_gpu) and not a .yaml file; did you mean "
     "one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
+    "check gpt2 --lr 1e-4": "no such option: --lr; it is a key of a recipe here: write optim.peak=VALUE",
+    "check gpt2 --colour red": "No such option: --colour",
+    "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
+    "cluster.machine.precision=bf16",
+    "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
+    "phases.0.steps=9",
+    "check gpt2 data.vocab.size=1": "override data.vocab.size=1: data.vocab.size is 1, allowed is a whole number from "
+    "257 up",
     "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
     "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
@@ -231,6 +240,17 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])
+def test_both_names_of_help_work(capsys, words):
+    assert main(words.split()) == 0
+    assert "Usage: sesame" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"sesame {metadata.version('sesame')}\n"
 
 
 @pytest.mark.parametrize("how", ["", "--json"])

@@ -56,6 +56,14 @@ def test_a_path_that_names_nothing_is_told_in_one_line(tmp_path: Path, path: str
         find(f"{tmp_path}/{path}")
 
 
+@pytest.mark.parametrize("given", ["gone.txt", "*.txt"])
+def test_a_broken_link_is_named_and_not_left_out(tmp_path: Path, given: str) -> None:
+    (tmp_path / "gone.txt").symlink_to("elsewhere.txt")
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(BadInput, match=r"gone\.txt: a link to elsewhere\.txt, which is not there"):
+        find(str(tmp_path / given))
+
+
 def test_a_file_url_is_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     assert find(f"file://{tmp_path}/a.txt") == find(f"{tmp_path}/a.txt")

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,8 +272,6 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
     ("spec", "message"),
     [
         (WordPiece(size=20), "vocab.size is 20, the characters of this text alone need"),
-        (ByteBPE(size=256), "vocab.size is 256, the bytes and the special tokens alone need 257"),
-        (ByteBPE(size=260, specials="roberta"), "need 261"),
         (Unigram(size=5_000), "vocab.size is 5000, this text gives no such model .*too high"),
         (Unigram(size=8), "vocab.size is 8, this text gives no such model"),
         (SentencePieceBPE(size=8), "vocab.size is 8, this text gives no such model"),
@@ -437,3 +436,12 @@ def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_mo
     assert [plain.piece(id) for id in plain.encode(texts[0])] == [ordered.piece(id) for id in ordered.encode(texts[0])]
     assert not (np.diff(np.bincount([id for text in texts for id in plain.encode(text)])[5:]) <= 0).all()
     assert ordered.hash == train(WordPiece(size=80, order="frequency"), texts).hash
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "least"), [(WordPiece, 1, 6), (WordPiece, 5, 6), (ByteBPE, 256, 257), (Unigram, 2, 6)]
+)
+def test_a_vocabulary_has_room_for_more_than_its_special_tokens(kind: Any, size: int, least: int) -> None:
+    with pytest.raises(ValueError, match=f"vocab.size is {size}, allowed is a whole number from {least} up"):
+        kind(size=size)
+    kind(size=least)

@@ -1,0 +1,105 @@
+"""Folders -> the files below them: what cannot be read is an error that names it, and links are followed once each.
+
+`os.walk` leaves out folders that it cannot read and those that are linked, and says nothing.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from preprocessing.errors import BadInput
+
+log = logging.getLogger(__name__)
+_Key = tuple[int, int]  # device and inode: what a file or a folder is, whatever it is called
+
+
+def walk(top: Path) -> list[tuple[str, Path]]:
+    """Every file below a folder, as its path from there and its whole path, sorted by the former; hidden ones apart.
+
+    What is linked is found at the link, unless it is found without one: each file and folder once. Raises BadInput
+    where a folder cannot be read, a link leads nowhere, or something is neither a file nor a folder.
+    """
+    found, links, seen = list[tuple[str, Path]](), [(".", top)], set[_Key]()
+    again = []
+    while links:
+        label, path = links.pop(0)
+        facts = facts_of(path)
+        if _key(facts) in seen:
+            again.append(label)
+            continue
+        if stat.S_ISDIR(facts.st_mode):
+            below = [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label)]
+            found += below
+        else:
+            seen.add(_key(facts))
+            found.append((label, path))
+        links.sort(key=lambda link: os.fsencode(link[0]))
+    if again:
+        _say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
+    return sorted(found, key=lambda one: os.fsencode(one[0]))
+
+
+def _plain(top: Path, seen: set[_Key], links: list[tuple[str, Path]], label: str) -> Iterator[tuple[str, Path]]:
+    """What lies below a folder without following links, which are added to `links`."""
+    folders = [("", top)]
+    while folders:
+        inside, folder = folders.pop()
+        if (key := _key(facts_of(folder))) in seen:
+            continue
+        seen.add(key)
+        for entry in _entries(folder):
+            name = _joined(inside, entry.name)
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink():
+                links.append((_joined(label, name), Path(entry.path)))
+            elif entry.is_dir():
+                folders.append((name, Path(entry.path)))
+            elif entry.is_file():
+                seen.add(_key(entry.stat()))
+                yield name, Path(entry.path)
+            else:
+                raise BadInput(f"{entry.path}: neither a file nor a folder; take it out of {top}")
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: this folder cannot be read ({error.strerror}); check its permissions, or name what beside it "
+            "is to be read"
+        ) from None
+
+
+def facts_of(path: Path) -> os.stat_result:
+    """What a path is or leads to; BadInput where that cannot be looked up, or is not there."""
+    try:
+        return path.stat()
+    except OSError as error:
+        if path.is_symlink() and not os.path.lexists(os.path.realpath(path)):
+            raise BadInput(f"{path}: a link to {os.readlink(path)}, which is not there; mend it or remove it") from None
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+
+
+def _key(facts: os.stat_result) -> _Key:
+    return facts.st_dev, facts.st_ino
+
+
+def _joined(above: str, name: str) -> str:
+    """A path from the top: "." and "" are the top itself.
+
+    >>> _joined(".", "a.txt"), _joined("b", "c.txt")
+    ('a.txt', 'b/c.txt')
+    """
+    return name if above in (".", "") else f"{above}/{name}"
+
+
+@cache
+def _say(line: str) -> None:
+    """On stderr, once a process: a command looks for its files several times."""
+    log.warning("%s", line)
