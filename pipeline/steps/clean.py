@@ -102,8 +102,8 @@ def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
 def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterator[Document]:
     """The documents that are kept.
 
-    What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed", less
-    what it adds: a repair may lengthen a text.
+    What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed". Where a
+    repair lengthens a document, the bytes that it adds are the line "added", below zero.
     """
     ledger = tally.ledger
     for record in records:
@@ -125,7 +125,7 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
             continue
         size = len(document.text.encode())
         ledger.keep(bytes=size)
-        ledger.drop("trimmed", 0, bytes=record.size - size)
+        ledger.drop("trimmed" if size <= record.size else "added", 0, bytes=record.size - size)
         tally.repaired[0] += record.repaired > 0
         tally.repaired[1] += record.repaired
         tally.masked += masked

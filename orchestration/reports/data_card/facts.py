@@ -32,7 +32,18 @@ _TOP: Final = 20  # pieces, sources
 _MOST_PIECES: Final = 6  # of a word, counted one by one; longer words are counted together
 _STATISTICS: Final = 60  # lines of what else the manifest counts
 _STEPS: Final = (  # how reasons begin, in the order of the steps that drop documents; those of reading come first
-    *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "repeated_line"),
+    *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "added"),
+    *("repeated_line", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
+        "too_short",
+        "too_long",
+        "c4_",
+        "gopher_",
+        "language",
+        "contaminated",
+        "trimmed",
+        "added",
+        "repeated_line",
+    ),
     *("duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
 

@@ -76,10 +76,11 @@ def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
     assert tally.ledger.balanced()
 
 
-def test_a_repair_that_lengthens_the_text_leaves_the_ledger_balanced() -> None:
+def test_a_repair_that_lengthens_the_text_is_a_line_of_its_own() -> None:
     text = GOOD + "\ufffd" * 10
-    _, tally = _clean([Record("a", len(GOOD) + 10, text, repaired=10)])  # ten bad bytes became thirty
-    assert tally.ledger.kept.bytes == len(GOOD) + 30
+    grown, shrunk = Record("a", len(GOOD) + 10, text, repaired=10), Record("b", len(GOOD) + 3, GOOD + "   ")
+    _, tally = _clean([grown, shrunk])
+    assert tally.ledger.dropped == {"added": Count(0, -20), "trimmed": Count(0, 3)}
     assert tally.ledger.balanced()
 
 
