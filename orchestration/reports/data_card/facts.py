@@ -34,17 +34,6 @@ _STATISTICS: Final = 60  # lines of what else the manifest counts
 _STEPS: Final = (  # how reasons begin, in the order of the steps that drop documents; those of reading come first
     *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "added"),
     *("repeated_line", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
-        "too_short",
-        "too_long",
-        "c4_",
-        "gopher_",
-        "language",
-        "contaminated",
-        "trimmed",
-        "added",
-        "repeated_line",
-    ),
-    *("duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
 
 
