@@ -67,7 +67,7 @@ class Stage:
         """Files of its parts whose code is not what it was when the folder began; none where there is no folder."""
         try:
             before = json.loads((self.folder / CODE).read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return part_code.changed(before, self.code)
 

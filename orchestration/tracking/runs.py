@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import psutil
 
 from orchestration.tracking.metadata import Metadata, flattened, log_metadata
-from preprocessing.errors import Preempted, ResourceError
+from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -81,7 +81,11 @@ def client_of(uri: str) -> Any:
     from mlflow import MlflowClient
 
     if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(uri.removeprefix("sqlite:///")).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{folder}: cannot be made ({error.strerror}); give another --out") from None
     return MlflowClient(tracking_uri=uri)
 
 

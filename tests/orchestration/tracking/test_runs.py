@@ -20,7 +20,7 @@ import pytest
 from orchestration import figures
 from orchestration.tracking import MetricLog, metrics
 from orchestration.tracking import runs as track
-from preprocessing.errors import Preempted, ResourceError
+from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
 
@@ -380,3 +380,13 @@ def fetched(url: str) -> bytes:
             if time.monotonic() > until:
                 raise
             time.sleep(0.5)
+
+
+@pytest.mark.parametrize("folder", ["/proc/no such place", "file/below"])
+def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(BadInput, match=r"(/proc/no such place|file/below): cannot be made \(.*\); give another --out"),
+        track.reached(track.place(tmp_path / folder)),
+    ):
+        pass
