@@ -85,7 +85,9 @@ def client_of(uri: str) -> Any:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(f"{folder}: cannot be made ({error.strerror}); give another --out") from None
+            raise BadInput(
+                f"{folder}: cannot be made ({error.strerror}); give another --out, or MLFLOW_TRACKING_URI"
+            ) from None
     return MlflowClient(tracking_uri=uri)
 
 

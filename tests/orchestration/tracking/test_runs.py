@@ -140,9 +140,10 @@ def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, 
 
 
 def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database")
     with (
         pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
-        track.run(track.Place("sqlite:////proc/no/such/folder.db"), tmp_path, corpus, METADATA),
+        track.run(track.Place(f"sqlite:///{tmp_path / 'mlflow.db'}"), tmp_path, corpus, METADATA),
     ):
         pass
 
@@ -386,7 +387,7 @@ def fetched(url: str) -> bytes:
 def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(BadInput, match=r"(/proc/no such place|file/below): cannot be made \(.*\); give another --out"),
+        pytest.raises(BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --out, or"),
         track.reached(track.place(tmp_path / folder)),
     ):
         pass
