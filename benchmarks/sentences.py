@@ -1,6 +1,9 @@
 """How fast one core splits text into sentences, and how often it agrees with Punkt (Kiss & Strunk 2006, NLTK's).
 
-    python benchmarks/sentences.py FOLDER [--train-mb 8] [--test-mb 3] [--show 20]
+    python benchmarks/sentences.py FOLDER [--gold ../shared/data] [--train-mb 8] [--test-mb 3] [--show 20]
+
+With --gold, first the F1 of the ends in gold sentences of several languages, joined by one blank (Chinese by nothing):
+the language guessed and known, and the same with gold lines that end in no mark on lines of their own.
 
 FOLDER holds English text, as files of WikiExtractor or plain ones. The English model of NLTK is a download, so Punkt is
 trained here, unsupervised as in the paper, on every other file, and compared on others; it also gets the titles that
@@ -14,7 +17,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +29,7 @@ TITLES: Final = "mr mrs ms messrs mme mlle dr st prof rev gen capt col sgt lt no
 TAG: Final = re.compile(r"</?doc[^>]*>")
 CANDIDATE: Final = re.compile(r"[.!?]+[^\w\s]*(?=\s)")
 ASKED: Final = re.compile(r"[!?][^\w\s]*$")
+MARKED: Final = re.compile(r"[.!?\u2026:\u0589\u3002\uff01\uff1f]\W*$")
 SMALL: Final = re.compile(r"\s*[^\w\s]*[a-z]")
 
 
@@ -83,13 +87,49 @@ def speed(work: Callable[[str], object], texts: Sequence[str]) -> float:
     return sum(len(text.encode()) for text in texts) / min(times) / 1e6
 
 
+def gold(folder: Path) -> dict[str, list[str]]:
+    """Gold sentences by language."""
+    found = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "sentences").glob("*.txt")}
+    chinese = (folder / "zh" / "zh_seg" / "zh_gsdsimp-ud-test.conllu").read_text(encoding="utf-8").splitlines()
+    found["zh"] = [line.removeprefix("# text = ") for line in chinese if line.startswith("# text = ")]
+    return {language: list(filter(None, lines)) for language, lines in sorted(found.items())}
+
+
+def ends_of(pieces: Iterable[str]) -> set[int]:
+    """Where pieces end, but for the last one."""
+    return set(list(accumulate(map(len, pieces)))[:-1])
+
+
+def scored(found: set[int], wanted: set[int]) -> str:
+    both = len(found & wanted)
+    return f"P {both / len(found):.4f} R {both / len(wanted):.4f} F1 {2 * both / (len(found) + len(wanted)):.4f}"
+
+
+def against_gold(folder: Path) -> None:
+    for language, lines in gold(folder).items():
+        blank = "" if language == "zh" else " "
+        joined = [lines[0], *(blank + line for line in lines[1:])]
+        text = "".join(joined)
+        alone = [MARKED.search(line) is None for line in lines]
+        breaks = [False, *(before or here for before, here in pairwise(alone))]
+        apart = [f"\n{line}" if new else whole for line, whole, new in zip(lines, joined, breaks, strict=True)]
+        print(f"{language}: guessed {scored(ends_of(sentences(text)), ends_of(joined))}", end="; ")
+        print(f"known {scored(ends_of(sentences(text, language)), ends_of(joined))}", end="; ")
+        print(f"on lines {scored(ends_of(sentences(''.join(apart), language)), ends_of(apart))}", end="; ")
+        print(f"median {sorted(map(len, sentences(text)))[len(sentences(text)) // 2]}", end="; ")
+        print(f"{speed(sentences, [text]):.0f} MB/s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train-mb", type=float, default=8)
     parser.add_argument("--test-mb", type=float, default=3)
     parser.add_argument("--show", type=int, default=0, help="print so many differences")
+    parser.add_argument("--gold", type=Path, help="folder of sentences/ and zh/")
     args = parser.parse_args()
+    if args.gold:
+        against_gold(args.gold)
     paths = sorted(path for path in args.folder.rglob("*") if path.is_file())
     raw = read(paths[1::2], args.test_mb)
     texts = [normalise(text) for text in raw]

@@ -6,6 +6,7 @@ file (text.json, made_from.json, manifest.json) makes the folder what it is. Res
 
 import hashlib
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from pipeline.steps import (
     chained,
     check_fit,
     encode_shard,
+    implausible_sentences,
     owned,
     phrases_of,
     read_text,
@@ -41,6 +43,8 @@ from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.vocab import Vocab, VocabSpec, train
 
 __all__ = ["encode", "read_text", "train_vocab"]
+
+log = logging.getLogger(__name__)
 
 _MADE_FROM: Final = "made_from.json"
 _READ_AT_ONCE: Final = 1000  # documents
@@ -158,7 +162,7 @@ def encode(
     """
     texts, vocab, out = Texts.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
     names = [shard.name for shard in texts.shards]
-    marks = Marks(corpus.sentences, corpus.words, corpus.units, _unit_hash(corpus, texts))
+    marks = Marks(corpus.sentences, corpus.words, corpus.units, _unit_hash(corpus, texts), _language(corpus))
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     identity["how"] = _digest({**asdict(marks), "units": corpus.units and "units"})
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
@@ -176,12 +180,15 @@ def encode(
                     | "Shards" >> beam.Create(texts.shards)
                     | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, **identity)
                 )
-        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names])
+        doubt = implausible_sentences(texts, marks)
+        if doubt:
+            log.warning("sentences of %s: %s", corpus.name, doubt)
+        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], doubt)
         manifest.save(out)
     return manifest
 
 
-def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, Any]]) -> Manifest:
+def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, Any]], doubt: str) -> Manifest:
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
     ledger = chained(texts.ledger, encoded)
@@ -198,7 +205,9 @@ def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, 
         | {"unicode": unicodedata.unidata_version},
         shards=shards,
         ledger=ledger,
-        statistics=statistics | {"repaired": texts.repaired, "masked": texts.masked},
+        statistics=statistics
+        | {"repaired": texts.repaired, "masked": texts.masked}
+        | ({"implausible_sentences": doubt} if doubt else {}),
     )
 
 
@@ -208,6 +217,11 @@ def _portable(corpus: Corpus) -> dict[str, Any]:
     plain = asdict(corpus) | {"sources": sorted(sources, key=_digest), "units": corpus.units and "units"}
     plain["dedup"]["against"], plain["decontaminate"]["paths"] = (), ()
     return plain
+
+
+def _language(corpus: Corpus) -> str:
+    """The language of all documents, where cleaning keeps those of one; else "": that of each is guessed."""
+    return corpus.clean.languages[0] if len(corpus.clean.languages) == 1 else ""
 
 
 def _unit_hash(corpus: Corpus, texts: Texts) -> str:

@@ -12,7 +12,7 @@ from preprocessing.spec import require, spec
 from training.losses import Loss, MaskedTokens, check_losses
 from training.score import Score
 from training.specs import Trunk
-from training.trunks import Net, sinusoids_at
+from training.trunks import Fused, Net, sinusoids_at
 from training.trunks import build as build_net
 
 
@@ -104,10 +104,25 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     """Two groups for an optimiser: matrices and tables, which decay, and norms and biases, which do not.
 
     Nor does what is frozen: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
+    `shapes` has for each parameter the shapes of the tensors in it.
     """
     frozen = tuple(f"trunk.{name}." for name in net_of(model).frozen_modules)
-    decaying: list[Tensor] = []
-    constant: list[Tensor] = []
+    shapes = shapes_of(model)
+    decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": []}
+    constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": []}
     for name, parameter in model.named_parameters():
-        (decaying if parameter.ndim > 1 and not name.startswith(frozen) else constant).append(parameter)
-    return [{"params": decaying, "weight_decay": decay}, {"params": constant, "weight_decay": 0.0}]
+        group = decaying if parameter.ndim > 1 and not name.startswith(frozen) else constant
+        group["params"].append(parameter)
+        group["shapes"].append(shapes[name])
+    return [decaying, constant]
+
+
+def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
+    """By the name of each parameter, the shapes of the tensors in it: of one, or of several that are fused."""
+    shapes = {}
+    for prefix, module in model.named_modules():
+        fused = module.fused() if isinstance(module, Fused) else {}
+        for name, parameter in module.named_parameters(prefix, recurse=False):
+            length, *others = parameter.shape
+            shapes[name] = [(each, *others) for each in fused.get(name.rpartition(".")[2], (length,))]
+    return shapes

@@ -3,7 +3,15 @@
 Each works in one folder that it owns (output_folder.py), so that a killed job goes on with its next part.
 """
 
-from pipeline.steps.encode import ENCODER_VERSION, Marks, chained, check_fit, encode_shard, phrases_of
+from pipeline.steps.encode import (
+    ENCODER_VERSION,
+    Marks,
+    chained,
+    check_fit,
+    encode_shard,
+    implausible_sentences,
+    phrases_of,
+)
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import owned, sealed, sweep
 from pipeline.steps.plan import Texts
@@ -17,6 +25,7 @@ __all__ = [
     "chained",
     "check_fit",
     "encode_shard",
+    "implausible_sentences",
     "materialise",
     "owned",
     "phrases_of",

@@ -27,7 +27,7 @@ from preprocessing.text import (
     text_key,
 )
 
-CLEANER_VERSION: Final = 3  # one more whenever the same records give other documents
+CLEANER_VERSION: Final = 4  # one more whenever the same records give other documents
 _MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
 
 

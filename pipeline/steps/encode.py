@@ -15,10 +15,10 @@ from pipeline.steps.plan import Shard, Texts
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
 from preprocessing.shards import write_shard
-from preprocessing.text import Gazetteer, lines_as_sentences, sentences
+from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
 from preprocessing.vocab import Encoded, Vocab
 
-ENCODER_VERSION: Final = 2  # one more whenever the same text gives other shards: finished shards are made again
+ENCODER_VERSION: Final = 3  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
@@ -32,6 +32,7 @@ class Marks:
     words: Literal["pieces", "jieba"] = "pieces"
     units: str = ""  # "given", or a file of phrases
     units_hash: str = ""  # of the phrases
+    language: str = ""  # of all documents, where it is known: by which their sentences end
 
     def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
         """The documents with what they are encoded to, worked on in lists of a quarter of a MB of text."""
@@ -45,10 +46,13 @@ class Marks:
         yield from self._batch(batch, vocab)
 
     def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
-        cut = lines_as_sentences if self.sentences == "lines" else sentences
-        texts = [cut(document.text) for document in batch]
+        texts = [self.cut(document.text) for document in batch]
         spans = [self._spans(document) for document in batch] if self.units else None
         yield from zip(batch, vocab.encode_documents(texts, words=self.words, spans=spans), strict=True)
+
+    def cut(self, text: str) -> list[str]:
+        """The sentences of a text."""
+        return lines_as_sentences(text) if self.sentences == "lines" else sentences(text, self.language)
 
     def _spans(self, document: Document) -> list[tuple[int, int]]:
         if self.units == "given":
@@ -126,8 +130,7 @@ def phrases_of(file: str) -> list[str]:
 
 def check_fit(vocab: Vocab, texts: Texts) -> None:
     """BadInput where a sample of the text is unknown to the vocabulary for a good part: another language, or script."""
-    planned_N = texts.plan_N[: np.searchsorted(np.cumsum(texts.plan_N["bytes"].astype(np.int64)), _SAMPLE) + 1]
-    sample = Marks().encoded(texts.documents(0, len(planned_N)), vocab)
+    sample = Marks().encoded(_sample(texts), vocab)
     ids_T = np.concatenate([encoded.ids for _, encoded in sample])
     if not len(ids_T):
         raise BadInput(f"{texts.folder}: the vocabulary has no token for this text; use another vocabulary")
@@ -137,6 +140,18 @@ def check_fit(vocab: Vocab, texts: Texts) -> None:
             f"{texts.folder}: the vocabulary does not fit, {unknown:.0%} of the tokens are unknown to it (at most "
             f"{_MOST_UNKNOWN:.0%} is allowed); train one on this text or name one of its language"
         )
+
+
+def implausible_sentences(texts: Texts, marks: Marks) -> str:
+    """What is implausible about the sentences of a sample of the text, or ""."""
+    found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
+    return (unmarked(found) if marks.sentences == "found" else "") or implausible(found)
+
+
+def _sample(texts: Texts) -> Iterator[Document]:
+    """The first documents of the plan, of a MB of text."""
+    stop = np.searchsorted(np.cumsum(texts.plan_N["bytes"].astype(np.int64)), _SAMPLE) + 1
+    return texts.documents(0, len(texts.plan_N[:stop]))
 
 
 def chained(text: Ledger, encoded: Ledger) -> Ledger:

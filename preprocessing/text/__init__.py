@@ -1,7 +1,8 @@
 """str -> str: everything that is done to text before it becomes tokens. Pure functions, no model to download.
 
-Read tidy.py and sentence_ends.py first. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher), pii.py. What
-is the same twice: ngrams.py, minhash.py, decontaminate.py. What belongs together: phrases.py, chinese_words.py.
+Read tidy.py and sentence_ends.py first; abbreviations.py has its facts of languages, sentence_lengths.py doubts what it
+found. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher), pii.py. What is the same twice: ngrams.py,
+minhash.py, decontaminate.py. What belongs together: phrases.py, chinese_words.py.
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts
@@ -13,6 +14,7 @@ from preprocessing.text.phrases import Gazetteer, Spans, phrase_starts, relocate
 from preprocessing.text.pii import mask_pii
 from preprocessing.text.repair import repaired
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
+from preprocessing.text.sentence_lengths import implausible, unmarked
 from preprocessing.text.tidy import decode, normalise, text_key
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "chinese_word_starts",
     "components",
     "decode",
+    "implausible",
     "language",
     "lines_as_sentences",
     "mask_pii",
@@ -36,4 +39,5 @@ __all__ = [
     "shingles",
     "signature",
     "text_key",
+    "unmarked",
 ]

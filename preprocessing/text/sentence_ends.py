@@ -1,63 +1,74 @@
-"""str -> sentences. No model, the same answer everywhere."""
+"""str -> sentences. No model, the same answer everywhere.
+
+Marks are those of Unicode's rules for sentences (UAX 29); what tells a full stop from a point is by language.
+"""
 
 import re
-from collections.abc import Iterator
-from itertools import groupby
+import unicodedata
+from bisect import bisect
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import accumulate, groupby
 from typing import Final
+
+from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
 _LONGEST: Final = 10_000  # characters of a sentence; tables and program code can go on for ever
 
-_ABBREVIATIONS: Final = """
-    Adm Brig Bros Capt Cmdr Co Col Corp DR Dr Eq Eqs Esq Fig Figs Fr Ft Gen Gov Hon Inc Jr Lt Ltd MR MRS Maj Messrs Mlle
-    Mme Mr Mrs Ms Mt Mts Prof Rep Rev ST Sec Sen Sgt Sr St Ste Vol Vols al approx ca cf e.g eg eq eqs esp fig figs i.e
-    resp sec viz vol vols vs
-"""
-_BEFORE_NUMBERS: Final = "Apr Art Aug Ch Dec Feb Jan Jul Jun Mar No Nos Nov Oct Sep Sept art c ch no nos p par pp ver"
-
-
-def _not_after(words: str, then: str = "") -> str:
-    """A pattern that fails after any of the words with its full stop; a look-behind has one width, so one for each."""
-    by_width = groupby(sorted(words.split(), key=len), key=len)
-    return "".join(rf"(?<!\b(?:{'|'.join(map(re.escape, same))})\.{then})" for _, same in by_width)
-
-
-_CJK: Final = "\u3002\uff01\uff1f\uff61"
-_MARK: Final = f".!?\u2026{_CJK}"
-_OPENING: Final = "\"'\u2018\u201c\u300a\u300c\u300e\u3010\uff08(\\["
-_CLOSING: Final = "\"'\u2019\u201d\u300b\u300d\u300f\u3011\uff09)\\]"
-_LOWER: Final = "a-z\u00df-\u00f6\u00f8-\u00ff\u03b1-\u03c9\u0430-\u044f"  # Latin, Greek, Cyrillic
-
-# Where a sentence of normalised text ends. The pattern begins with one set of characters, by which `re` skips most of
-# the text, looks on only at the first mark of a run and never steps back: a million full stops cost no more than prose.
-_END: Final = re.compile(
-    rf"""
-    [{_MARK}\n](?:
-        (?<=\n)(?=\n)                                           # a blank line, or
-      | (?<!\n)(?<![{_MARK}][{_MARK}])(?:                       # the first of some marks:
-            [{_MARK}]*+[{_CLOSING}]*+
-            (?=[ \n][{_OPENING}]*+[^\W_{_LOWER}])               #   before white space and a capital or a digit,
-            (?<!(?<![\w\u00b0])[A-HJ-Zv]\.)                     #   not after an initial (a temperature is none) or v.
-            (?<!^\d\.)(?<!^\d\d\.)                               #   or the number of a list item
-            {_not_after(_ABBREVIATIONS)}{_not_after(_BEFORE_NUMBERS, then="(?=[ ][0-9])")}
-          | (?<=[{_CJK}])[{_MARK}]*+[{_CLOSING}]*+(?=[^\W_])    #   or Chinese and Japanese, before a letter
-        )
-    )""",
-    re.MULTILINE | re.VERBOSE,
+# The classes of marks: all that has Sentence_Break = STerm in Unicode, less the commas of Burmese, and full stops.
+_SOFT: Final = ".!?\u2026\u203c\u203d\u2047-\u2049"  # before a small letter they end nothing
+_CJK: Final = "\u3002\uff01\uff1f\uff61\ufe12\ufe15\ufe16\ufe56\ufe57"  # no blank need follow
+_FULL_WIDTH_STOP: Final = "\uff0e"
+_TIBETAN: Final = "\u0f0d\u0f0e"
+_HARD: Final = (
+    f"{_TIBETAN}\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u104b\u1362\u1367\u1368\u166e"
+    "\u1735\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b4e\u1b4f\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d-\u1b7f"
+    "\u1c3b\u1c3c\u1c7e\u1c7f\u2cf9-\u2cfb\u2e2e\u2e3c\u2e53\u2e54\u2e60\u2e61\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877"
+    "\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb"
 )
+_HARD_BEYOND: Final = (
+    "\U00010a56\U00010a57\U00010f55-\U00010f59\U00010f86-\U00010f89\U00011047\U00011048\U000110be-\U000110c1"
+    "\U00011141-\U00011143\U000111c5\U000111c6\U000111cd\U000111de\U000111df\U00011238\U00011239\U0001123b\U0001123c"
+    "\U000112a9\U000113d4\U000113d5\U0001144b\U0001144c\U000115c2\U000115c3\U000115c9-\U000115d7\U00011641\U00011642"
+    "\U0001173c-\U0001173e\U00011944\U00011946\U00011a42\U00011a43\U00011a9b\U00011a9c\U00011c41\U00011c42\U00011ef7"
+    "\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016d6e\U00016d6f"
+    "\U00016e98\U0001bc9f\U0001da88"
+)
+_AROUND_BEYOND: Final = "\U00010a56-\U0001da88"  # around them: one range costs a search less than all of them
+_MARK: Final = f"{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}"
+_CJK_OPENING: Final = "\u2018\u201c\u3008\u300a\u300c\u300e\u3010\u3014\uff08"
+_CJK_CLOSING: Final = "\"'\u2019\u201d\u3009\u300b\u300d\u300f\u3011\u3015\uff09)\\]"
+_DASH: Final = "\\-\u2013\u2014"
+_BULLET: Final = "*\u2022\u2023\u25aa\u25cf\u25e6"
+_LABEL: Final = f"(?:[{_BULLET}]|[a-z]\\)|[ivx]{{2,4}}\\)|[0-9]{{1,2}}\\))"  # of an item of a list
+_OPENING: Final = f"\"'`(\\[\u00ab\u00bb\u2039\u203a\u201a\u201e\u00bf\u00a1{_CJK_OPENING}{_BULLET}{_DASH}"
+_CLOSING: Final = f"{_CJK_CLOSING}\u00bb\u203a\u201c\u2018"
+_ARMENIAN: Final = "\u0531-\u0556\u0561-\u0587"
+_HEBREW_TO_SINHALA: Final = "\u05d0-\u0dff"  # scripts with blanks between words and no capitals
+_UNMARKED: Final = {"th": "\u0e00-\u0e7f", "lo": "\u0e80-\u0eff", "km": "\u1780-\u17ff"}  # no marks: blanks end
+_LONE_LATIN: Final = "a-z\u00df-\u00f6\u00f8-\u017e"  # small letters that abbreviate a word
+_LONE_CYRILLIC: Final = "\u0430-\u044e\u0450-\u045f"
+_HEADING: Final = "(?P<heading>[{capital}]{{2,30}}(?:[ ][{capital}]{{2,30}}){{1,9}})(?=[ ][{capital}][{small}])"
+_SHORT, _OF_TYPICAL = 120, 0.6  # most characters of a heading, or an item of a list; share of a typical line
+_HEAD: Final = 1000  # characters by which a language is known
+_FEWEST: Final = 3  # words by which it is
+_COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS.items()}
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a normalised text, each with the white space before it: joined they are the text again.
 
-    Cuts lie before white space, or between a CJK mark and a letter, which is where GPT-2's pattern cuts too: byte BPE
-    of the sentences is byte BPE of the text. Blank lines always cut; abbreviations, initials and list numbers do not.
-    What runs on for more than 10,000 characters is cut before the last white space that there is, else anywhere.
+    Cuts lie before white space or after a mark, which is where GPT-2's pattern cuts too, unless an opening quotation
+    mark follows a CJK one: but for that, byte BPE of the sentences is byte BPE of the text. Blank lines always cut, and
+    line ends after headings and items of lists; abbreviations, initials and list numbers do not. Thai, Lao and Khmer
+    have no marks: there blanks between letters cut. What runs on for more than 10,000 characters is cut before the last
+    white space that there is, else anywhere. `language` is a code (ISO 639-1); "": guessed by frequent words.
 
     >>> sentences('Dr. Who saw J. R. Smith. "Why?" he said.\\n\\nNo. 5 lives')
     ['Dr. Who saw J. R. Smith.', ' "Why?" he said.', '\\n\\nNo. 5 lives']
     """
-    ends = [match.start() if match[0] == "\n" else match.end() for match in _END.finditer(text)]
+    ends = _ends(text, _end(language or guessed(text)))
     return _bounded([text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end])
 
 
@@ -68,6 +79,49 @@ def lines_as_sentences(text: str) -> list[str]:
     ['One.', '\\nTwo? Still two.', '\\n\\nThree.']
     """
     return _bounded([line for line in _LINE_END.split(text) if line])
+
+
+def guessed(text: str) -> str:
+    """The code of the language that a text begins in, by its frequent words or its script; "" if none is sure.
+
+    >>> guessed("Das ist der erste Satz, und er ist nicht lang.")
+    'de'
+    """
+    words = set(text[:_HEAD].lower().split())
+    if len(words & _COMMON["en"]) > 2 * _FEWEST:  # spares English the rest
+        return "en"
+    found = {code: len(words & common) for code, common in _COMMON.items()}
+    most = max(found, key=found.__getitem__)
+    if found[most] >= _FEWEST:
+        return most
+    return next((code for code, script in _UNMARKED.items() if len(re.findall(f"[{script}]", text[:_HEAD])) > 9), "")
+
+
+def _ends(text: str, pattern: re.Pattern[str]) -> list[int]:
+    """Places in the text, in order; a place may come twice."""
+    heading = _heading().match(text)
+    ends, short = [heading.end()] if heading else [], 0.0
+    for match in pattern.finditer(text):
+        kind = match.lastgroup
+        if kind is None:
+            ends.append(match.end())
+            continue
+        at = match.start() if match[0] in "\n " else match.end()
+        if match.end("full") >= 0:  # after a heading or an item of a list, or where a line was full
+            short = short or min(_SHORT, _OF_TYPICAL * _typical_line(text))
+            if at - text.rfind("\n", 0, at) - 1 > short:
+                continue
+        ends.append(at)
+        if kind == "heading":
+            ends.append(match.end("heading"))
+    return ends
+
+
+def _typical_line(text: str) -> int:
+    """The length of the line that the middle character is in, were the lines sorted by length."""
+    lengths = sorted(map(len, text.split("\n")))
+    before = list(accumulate(lengths))
+    return lengths[bisect(before, before[-1] // 2)]
 
 
 def _bounded(pieces: list[str]) -> list[str]:
@@ -86,3 +140,107 @@ def _parts(piece: str) -> Iterator[str]:
         yield piece[start:end]
         start = end
     yield piece[start:]
+
+
+# How ends are found
+
+
+def _not_after(words: Iterable[str], then: str = "") -> str:
+    """A pattern that fails after any of the words with its full stop; a look-behind has one width, so one for each."""
+    by_width = groupby(sorted(set(words), key=lambda word: (len(word), word)), key=len)
+    return "".join(rf"(?<!\b(?:{_any_of(same)})\.{then})" for _, same in by_width)
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """A pattern of any of these sorted words, by their first letter: `re` tries one alternative after another.
+
+    >>> _any_of(["Dr", "Fr", "Ft"])
+    'D(?:r)|F(?:r|t)'
+    """
+    by_letter = groupby(words, key=lambda word: word[0])
+    return "|".join(f"{re.escape(one)}(?:{'|'.join(re.escape(word[1:]) for word in same)})" for one, same in by_letter)
+
+
+@cache
+def _letters(category: str) -> str:
+    """Capital (Lu) or small (Ll) letters as Python's Unicode has them: the inside of a set, in ranges.
+
+    Without Georgian, which has no capitals in its texts, and the alphabets of mathematics.
+    """
+    codes = [code for code in range(0x20000) if unicodedata.category(chr(code)) == category]
+    codes = [code for code in codes if not (0x10D0 <= code <= 0x10FF or 0x1D400 <= code <= 0x1D7FF)]
+    runs = [[code for _, code in run] for _, run in groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0])]
+    return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+
+
+def _of(table: dict[str, str]) -> set[str]:
+    return {word for words in table.values() for word in words.split()}
+
+
+@cache
+def _heading() -> re.Pattern[str]:
+    return re.compile(_HEADING.format(capital=_letters("Lu"), small=_letters("Ll")))
+
+
+# Where a sentence of normalised text ends. The pattern begins with one set of characters, by which `re` skips most of
+# the text, looks on only at the first mark of a run and never steps back: a million full stops cost no more than prose.
+@cache
+def _end(language: str) -> re.Pattern[str]:
+    """The pattern of the ends in a language; where it has a group, the place is to be looked at again (_ends)."""
+    capital, small = _letters("Lu"), _letters("Ll")
+    abbreviations = {*ANYWHERE["en"].split()}
+    if language != "en":
+        foreign = _of(ANYWHERE) - abbreviations | {*ONLY_IN.get(language, "").split()}
+        abbreviations |= foreign | {word[0].upper() + word[1:] for word in foreign}
+    longest = max(map(len, abbreviations)) + 1
+    lone = _LONE_LATIN + _LONE_CYRILLIC if language in ONLY_IN else _LONE_CYRILLIC
+    ordinal = r"(?<!\b\d\.)(?<!\b\d\d\.)" if language in ORDINALS.split() else ""
+    numbers = _not_after(BEFORE_NUMBERS["en"].split() if language == "en" else _of(BEFORE_NUMBERS), then="(?=[ ][0-9])")
+    unmarked = _UNMARKED.get(language)
+    others = (" " if unmarked else "") + (
+        "" if language == "en" else ":"
+    )  # no smiles in English: it is faster, as ever
+    heading = _HEADING.format(capital=capital, small=small)
+    blank = f"|(?<=[{unmarked}][ ])(?=[{unmarked}])(?P<blank>)" if unmarked else ""
+    not_i = capital.replace("A-Z", "A-HJ-Z")
+    return re.compile(
+        rf"""
+        [{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}{_AROUND_BEYOND}\n{others}](?:
+            (?<=[{_SOFT}])(?<![{_MARK}][{_MARK}])               # the first of some marks
+            (?<![{_ARMENIAN}]\.(?![{_MARK}]))                   #   (in Armenian one full stop is a comma)
+            [{_MARK}]*+[{_CLOSING}]*+(?:[ ](?:\u00bb(?=[ \n])|"(?=[ ]")))?+
+            (?=[ \n](?:                                         #   before white space and
+                (?:(?:[\u00ab\u00bb]|[{_DASH}]{{1,2}})[ ])?+[{_OPENING}]*+[^\W_{small}]  # a capital or a digit,
+              | {_LABEL}[ ]                                     #   or the mark of a list
+              | (?:(?<=\.[ \n])|(?<=\n))[{_DASH}][ ]            #   or a dash: not "Why?" - he asked
+            ))
+            (?:(?<=[^\W\d][^\W\d]\.)|                           #   not after
+                (?<!(?<![\w\u00b0])[{not_i}v]\.)                #     an initial (a temperature is none), or v.,
+                (?<!(?<![^ \n(.])[{_HEBREW_TO_SINHALA}]\.)
+                (?<!(?<![0-9IVX][ ])(?<!\w)[{lone}]\.)          #     a small one, unless a number is before it,
+                (?<!^\d\.)(?<!^\d\d\.)                          #     the number of a list item,
+                (?<!\d\.(?=[ ][\u0531-\u0556])){ordinal}        #     an ordinal,
+            )
+            (?:(?<=\w{{{longest}}}\.)|{_not_after(abbreviations)}{numbers})  # or an abbreviation
+          | (?<=[^\x00-\x7f])(?:
+                (?<=[{_CJK}{_FULL_WIDTH_STOP}])(?<![{_CJK}][{_CJK}])(?<!\d\uff0e)  # Chinese, Japanese: before a letter
+                [{_MARK}]{{0,99}}+[{_CJK_CLOSING}]*+(?=[ \n]|[^\W_]|[{_CJK_OPENING}])
+              | (?<=[{_HARD}{_HARD_BEYOND}])(?<![{_HARD}][{_HARD}])  # marks that are nothing else
+                [{_MARK}{_HARD_BEYOND}]{{0,99}}+(?:[ ][{_TIBETAN}])?+[{_CLOSING}]*+(?=[ \n]|[^\W\d_])
+            )
+          | (?<=:)(?:                                           # a colon:
+                -?\)+(?=[ \n][{_OPENING}]*+[^\W\d_{small}])     #   a smile,
+              | [{_CLOSING}]*+                                  #   the stop of Armenian
+                (?=[ \n](?:[{_DASH}\u00ab]{{1,2}}[ ])?+[{_OPENING}]*+[\u0531-\u0556])
+              | (?<=[{_ARMENIAN}]:)(?=[ \n]\d)
+            )
+          | (?<=\n)(?:                                          # a line end:
+                (?=\n)(?P<first>)                               #   the first of two,
+              | (?<![{_MARK},;:{_DASH}\n]\n)(?=[{_OPENING}]*+[^\W_{small}])(?P<full>)  # after no mark, perhaps,
+              | (?={_LABEL}[ ]|-[ ])(?P<item>)                  #   before an item of a list
+            )
+          {blank}
+        )(?=[ \n]{{1,2}}+{heading}|)
+        """,
+        re.MULTILINE | re.VERBOSE,
+    )

@@ -35,5 +35,5 @@ class OptimPart(Rates, Protocol):
         """What becomes of its learning rate after the warm-up: "cosine decay to 10% of the peak"."""
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over parameter `groups` {"params", "weight_decay"}; the engine sets the learning rate before
-        each step. torch is imported when this is called."""
+        """The optimiser over `groups` {"params", "weight_decay", "shapes"}, the last for each parameter those of the
+        tensors in it; the engine sets the learning rate before each step. torch is imported when this is called."""

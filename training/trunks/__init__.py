@@ -10,6 +10,7 @@ from typing import Final
 from training.specs import Trunk
 from training.trunks.adaptive import bounds
 from training.trunks.encoder_decoder import EncoderDecoderNet
+from training.trunks.fused import Fused
 from training.trunks.layers import activate
 from training.trunks.net import MaskHead, Net
 from training.trunks.relative import RelativeDecoder, sinusoids
@@ -17,7 +18,7 @@ from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
 
-__all__ = ["NETS", "Net", "activate", "bounds", "build", "sinusoids", "sinusoids_at"]
+__all__ = ["NETS", "Fused", "Net", "activate", "bounds", "build", "sinusoids", "sinusoids_at"]
 
 NETS: Final[tuple[type[Net], ...]] = (Transformer, RelativeDecoder, EncoderDecoderNet, TwoStreamNet, TwinNet)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.specs import EncoderDecoder, Trunk
+from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, spread
 from training.trunks.net import MaskHead, Net
 from training.trunks.relative import sinusoids
@@ -169,7 +170,7 @@ class Attention(nn.Module):
         self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
         self.dropout = trunk.attention_dropout
         self.query = nn.Linear(trunk.width, inside, bias=trunk.bias)
-        self.key_value = nn.Linear(trunk.width, 2 * inside, bias=trunk.bias)
+        self.key_value = FusedLinear(2, trunk.width, inside, bias=trunk.bias)
         self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
 
     def forward(self, x: Tensor, rows: Layout, read: Tensor, source: Layout) -> Tensor:

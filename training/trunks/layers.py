@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
+from training.trunks.fused import FusedLinear
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Attention(nn.Module):
         super().__init__()
         self.head_width = trunk.width_of_head
         self.dropout = trunk.attention_dropout
-        self.qkv = nn.Linear(trunk.width, 3 * trunk.heads * self.head_width)
+        self.qkv = FusedLinear(3, trunk.width, trunk.heads * self.head_width)
         self.out = nn.Linear(trunk.heads * self.head_width, trunk.width)
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from training.specs import Decoder, Relative, Stack, Trunk
 from training.trunks.adaptive import AdaptiveTable, bounds
+from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net
@@ -61,7 +62,7 @@ class RelativeAttention(nn.Module):
         self.heads, self.head_width, self.dropout = trunk.heads, trunk.width_of_head, trunk.attention_dropout
         inside = self.heads * self.head_width
         self.query = nn.Linear(trunk.width, inside, bias=False)
-        self.key_value = nn.Linear(trunk.width, 2 * inside, bias=False)
+        self.key_value = FusedLinear(2, trunk.width, inside, bias=False)
         self.distance = nn.Linear(trunk.width, inside, bias=False)
         self.out = nn.Linear(inside, trunk.width, bias=False)
         self.biases = biases

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from training.specs import Stack
 from training.trunks import flex
+from training.trunks.fused import FusedLinear
 from training.trunks.layers import Layout, spread
 
 
@@ -24,10 +25,10 @@ class WindowAttention(nn.Module):
         self.head_width, self.before, self.after = trunk.width_of_head, before, after
         self.dropout = trunk.attention_dropout
         inner = trunk.heads * self.head_width
-        self.qkv = nn.Linear(trunk.width, 3 * inner)
+        self.qkv = FusedLinear(3, trunk.width, inner)
         self.out = nn.Linear(inner, trunk.width)
         self.global_query = nn.Linear(trunk.width, inner) if global_first else None
-        self.global_key_value = nn.Linear(trunk.width, 2 * inner) if global_first else None
+        self.global_key_value = FusedLinear(2, trunk.width, inner) if global_first else None
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         dropout = self.dropout if self.training else 0.0

@@ -14,6 +14,7 @@ from pipeline.spec import Clean, Corpus
 from pipeline.steps import read_text
 from preprocessing.choose import Entities
 from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
 from preprocessing.rewrite import Cloze
 from preprocessing.rows import Rows
 from preprocessing.sampling import Sampling
@@ -26,7 +27,8 @@ CITY = "They say that New York City never sleeps."
 
 
 def build(folder: Path, source: Source, **keys: Any) -> Path:
-    corpus = Corpus(name="marks", sources=(source,), clean=Clean(min_chars=1), validation=0, test=0, **keys)
+    keys = {"clean": Clean(min_chars=1)} | keys
+    corpus = Corpus(name="marks", sources=(source,), validation=0, test=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(size=300), folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
@@ -124,3 +126,28 @@ def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("One. Two stay together\nand the third stands alone.\n")
     corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt")), sentences="lines")
     assert pieces_of(corpus, "sentence_starts") == ["one.twostaytogether", "andthethirdstandsalone."]
+
+
+def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "in.txt").write_text("word " * 80 + "\n" + "other " * 90)
+    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt"), unit="line"))
+    doubt = Manifest.load(corpus).statistics["implausible_sentences"]
+    assert "the median has 539 characters" in doubt
+    assert [record.getMessage() for record in caplog.records] == [f"sentences of marks: {doubt}"]
+
+
+def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "in.txt").write_text("One sentence. And another.\n")
+    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt"), unit="line"))
+    assert "implausible_sentences" not in Manifest.load(corpus).statistics
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("languages", "num"), [(("de",), 1), ((), 3)])
+def test_sentences_end_as_in_the_language_that_is_kept(languages: tuple[str, ...], num: int, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("Vertrag vom 3. Oktober, unterschrieben am 5. November\n")
+    source = Text(path=str(tmp_path / "in.txt"), unit="line")
+    corpus = build(tmp_path, source, clean=Clean(min_chars=1, languages=languages))
+    assert len(pieces_of(corpus, "sentence_starts")) == num

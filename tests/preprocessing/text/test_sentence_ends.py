@@ -104,7 +104,7 @@ def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
         ["1. Boil water.", "\n12. Drink."],
         ["A heading", "\n\nA paragraph\nover lines.", "\nNext.", "\n\nlower"],
         ["\u041e\u043d \u0442. \u0435. \u044f.", " \u0414\u0430."],
-        ["\u4ed6\u8d70\u4e86\u3002", "\u6211\u4e5f\u662f\uff01\u201c\u771f\u7684\uff1f\u201d", "\u5bf9\u3002"],
+        ["\u4ed6\u8d70\u4e86\u3002", "\u6211\u4e5f\u662f\uff01", "\u201c\u771f\u7684\uff1f\u201d", "\u5bf9\u3002"],
         ["\u4ed6\u770b\u300a\u4e66\u3002\u300b", "\u6211\u770b\uff61", "\u5bf9"],
         ["\u300c\u4f55\uff1f\u300d", "\u5f7c\u306f\u8a00\u3063\u305f\u3002", " \u300c\u306f\u3044\u3002\u300d"],
     ],
@@ -127,9 +127,10 @@ def test_joined_sentences_are_the_text(text: str) -> None:
 
 
 @REPEATABLE
-@given(EVENTFUL.map(normalise))
-@example("\u3002\u201c\u4e0b. A.\n\nA\u3002a\uff01 \u201cA")
+@given(EVENTFUL.map(lambda text: normalise(re.sub("(?=[\u201c\u3010])", " ", text))))
+@example("\u3002\u4e0b. A.\n\nA\u3002a\uff01 \u201cA\u06d4b\n- \u0964")
 def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
+    """Unless an opening quotation mark follows a Chinese mark: it takes both for one."""
     assert list(itertools.chain.from_iterable(map(split_by_gpt2, sentences(text)))) == split_by_gpt2(text)
 
 
@@ -157,7 +158,27 @@ def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[s
 
 
 @pytest.mark.timeout(120)  # a backtracking pattern takes hours
-@pytest.mark.parametrize("run", [".", '."', ". (", ". A", "?)", "\n", '"', "\u3002", "\u3002\u201d", " \t\x00", "Dr. "])
+@pytest.mark.parametrize(
+    "run",
+    [
+        ".",
+        '."',
+        ". (",
+        ". A",
+        "?)",
+        "\n",
+        '"',
+        "\u3002",
+        "\u3002\u201d",
+        " \t\x00",
+        "Dr. ",
+        ":",
+        ":)",
+        "A\n",
+        ". AA BB",
+        "\u0f0d ",
+    ],
+)
 def test_long_runs_take_linear_time(run: str) -> None:
     text = run * 300_000
     assert "".join(sentences(text)) == text

@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,11 +53,15 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
     return weight
 
 
-def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray]) -> np.ndarray:
-    """The weight after an update with each of the gradients; a vector does not decay."""
+def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray], lengths: Sequence[int] = ()) -> np.ndarray:
+    """The weight after an update with each of the gradients; a vector does not decay. With `lengths`, it is several
+    tensors along its first axis."""
     weight = torch.nn.Parameter(torch.tensor(start))
     decay = spec.decay if weight.ndim > 1 else 0.0
-    optimizer = spec.build([{"params": [weight], "weight_decay": decay}])
+    group: dict[str, Any] = {"params": [weight], "weight_decay": decay}
+    if lengths:
+        group["shapes"] = [[(length, *start.shape[1:]) for length in lengths]]
+    optimizer = spec.build([group])
     for gradient, rate in zip(gradients, RATES, strict=True):
         weight.grad = torch.tensor(gradient)
         set_rate(optimizer, rate)
@@ -71,8 +77,7 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
     np.testing.assert_allclose(steps(spec, start, gradients), oracle(start, gradients, spec), rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
-@pytest.mark.parametrize(
+every_rule_of_whole_tensors = pytest.mark.parametrize(
     ("spec", "numpy"),
     [
         (Lamb(peak=0.1, decay=0.1), lamb),
@@ -82,19 +87,45 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
     ],
     ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor"],
 )
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
+@every_rule_of_whole_tensors
 def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
     rng = np.random.default_rng(0)
     start, gradients = rng.normal(size=shape), [rng.normal(size=shape) for _ in RATES]
     np.testing.assert_allclose(steps(spec, start, gradients), numpy(start, gradients, spec), rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "others"),
+    [((5, 5, 5), ()), ((2, 7, 1), ()), ((4, 4, 4), (3,)), ((130, 130, 130), (140,)), ((64, 64), (512,))],
+    ids=["biases", "biases of clusters", "small", "factored", "factored only if it were one"],
+)
+@every_rule_of_whole_tensors
+def test_tensors_in_one_parameter_move_as_they_do_alone(spec, numpy, lengths, others) -> None:
+    """As at the start of BERT: weights of deviation 0.02, gradients of queries and keys far below those of values."""
+    rng, num_rows = np.random.default_rng(0), sum(lengths)
+    sizes = np.repeat(np.geomspace(1e-6, 1e-3, len(lengths)), lengths).reshape(-1, *(1 for _ in others))
+    start = 0.02 * rng.normal(size=(num_rows, *others))
+    gradients = [sizes * rng.normal(size=(num_rows, *others)) for _ in RATES]
+    tensors = [slice(stop - length, stop) for stop, length in zip(np.cumsum(lengths), lengths, strict=True)]
+    alone = [(start[rows], [gradient[rows] for gradient in gradients]) for rows in tensors]
+    found = steps(spec, start, gradients, lengths)
+    assert np.array_equal(found, np.concatenate([steps(spec, *one) for one in alone]))
+    np.testing.assert_allclose(found, np.concatenate([numpy(*one, spec) for one in alone]), rtol=1e-9)
+    if others:
+        assert not np.allclose(found, numpy(start, gradients, spec), rtol=1e-3)
+
+
+@pytest.mark.parametrize("shapes", [None, [[(50, 140), (80, 140)]]], ids=["one tensor", "two tensors"])
 @pytest.mark.parametrize("spec", [AdamW(peak=0.1, bias_correction=False), Lamb(peak=0.1), Adafactor()])
-def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, tmp_path: Path) -> None:
+def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, shapes: Any, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(130, 140, generator=generator), torch.randn(4, 130, 140, generator=generator)
 
     def run(weight: torch.nn.Parameter, gradients: torch.Tensor, stored: dict | None) -> dict:
-        optimizer = spec.build([{"params": [weight], "weight_decay": 0.01}])
+        optimizer = spec.build([{"params": [weight], "weight_decay": 0.01, "shapes": shapes}])
         if stored:
             optimizer.load_state_dict(stored)
         for gradient in gradients:
@@ -114,13 +145,20 @@ def test_a_matrix_of_zeros_takes_the_plain_step_of_lamb() -> None:
     assert steps(spec, np.zeros((2, 2)), gradients) == pytest.approx(lamb(np.zeros((2, 2)), gradients, spec))
 
 
-def test_adafactor_keeps_a_number_for_each_row_and_each_column() -> None:
-    weight = torch.nn.Parameter(torch.ones(200, 300))
+def kept(shape: tuple[int, ...], *tensors: tuple[int, ...]) -> int:
+    """How many numbers Adafactor keeps of a parameter of this shape, which is one tensor or several."""
+    weight = torch.nn.Parameter(torch.ones(shape))
     weight.grad = torch.ones_like(weight)
-    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
+    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0, "shapes": [tensors or (shape,)]}])
     optimizer.step()
-    kept = [value for value in optimizer.state[weight].values() if isinstance(value, torch.Tensor)]
-    assert sum(value.numel() for value in kept) == 500
+    states = [state for state in optimizer.state[weight].values() if isinstance(state, dict)]
+    return sum(value.numel() for state in states for value in state.values())
+
+
+def test_adafactor_keeps_a_number_for_each_row_and_each_column_of_each_tensor() -> None:
+    assert kept((200, 300)) == 200 + 300
+    assert kept((600, 300), (200, 300), (200, 300), (200, 300)) == 3 * (200 + 300)
+    assert kept((128, 300), (64, 300), (64, 300)) == 128 * 300
 
 
 def test_without_bias_correction_the_first_update_is_smaller() -> None:
@@ -149,18 +187,13 @@ def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "kept"),
+    ("shape", "numbers"),
     [((128, 128), 256), ((128, 200), 328), ((127, 200), 127 * 200), ((200, 127), 200 * 127), ((200,), 200)],
 )
 def test_adafactor_keeps_every_square_of_what_is_no_matrix_of_128_by_128_or_more(
-    shape: tuple[int, ...], kept: int
+    shape: tuple[int, ...], numbers: int
 ) -> None:
-    weight = torch.nn.Parameter(torch.ones(shape))
-    weight.grad = torch.ones_like(weight)
-    optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
-    optimizer.step()
-    tensors = [value for value in optimizer.state[weight].values() if isinstance(value, torch.Tensor)]
-    assert sum(value.numel() for value in tensors) == kept
+    assert kept(shape) == numbers
 
 
 def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
@@ -169,8 +202,8 @@ def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
     optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
     optimizer.step()
     square = weight.grad.square()
-    torch.testing.assert_close(optimizer.state[weight]["row"], square.mean(1))
-    torch.testing.assert_close(optimizer.state[weight]["column"], square.mean(0))
+    torch.testing.assert_close(optimizer.state[weight][0]["row"], square.mean(1))
+    torch.testing.assert_close(optimizer.state[weight][0]["column"], square.mean(0))
 
 
 @pytest.mark.parametrize("shape", [(5,), (128, 128)])

@@ -1,4 +1,4 @@
-"""Under ZeRO a worker has one flat piece of a tensor: the pieces of all workers take the step of the whole."""
+"""Under ZeRO a worker has one flat piece of a parameter: the pieces of all workers take the step of the whole."""
 
 from typing import Any
 
@@ -32,11 +32,10 @@ class Workers:
         self.number += 1
 
 
-def stepped(optim: Optim, shape: tuple[int, ...], weight: Tensor, gradients: list[Tensor]) -> Tensor:
-    """The weight, or a piece of a tensor of this shape, after an update with each of the gradients."""
+def stepped(optim: Optim, shapes: list[pieces.Shape], weight: Tensor, gradients: list[Tensor]) -> Tensor:
+    """The weight, or a piece of it, after an update with each of the gradients; it is tensors of these shapes."""
     parameter = torch.nn.Parameter(weight.clone())
-    optimizer = optim.build([{"params": [torch.nn.Parameter(torch.zeros(shape).double())], "weight_decay": 0.1}])
-    optimizer.param_groups[0]["params"] = [parameter]
+    optimizer = optim.build([{"params": [parameter], "weight_decay": 0.1, "shapes": [shapes]}])
     for gradient in gradients:
         parameter.grad = gradient.clone()
         optimizer.step()
@@ -53,23 +52,41 @@ def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
 
 @pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Adafactor(relative=False, square_decay=0.9)], ids=str)
 @pytest.mark.parametrize(
-    ("shape", "workers"), [((5,), 4), ((4, 3), 2), ((4, 3), 5), ((130, 140), 3), ((128, 128), 128), ((128, 129), 300)]
+    ("shapes", "workers"),
+    [
+        ([(5,)], 4),
+        ([(4, 3)], 2),
+        ([(4, 3)], 5),
+        ([(130, 140)], 3),
+        ([(128, 128)], 128),
+        ([(128, 129)], 300),
+        ([(5,)] * 3, 4),
+        ([(2,), (7,), (1,)], 7),
+        ([(4, 3)] * 3, 2),
+        ([(4, 3)] * 2, 5),
+        ([(128, 130)] * 3, 2),
+        ([(128, 130)] * 3, 3),
+        ([(130, 128)] * 2, 7),
+        ([(64, 256)] * 2, 2),
+    ],
+    ids=str,
 )
 def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
-    optim: Optim, shape: tuple[int, ...], workers: int, monkeypatch: pytest.MonkeyPatch
+    optim: Optim, shapes: list[pieces.Shape], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
+    shape = (sum(length for length, *_ in shapes), *shapes[0][1:])
     weight, *gradients = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(1 + STEPS))
     sums: list[Tensor] = []
     plain: Any = pieces.over_workers
 
-    def spy(one: Tensor, of: Tensor, whole: tuple[int, ...]) -> Tensor:
+    def spy(one: Tensor, piece: pieces.Piece) -> Tensor:
         sums.append(one.clone())
-        return plain(one, of, whole)
+        return plain(one, piece)
 
     for module in ("lamb", "adafactor"):
         monkeypatch.setattr(f"training.optim.steps.{module}.over_workers", spy)
-    wanted = stepped(optim, shape, weight, gradients)
+    wanted = stepped(optim, shapes, weight, gradients)
     monkeypatch.undo()
     group = Workers(sums)
     monkeypatch.setattr(pieces, "distributed", group)
@@ -77,7 +94,21 @@ def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
     for rank in range(workers):
         group.turn(rank)
         mine = [piece_of(gradient, rank, workers) for gradient in gradients]
-        found.append(stepped(optim, shape, piece_of(weight, rank, workers), mine))
+        found.append(stepped(optim, shapes, piece_of(weight, rank, workers), mine))
     torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
     for brought, whole in zip(group.brought, group.whole, strict=True):
         torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Workers([])
+    monkeypatch.setattr(pieces, "distributed", group)
+    whole, shapes = torch.arange(12), [(2, 2)] * 3
+    held: list[list[list[int]]] = []
+    for rank in range(2):
+        group.turn(rank)
+        mine = piece_of(whole, rank, 2)
+        held.append([piece.of(mine).tolist() for piece in pieces.pieces_of(mine, shapes)])
+    assert held == [[[0, 1, 2, 3], [4, 5], []], [[], [6, 7], [8, 9, 10, 11]]]
+    assert [piece.start for piece in pieces.pieces_of(piece_of(whole, 1, 2), shapes)] == [4, 2, 0]
+    assert [piece.of(whole).tolist() for piece in pieces.pieces_of(whole, shapes)] == whole.view(3, 4).tolist()

@@ -22,10 +22,15 @@ class AdaptiveHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
-        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else nn.Identity()
+        self.narrows = trunk.tables.shrink > 1
+        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if self.narrows else nn.Identity()
         self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.width))
         self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
         self.bias = nn.Parameter(torch.empty(vocab_size))
+
+    def fused(self) -> dict[str, tuple[int, ...]]:
+        """Where each cluster has a table of its own, it has a bias of its own (authors' code)."""
+        return {"bias": tuple(stop - start for start, stop in self.bounds)} if self.narrows else {}
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> Score:
         feature_MD, target_M = tokens_at(hidden, batch["targets_at"]), batch["targets"]

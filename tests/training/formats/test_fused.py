@@ -1,0 +1,101 @@
+"""Each tensor of transformers is one of ours: what we have in one parameter, an optimiser sees as several tensors."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.training import encoder_decoders
+from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
+from tests.training.trunks import test_encoders, test_twin, test_two_stream
+from training.formats import FORMATS, to_transformers
+from training.losses import NextToken
+from training.model import Model, ModelSpec, shapes_of
+from training.specs import Decoder, LearnedCausal, Trunk
+
+VOCAB = 320
+COPIED = "albert with wide tables"  # theirs has an identity that is no tensor of ours
+NETS: Mapping[str, ModelSpec] = {
+    **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
+    "xlnet": ModelSpec(trunk=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
+    "electra": ModelSpec(trunk=test_twin.SMALL, losses=test_twin.LOSSES, vocab_size=VOCAB),
+    "bart": encoder_decoders.spec_of(encoder_decoders.BART),
+    "pegasus": encoder_decoders.spec_of(encoder_decoders.PEGASUS),
+    "t5": encoder_decoders.spec_of(encoder_decoders.T5),
+    **{
+        name: ModelSpec(
+            trunk=Decoder(
+                layers=2, width=32, heads=4, norm=norm, positions=LearnedCausal(max=16), activation="gelu_tanh"
+            ),
+            losses=(NextToken(),),
+            vocab_size=VOCAB,
+        )
+        for name, norm in (("gpt1", "post"), ("gpt2", "pre"))
+    },
+}
+ONE_THERE = ("c_attn.weight", "c_attn.bias")  # GPT-1 and GPT-2 have queries, keys and values in one; Grover has not
+FIXED = ("embed_positions.weight", "transformer.position_embeddings.weight")  # sinusoids, no weights of ours
+NOT_EXPORTED = ("trunk.generator.", "heads.masked_tokens.")  # of a twin
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders with vocabularies whose padding is token 0 and token 1."""
+    return [vocabulary(spec, tmp_path_factory.mktemp("vocab")) for spec in (ZERO_PAD, ONE_PAD)]
+
+
+def pad_of(trunk: Trunk) -> int:
+    return int(trunk.kind == "encoder_decoder" or trunk.positions.offset == 2)
+
+
+def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
+    """A net in which every tensor is filled with a number of its own, and the shape of the tensor of each number."""
+    model, shapes = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0), dict[int, tuple[int, ...]]()
+    inside = shapes_of(model)
+    for name, parameter in model.named_parameters():
+        for tensor in parameter.detach().split([length for length, *_ in inside[name]]):
+            shapes[len(shapes) + 1] = tuple(tensor.shape)
+            tensor.fill_(len(shapes))
+    return model, shapes
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_each_tensor_of_transformers_is_one_of_ours(name: str, vocabs: list[Path], tmp_path: Path) -> None:
+    model, shapes = numbered(NETS[name])
+    to_transformers(weights(model), model.spec, vocabs[pad_of(model.spec.trunk)], tmp_path)
+    met: set[int] = set()
+    for theirs, tensor in loaded(tmp_path).named_parameters():
+        numbers = {int(number) for number in tensor.unique()}
+        if theirs.endswith(ONE_THERE):
+            assert len(numbers) == 3, theirs
+        elif len(numbers) > 1:
+            assert theirs.endswith(FIXED), theirs
+            continue
+        else:
+            (number,) = numbers
+            assert tensor.numel() == math.prod(shapes[number]), (
+                f"{theirs} is {list(tensor.shape)}, ours {shapes[number]}"
+            )
+        met |= numbers
+    first = {parameter.detach().flatten()[0].item(): ours for ours, parameter in model.named_parameters()}
+    assert all(first[number].startswith(NOT_EXPORTED) for number in shapes.keys() - met if number in first)
+    assert name == "electra" or met == shapes.keys()
+
+
+def test_every_format_is_looked_at(vocabs: list[Path]) -> None:
+    found = {
+        format.model_type
+        for spec in NETS.values()
+        for format in FORMATS
+        if format.architecture(spec, pad_of(spec.trunk)) is not None
+    }
+    assert found == {format.model_type for format in FORMATS} - {"ernie"}  # which goes out as bert
+
+
+def test_a_tensor_that_is_not_told_of_is_noticed(
+    vocabs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.trunks.fused.FusedLinear.fused", lambda self: {})
+    with pytest.raises(AssertionError, match=r"query\.weight is"):
+        test_each_tensor_of_transformers_is_one_of_ours("bert", vocabs, tmp_path)

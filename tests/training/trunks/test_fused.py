@@ -1,0 +1,194 @@
+"""Queries, keys and values in one parameter begin and move as tensors of their own; so does all else that is fused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training.batches import random_rows, unpadded
+from tests.training.encoder_decoders import PEGASUS, T5
+from tests.training.trunks.test_facts import ADAPTIVE, TRUNKS
+from training.losses import Loss, MaskedTokens, NextToken, Replaced
+from training.model import Model, parameter_groups, shapes_of
+from training.optim import Adafactor, Lamb
+from training.specs import (
+    Around,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Learned,
+    Relative,
+    RelativeStreams,
+    Trunk,
+    Twin,
+    TwoStream,
+)
+from training.trunks import Fused, build
+from training.trunks.fused import FusedLinear
+
+COUNTS = {"qkv": 3, "key_value": 2, "global_key_value": 2}  # tensors in the linears of these names
+
+
+@pytest.mark.parametrize("trunk", TRUNKS, ids=lambda trunk: trunk.describe())
+def test_linears_of_one_name_are_as_many_tensors_in_every_net(trunk: Trunk) -> None:
+    """tests/training/formats/test_fused.py compares these names with the tensors of transformers."""
+    with torch.device("meta"):
+        net = build(trunk, 50, MaskedTokens().head)
+    found = {name: module for name, module in net.named_modules() if name.rpartition(".")[2] in COUNTS}
+    assert found
+    for name, module in found.items():
+        assert isinstance(module, FusedLinear), name
+        assert len(module.lengths) == COUNTS[name.rpartition(".")[2]], name
+    assert {name for name, module in net.named_modules() if isinstance(module, Fused)} == found.keys()
+
+
+# What the optimisers are told.
+
+
+def model_of(trunk: Trunk, vocab_size: int = 50) -> Model:
+    """A model with losses that fit the trunk."""
+    losses: tuple[Loss, ...] = (MaskedTokens(),)
+    if isinstance(trunk, Decoder | EncoderDecoder):
+        losses = (NextToken(bias=bool(trunk.cutoffs)),)
+    elif isinstance(trunk, Twin):
+        losses = (MaskedTokens(), Replaced())
+    return Model(trunk, losses, vocab_size, seed=0)
+
+
+def test_the_groups_say_which_tensors_are_in_a_parameter() -> None:
+    model = model_of(Encoder(layers=1, width=8, heads=2))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = parameter_groups(model, 0.01)
+    shapes = {
+        names[id(parameter)]: inside
+        for group in groups
+        for parameter, inside in zip(group["params"], group["shapes"], strict=True)
+    }
+    assert shapes == shapes_of(model)
+    assert shapes.keys() == dict(model.named_parameters()).keys()
+    assert shapes["trunk.blocks.0.attention.qkv.weight"] == [(8, 8)] * 3
+    assert shapes["trunk.blocks.0.attention.qkv.bias"] == [(8,)] * 3
+    assert shapes["trunk.tokens.weight"] == [(50, 8)]
+    several = [name for name, inside in shapes.items() if len(inside) > 1]
+    assert all("qkv" in name for name in several)
+
+
+def test_what_layers_share_is_told_once() -> None:
+    model = model_of(Encoder(layers=3, width=8, heads=2, sharing="all"))
+    assert shapes_of(model).keys() == dict(model.named_parameters()).keys()
+
+
+def test_the_biases_of_clusters_are_tensors_of_their_own_where_their_tables_are() -> None:
+    trunk = Decoder(layers=1, width=8, heads=2, norm="post", positions=Relative(), tables=ADAPTIVE)
+    assert shapes_of(model_of(trunk))["heads.next_token.bias"] == [(10,), (10,), (30,)]
+    one_table = replace(trunk, tables=replace(ADAPTIVE, shrink=1))
+    assert shapes_of(model_of(one_table))["heads.next_token.bias"] == [(50,)]
+
+
+# A step of a net, against the formulas of the papers.
+
+BERT = Encoder(
+    layers=2, width=128, heads=2, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init="truncated"
+)
+
+
+def with_gradients(trunk: Trunk = BERT) -> Model:
+    model = model_of(trunk, 300)
+    model(unpadded(random_rows([12, 16, 9], 300)))["masked_tokens"].loss.backward()
+    return model
+
+
+def thirds(model: Model) -> list[tuple[str, Tensor, Tensor]]:
+    """Name, weight and gradient of the queries, keys and values of all layers, as transformers has them."""
+    return [
+        (f"{number} {x}", weight.clone(), gradient)
+        for number, block in enumerate(model.trunk.blocks)  # type: ignore[arg-type]
+        for x, weight, gradient in zip(
+            "qkv",
+            block.attention.qkv.weight.detach().chunk(3),
+            block.attention.qkv.weight.grad.chunk(3),
+            strict=True,
+        )
+    ]
+
+
+def moved(model: Model, optim: Lamb | Adafactor) -> list[tuple[str, Tensor, Tensor, Tensor]]:
+    """Name, weight, gradient, and how a step of the optimiser moves it, of queries, keys and values."""
+    before = thirds(model)
+    optim.build(parameter_groups(model, optim.decay)).step()
+    return [
+        (name, old, gradient, new - old)
+        for (name, old, gradient), (_, new, _) in zip(before, thirds(model), strict=True)
+    ]
+
+
+def test_queries_keys_and_values_each_move_by_the_rate_under_lamb() -> None:
+    optim = Lamb(peak=0.004)
+    for name, weight, gradient, moves in moved(with_gradients(), optim):
+        mean, square = (1 - optim.beta1) * gradient, (1 - optim.beta2) * gradient**2
+        update = mean / (square.sqrt() + optim.eps) + optim.decay * weight  # arXiv:1904.00962, algorithm 2
+        wanted = -optim.peak * weight.norm() / update.norm() * update
+        torch.testing.assert_close(weight + moves, weight + wanted, rtol=1e-6, atol=1e-9, msg=name)
+        assert float(moves.norm() / weight.norm()) == pytest.approx(0.004, rel=1e-4), name
+
+
+def test_queries_keys_and_values_each_move_by_the_rate_under_adafactor() -> None:
+    for name, weight, gradient, moves in moved(with_gradients(), Adafactor(peak=0.004)):
+        square = gradient**2 + 1e-30  # arXiv:1804.04235, algorithms 4 and 5; the first step keeps nothing older
+        factored = torch.outer(square.sum(1), square.sum(0)) / square.sum()
+        update = gradient / factored.sqrt()
+        wanted = -0.004 * weight.square().mean().sqrt() * update / update.square().mean().sqrt().clamp(min=1.0)
+        torch.testing.assert_close(weight + moves, weight + wanted, rtol=1e-6, atol=1e-8, msg=name)
+
+
+# How they begin.
+
+SIZES: dict[str, Any] = {"layers": 1, "width": 64, "heads": 4}
+NORMAL = 0.02  # deviation of BERT, GPT, XLNet, BART
+CUT = 0.879626 * NORMAL  # of a normal that is cut at two deviations
+BEGIN: list[tuple[Trunk, float]] = [
+    (Encoder(**SIZES), NORMAL),
+    (Encoder(**SIZES, init="truncated"), CUT),
+    (Encoder(**SIZES, norm="pre"), NORMAL),  # its residual projections begin smaller, not these
+    (Encoder(**SIZES, window=Around(tokens=4, global_tokens="first")), NORMAL),
+    (Decoder(**SIZES), NORMAL),
+    (Decoder(**SIZES, norm="post", positions=Relative(memory=8), tables=ADAPTIVE), NORMAL),
+    (TwoStream(**SIZES, positions=RelativeStreams()), NORMAL),
+    (EncoderDecoder(**SIZES), NORMAL),
+    (replace(PEGASUS, width=64, init_std=0.02), NORMAL),
+    (replace(T5, width=64), 64**-0.5),  # T5: by the width that each of keys and values reads, alone
+    (replace(T5, width=64, head_width=40), 64**-0.5),
+    (Twin(**SIZES), NORMAL),
+]
+
+
+@pytest.mark.parametrize(("trunk", "std"), BEGIN, ids=lambda one: one.describe() if isinstance(one, Trunk) else None)
+def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Trunk, std: float) -> None:
+    """The deviation depends on the name and on what goes in (Net.std), never on how many tensors lie together."""
+    model = model_of(trunk)
+    shapes, looked_at = shapes_of(model), 0
+    for name, parameter in model.named_parameters():
+        if len(shapes[name]) == 1:
+            continue
+        tensors = parameter.detach().split([length for length, *_ in shapes[name]])
+        if parameter.ndim == 1:
+            assert not parameter.any(), name
+            continue
+        looked_at += 1
+        for tensor in tensors:
+            least = 4 * std / (2 * tensor.numel()) ** 0.5  # four standard errors
+            assert float(tensor.std()) == pytest.approx(std, abs=least), name
+            assert float(tensor.mean()) == pytest.approx(0.0, abs=2**0.5 * least), name
+        for one, other in zip(tensors[1:], tensors, strict=False):
+            together = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
+            assert abs(float(together)) < 4 / one.numel() ** 0.5, name
+    assert looked_at
+
+
+def test_a_fused_linear_is_a_linear() -> None:
+    fused = FusedLinear(3, 4, 5)
+    assert isinstance(fused, nn.Linear)
+    assert (fused.in_features, fused.out_features) == (4, 15)
+    assert fused.fused() == {"weight": (5, 5, 5), "bias": (5, 5, 5)}
