@@ -19,7 +19,7 @@ from orchestration.config import (
     split_overrides,
 )
 from orchestration.jobs import stages
-from pipeline.readers import Source, plan_splits, sniff
+from pipeline.readers import Source, left_out, plan_splits, sniff
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -66,8 +66,8 @@ class Job:
 
     @property
     def recognised(self) -> list[str]:
-        """How each source of the text is read, one line each; `KIND:PATH` would say it otherwise."""
-        return [source.describe() for source in self.corpus.sources]
+        """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
+        return [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""

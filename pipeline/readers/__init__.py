@@ -15,7 +15,7 @@ from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import EXPECTED, Record
-from pipeline.readers.splits import Split, plan_splits, portable, records
+from pipeline.readers.splits import Split, left_out, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
 from pipeline.readers.warc import Warc
@@ -39,6 +39,7 @@ __all__ = [
     "WikiDump",
     "WikiExtractor",
     "absolute",
+    "left_out",
     "plan_splits",
     "portable",
     "records",

@@ -29,7 +29,7 @@ class Jsonl:
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     located: ClassVar[tuple[str, ...]] = ("path",)
-    leads: ClassVar[tuple[str, ...]] = ()
+    leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
 
     kind: Literal["jsonl"] = "jsonl"
     path: str

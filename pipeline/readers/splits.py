@@ -100,6 +100,17 @@ def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
     return f"{found[0]}:{found[1].anchored(folder).place}" if found else files.absolute(given, folder)
 
 
+def left_out(source: Reader) -> list[str]:
+    """Which files of its folder a source does not read, in one line; none where it reads all of them."""
+    if "path" not in source.located or not Path(source.place).is_dir():
+        return []
+    read = {file.path for sides in source.files() for file in sides}
+    others = [file.label for file in find(source.place) if file.path not in read]
+    if not others:
+        return []
+    return [f"{source.place}: not read as {source.kind} ({len(others)}): {others[0]}{', ...' * (len(others) > 1)}"]
+
+
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
     """The source that a path looks like to the first reader that recognises a file of it; `NAME:PLACE` forces one."""
     if found := named(path, readers):

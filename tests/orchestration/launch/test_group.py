@@ -197,7 +197,7 @@ def test_a_task_for_which_the_text_is_too_small_is_left_out(
     found = launch.evaluate(tmp_path, tasks=["source", "follows"], seeds=(0,), budget=budget)
     assert [each.task for each in found] == ["follows"]
     assert "left out: task source: the held-out documents" in caplog.text
-    with pytest.raises(DataError, match="leave this task out"):
+    with pytest.raises(DataError, match="leave it out of evals"):
         launch.evaluate(tmp_path, tasks=["source"], seeds=(0,), budget=budget)
 
 

@@ -295,3 +295,14 @@ def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expec
     assert isinstance(source, Text)
     assert source.unit == expected
     assert len([record for record in _read(source) if not record.fault]) == documents
+
+
+def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a note.txt").write_text("What this folder is.")
+    (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
+    source = sniff(str(tmp_path))
+    assert source == Jsonl(path=str(tmp_path))
+    assert sources.left_out(source) == [f"{tmp_path}: not read as jsonl (1): a note.txt"]
+    assert sources.left_out(Jsonl(path=str(tmp_path / "text.jsonl"))) == []
+    (tmp_path / "a note.txt").unlink()
+    assert sources.left_out(source) == []
