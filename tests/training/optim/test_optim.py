@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from preprocessing.errors import BadInput
 from training.engines.engine import set_rate
 from training.optim import Adafactor, AdamW, Lamb, Optim
 
@@ -244,3 +245,14 @@ def test_adafactor_shortens_an_update_to_the_longest_that_is_allowed(monkeypatch
     weight.grad = torch.ones_like(weight)  # the first update is 1 everywhere
     Adafactor(peak=0.5).build([{"params": [weight]}]).step()
     assert weight.flatten().tolist() == pytest.approx([1 - 0.5 * 0.25] * 12)
+
+
+@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(peak=0.1)])
+def test_a_checkpoint_of_before_the_tensors_were_told_apart_is_refused(optim: Optim) -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+    weight.grad = torch.ones_like(weight)
+    built = optim.build([{"params": [weight], "weight_decay": 0.0}])
+    for group in built.param_groups:
+        del group["shapes"]  # as torch does, which takes the groups of a checkpoint
+    with pytest.raises(BadInput, match="this checkpoint is of an earlier version of Sesame"):
+        built.step()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, with_gradient
+from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, shapes_in, with_gradient
 
 FACTORED_FROM = 128  # Adafactor of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored,
 DECAY_POWER = 0.8  # 1 - step^-0.8 of the squares are kept,
@@ -33,7 +33,7 @@ class FactoredUpdates(torch.optim.Optimizer):
             state = self.state[weight]
             state["step"] = state.get("step", 0) + 1
             new = 1 - self.square_decay if self.square_decay else state["step"] ** -DECAY_POWER
-            for number, piece in enumerate(pieces_of(weight, group["shapes"])):
+            for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
                 kept, weight_P, gradient_P = state.setdefault(number, {}), piece.of(weight), piece.of(gradient)
                 update_P = _update(kept, gradient_P, piece, new)
                 squares = torch.stack([weight_P.square().sum(), update_P.square().sum()])

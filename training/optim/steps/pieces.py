@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from preprocessing.errors import BadInput
+
 Groups = list[dict[str, Any]]
 Shape = tuple[int, ...]
 Closure = Callable[[], float] | None  # torch's signature; none is ever given
@@ -64,6 +66,16 @@ class Piece:
     def of(self, held: Tensor) -> Tensor:
         """[P] of what the worker has of the parameter, or of something of the same shape; in the same memory."""
         return held.view(-1)[self.at]
+
+
+def shapes_in(group: dict[str, Any]) -> Sequence[Shape]:
+    """The shapes of the tensors of a group of one parameter; BadInput where an old checkpoint has taken them away."""
+    if "shapes" not in group:
+        raise BadInput(
+            "this checkpoint is of an earlier version of Sesame, which took queries, keys and values for one tensor; "
+            "start again with --resume never"
+        )
+    return group["shapes"]
 
 
 def pieces_of(weight: Tensor, shapes: Sequence[Shape]) -> Iterator[Piece]:
