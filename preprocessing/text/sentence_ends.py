@@ -145,6 +145,11 @@ def _parts(piece: str) -> Iterator[str]:
 # How ends are found
 
 
+def _maybe(pattern: str) -> str:
+    """What a pattern matches, where it matches, and else nothing: a possessive group, which older Pythons match wrong."""
+    return f"(?:{pattern}|(?!{pattern}))"
+
+
 def _not_after(words: Iterable[str], then: str = "") -> str:
     """A pattern that fails after any of the words with its full stop; a look-behind has one width, so one for each."""
     by_width = groupby(sorted(set(words), key=lambda word: (len(word), word)), key=len)
@@ -197,20 +202,21 @@ def _end(language: str) -> re.Pattern[str]:
     ordinal = r"(?<!\b\d\.)(?<!\b\d\d\.)" if language in ORDINALS.split() else ""
     numbers = _not_after(BEFORE_NUMBERS["en"].split() if language == "en" else _of(BEFORE_NUMBERS), then="(?=[ ][0-9])")
     unmarked = _UNMARKED.get(language)
-    others = (" " if unmarked else "") + (
-        "" if language == "en" else ":"
-    )  # no smiles in English: it is faster, as ever
+    others = (" " if unmarked else "") + ("" if language == "en" else ":")  # no smiles in English: it is faster so
     heading = _HEADING.format(capital=capital, small=small)
     blank = f"|(?<=[{unmarked}][ ])(?=[{unmarked}])(?P<blank>)" if unmarked else ""
     not_i = capital.replace("A-Z", "A-HJ-Z")
+    quote, tibetan = _maybe(r'[ ](?:\u00bb(?=[ \n])|"(?=[ ]"))'), _maybe(rf"[ ][{_TIBETAN}]")
+    opened = _maybe(rf"(?:[\u00ab\u00bb]|[{_DASH}]{{1,2}})[ ]")
+    dashes = _maybe(rf"[{_DASH}\u00ab]{{1,2}}[ ]")
     return re.compile(
         rf"""
         [{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}{_AROUND_BEYOND}\n{others}](?:
             (?<=[{_SOFT}])(?<![{_MARK}][{_MARK}])               # the first of some marks
             (?<![{_ARMENIAN}]\.(?![{_MARK}]))                   #   (in Armenian one full stop is a comma)
-            [{_MARK}]*+[{_CLOSING}]*+(?:[ ](?:\u00bb(?=[ \n])|"(?=[ ]")))?+
+            [{_MARK}]*+[{_CLOSING}]*+{quote}
             (?=[ \n](?:                                         #   before white space and
-                (?:(?:[\u00ab\u00bb]|[{_DASH}]{{1,2}})[ ])?+[{_OPENING}]*+[^\W_{small}]  # a capital or a digit,
+                {opened}[{_OPENING}]*+[^\W_{small}]  # a capital or a digit,
               | {_LABEL}[ ]                                     #   or the mark of a list
               | (?:(?<=\.[ \n])|(?<=\n))[{_DASH}][ ]            #   or a dash: not "Why?" - he asked
             ))
@@ -226,12 +232,12 @@ def _end(language: str) -> re.Pattern[str]:
                 (?<=[{_CJK}{_FULL_WIDTH_STOP}])(?<![{_CJK}][{_CJK}])(?<!\d\uff0e)  # Chinese, Japanese: before a letter
                 [{_MARK}]{{0,99}}+[{_CJK_CLOSING}]*+(?=[ \n]|[^\W_]|[{_CJK_OPENING}])
               | (?<=[{_HARD}{_HARD_BEYOND}])(?<![{_HARD}][{_HARD}])  # marks that are nothing else
-                [{_MARK}{_HARD_BEYOND}]{{0,99}}+(?:[ ][{_TIBETAN}])?+[{_CLOSING}]*+(?=[ \n]|[^\W\d_])
+                [{_MARK}{_HARD_BEYOND}]{{0,99}}+{tibetan}[{_CLOSING}]*+(?=[ \n]|[^\W\d_])
             )
           | (?<=:)(?:                                           # a colon:
                 -?\)+(?=[ \n][{_OPENING}]*+[^\W\d_{small}])     #   a smile,
               | [{_CLOSING}]*+                                  #   the stop of Armenian
-                (?=[ \n](?:[{_DASH}\u00ab]{{1,2}}[ ])?+[{_OPENING}]*+[\u0531-\u0556])
+                (?=[ \n]{dashes}[{_OPENING}]*+[\u0531-\u0556])
               | (?<=[{_ARMENIAN}]:)(?=[ \n]\d)
             )
           | (?<=\n)(?:                                          # a line end:
