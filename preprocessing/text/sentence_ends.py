@@ -146,7 +146,7 @@ def _parts(piece: str) -> Iterator[str]:
 
 
 def _maybe(pattern: str) -> str:
-    """What a pattern matches, where it matches, and else nothing: a possessive group, which older Pythons match wrong."""
+    """What a pattern matches, or nothing where it does not: a possessive group, which older Pythons match wrong."""
     return f"(?:{pattern}|(?!{pattern}))"
 
 
