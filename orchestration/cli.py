@@ -402,12 +402,12 @@ def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["
 
 
 def _usage(error: TyperException) -> str:
-    """What was typed wrong, in one line; a key of a recipe that was written as an option is answered as such."""
+    """What was typed wrong, in one line; a key that was written as an option is answered as such."""
     from orchestration.config import key_of
 
     option = getattr(error, "option_name", "") or ""
     if key := key_of(option.lstrip("-").replace("-", "_")):
-        return f"no such option: {option}; it is a key of a recipe here: write {key}=VALUE"
+        return f"no such option: {option}; here it is a key: write {key}=VALUE"
     return error.format_message().replace("\n", " ")
 
 

@@ -124,5 +124,7 @@ def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
         fused = module.fused() if isinstance(module, Fused) else {}
         for name, parameter in module.named_parameters(prefix, recurse=False):
             length, *others = parameter.shape
-            shapes[name] = [(each, *others) for each in fused.get(name.rpartition(".")[2], (length,))]
+            lengths = fused.get(name.rpartition(".")[2], (length,))
+            assert sum(lengths) == length, f"{name} has {length} rows, its tensors have {lengths}"
+            shapes[name] = [(each, *others) for each in lengths]
     return shapes

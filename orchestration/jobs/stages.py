@@ -2,7 +2,7 @@
 
 A stage is a folder `<name>-<hash>`, the hash being that of everything its content depends on, and is done when its
 `stage.json` is there: written last, by rename. So no stage is done twice, none is mixed up with another, and a stage of
-other causes (an edited recipe, a changed text) is a neighbour: it stays, is named, and is in nobody's way.
+other causes (an edited recipe, a changed text) has a folder of its own, which stays and is named.
 """
 
 import json
@@ -71,7 +71,7 @@ class Stage:
             return []
         return part_code.changed(before, self.code)
 
-    def neighbours(self) -> list[tuple[Path, list[str]]]:
+    def others(self) -> list[tuple[Path, list[str]]]:
         """Done folders of the same label, and which of their causes are not those of this stage."""
         found = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
@@ -88,7 +88,7 @@ class Stage:
         if code := self.changed_code():
             files = ", ".join(code)
             yield f"{self.name}: made by other code ({files} changed since); to make it anew, delete its folder"
-        for folder, changed in self.neighbours() if self.state != "done" else ():
+        for folder, changed in self.others() if self.state != "done" else ():
             values = ", ".join(changed[:4]) + " ..." * (len(changed) > 4)
             yield f"{self.name}: {folder.name} has other values of {values}; it stays as it is"
 

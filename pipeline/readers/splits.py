@@ -108,7 +108,16 @@ def left_out(source: Reader) -> list[str]:
     others = [file.label for file in find(source.place) if file.path not in read]
     if not others:
         return []
-    return [f"{source.place}: not read as {source.kind} ({len(others)}): {others[0]}{', ...' * (len(others) > 1)}"]
+    return [f"{source.place}: left out as no {source.kind}: {', '.join(others[:3])}{_more(len(others) - 3)}"]
+
+
+def _more(count: int) -> str:
+    """How a list of names goes on.
+
+    >>> _more(2), _more(-1)
+    (' and 2 more', '')
+    """
+    return f" and {count} more" if count > 0 else ""
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:

@@ -8,12 +8,14 @@ import os
 import stat
 from collections.abc import Iterator
 from functools import cache
+from heapq import heappop, heappush
 from pathlib import Path
 
 from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
 _Key = tuple[int, int]  # device and inode: what a file or a folder is, whatever it is called
+_Link = tuple[bytes, str, Path]  # by the bytes of its label, which is its path from the top; where it is
 
 
 def walk(top: Path) -> list[tuple[str, Path]]:
@@ -22,28 +24,26 @@ def walk(top: Path) -> list[tuple[str, Path]]:
     What is linked is found at the link, unless it is found without one: each file and folder once. Raises BadInput
     where a folder cannot be read, a link leads nowhere, or something is neither a file nor a folder.
     """
-    found, links, seen = list[tuple[str, Path]](), [(".", top)], set[_Key]()
+    found, links, seen = list[tuple[str, Path]](), [_link(".", top)], set[_Key]()
     again = []
     while links:
-        label, path = links.pop(0)
+        _, label, path = heappop(links)
         facts = facts_of(path)
         if _key(facts) in seen:
             again.append(label)
             continue
         if stat.S_ISDIR(facts.st_mode):
-            below = [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label)]
-            found += below
+            found += [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label)]
         else:
             seen.add(_key(facts))
             found.append((label, path))
-        links.sort(key=lambda link: os.fsencode(link[0]))
     if again:
         _say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
     return sorted(found, key=lambda one: os.fsencode(one[0]))
 
 
-def _plain(top: Path, seen: set[_Key], links: list[tuple[str, Path]], label: str) -> Iterator[tuple[str, Path]]:
-    """What lies below a folder without following links, which are added to `links`."""
+def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str) -> Iterator[tuple[str, Path]]:
+    """What lies below a folder without following links, which are added to the heap `links`."""
     folders = [("", top)]
     while folders:
         inside, folder = folders.pop()
@@ -55,7 +55,7 @@ def _plain(top: Path, seen: set[_Key], links: list[tuple[str, Path]], label: str
             if entry.name.startswith("."):
                 continue
             if entry.is_symlink():
-                links.append((_joined(label, name), Path(entry.path)))
+                heappush(links, _link(_joined(label, name), Path(entry.path)))
             elif entry.is_dir():
                 folders.append((name, Path(entry.path)))
             elif entry.is_file():
@@ -84,6 +84,10 @@ def facts_of(path: Path) -> os.stat_result:
         if path.is_symlink() and not os.path.lexists(os.path.realpath(path)):
             raise BadInput(f"{path}: a link to {os.readlink(path)}, which is not there; mend it or remove it") from None
         raise BadInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+
+
+def _link(label: str, path: Path) -> _Link:
+    return os.fsencode(label), label, path
 
 
 def _key(facts: os.stat_result) -> _Key:

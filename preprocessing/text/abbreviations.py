@@ -85,6 +85,13 @@ ONLY_IN: Final = {
 # A number of one or two digits and a full stop is an ordinal there ("3. Oktober"), and rather that than an end.
 ORDINALS: Final = "bs cs da de et fi hr hu lv nb nn no sk sl sr tr"
 
+# Scripts whose sentences have no marks: the code of the language, its name, and its characters as the inside of a set.
+WITHOUT_MARKS: Final = {
+    "th": ("Thai", "\u0e00-\u0e7f"),
+    "lo": ("Lao", "\u0e80-\u0eff"),
+    "km": ("Khmer", "\u1780-\u17ff"),
+}
+
 # Frequent words by which a text of these languages is known, where nobody has said its language.
 COMMON_WORDS: Final = {
     "en": "the of and to in is was that for it with as on by he at from his be are this an which or not have had",

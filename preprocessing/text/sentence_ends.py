@@ -11,7 +11,7 @@ from functools import cache
 from itertools import accumulate, groupby
 from typing import Final
 
-from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS
+from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS, WITHOUT_MARKS
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
 _LONGEST: Final = 10_000  # characters of a sentence; tables and program code can go on for ever
@@ -46,7 +46,7 @@ _OPENING: Final = f"\"'`(\\[\u00ab\u00bb\u2039\u203a\u201a\u201e\u00bf\u00a1{_CJ
 _CLOSING: Final = f"{_CJK_CLOSING}\u00bb\u203a\u201c\u2018"
 _ARMENIAN: Final = "\u0531-\u0556\u0561-\u0587"
 _HEBREW_TO_SINHALA: Final = "\u05d0-\u0dff"  # scripts with blanks between words and no capitals
-_UNMARKED: Final = {"th": "\u0e00-\u0e7f", "lo": "\u0e80-\u0eff", "km": "\u1780-\u17ff"}  # no marks: blanks end
+_UNMARKED: Final = {code: script for code, (_, script) in WITHOUT_MARKS.items()}  # there blanks end
 _LONE_LATIN: Final = "a-z\u00df-\u00f6\u00f8-\u017e"  # small letters that abbreviate a word
 _LONE_CYRILLIC: Final = "\u0430-\u044e\u0450-\u045f"
 _HEADING: Final = "(?P<heading>[{capital}]{{2,30}}(?:[ ][{capital}]{{2,30}}){{1,9}})(?=[ ][{capital}][{small}])"

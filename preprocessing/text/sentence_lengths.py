@@ -4,15 +4,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from preprocessing.text.abbreviations import WITHOUT_MARKS
+
 # Medians of gold sentences have 88 (German, Armenian) to 123 (Spanish) characters.
 _MOST: Final = 250
 _MOST_CJK: Final = 80  # Chinese and Japanese
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
-_WITHOUT_MARKS: Final = {
-    "Thai": re.compile("[\u0e00-\u0e7f]"),
-    "Lao": re.compile("[\u0e80-\u0eff]"),
-    "Khmer": re.compile("[\u1780-\u17ff]"),
-}
+_SCRIPTS: Final = {name: re.compile(f"[{script}]") for name, script in WITHOUT_MARKS.values()}
 _SHARE: Final = 0.1  # of the characters, from which a script counts
 
 
@@ -23,7 +21,7 @@ def unmarked(sentences: Iterable[str]) -> str:
     ''
     """
     text = "".join(sentences)
-    names = [name for name, script in _WITHOUT_MARKS.items() if _share(script, text) >= _SHARE]
+    names = [name for name, script in _SCRIPTS.items() if _share(script, text) >= _SHARE]
     return f"{' and '.join(names)} without sentence marks: lines and blanks are taken for ends" if names else ""
 
 

@@ -62,7 +62,7 @@ BAD = {
     "check gpt2 --on gpu": "gpu is not one of the clusters (local, one_gpu) and not a .yaml file; did you mean "
     "one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
-    "check gpt2 --lr 1e-4": "no such option: --lr; it is a key of a recipe here: write optim.peak=VALUE",
+    "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
     "check gpt2 --colour red": "No such option: --colour",
     "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
     "cluster.machine.precision=bf16",

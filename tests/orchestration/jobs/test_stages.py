@@ -1,4 +1,4 @@
-"""Stages: folders named after the causes of their content; done, begun, due, and their neighbours."""
+"""Stages: folders named after the causes of their content; done, begun, due, and those of other causes."""
 
 import json
 from collections.abc import Mapping
@@ -108,11 +108,11 @@ def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
     assert stage.state == "begun"
 
 
-def test_a_neighbour_is_named_with_the_values_that_differ(tmp_path: Path):
+def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path: Path):
     before = planned(tmp_path).run
     finish(before)
     after = planned(tmp_path, "optim.peak=2e-3", "trunk.layers=3").run
-    assert after.neighbours() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
+    assert after.others() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
     assert list(after.said())[1] == (
         f"run: {before.folder.name} has other values of recipe.optim.peak, recipe.trunk.layers; it stays as it is"
     )
@@ -143,7 +143,7 @@ def test_a_run_that_is_not_finished_has_no_scores(tmp_path: Path):
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
     stage = Stage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
-    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).neighbours() == []
+    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).others() == []
 
 
 def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
