@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from preprocessing.spec import require, spec
 from training.losses import Loss, MaskedTokens, check_losses
+from training.optim import Decays
 from training.score import Score
-from training.specs import Trunk
+from training.specs import Init, Trunk
 from training.trunks import Fused, Net, sinusoids_at
 from training.trunks import build as build_net
 
@@ -62,35 +63,56 @@ def build(trunk: Trunk, vocab_size: int) -> Net:
 
 @torch.no_grad()
 def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
-    """Weights normal(0, std), `std` being what the net gives for their name (Net.std), biases 0, norm gains 1.
+    """Matrices and tables as the net says for their name (Net.init, Net.std), biases 0, norm gains 1.
 
-    Each tensor has a generator of its own, from the seed and its name: one more head leaves the others as they were.
-    `truncated` cuts the normal at two deviations, as BERT does and transformers does not.
+    Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
     A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
     alike from the start, which a short run would spend most of its steps on learning.
     """
-    net = net_of(model)
+    net, shapes = net_of(model), shapes_of(model)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
+            init, generator = net.init(name), _generator(f"{seed} {name}")
             if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
-                tensor.fill_(1.0)
-            elif tensor.ndim == 1:
+                tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
+            elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
                 tensor.zero_()
+            elif tensor.ndim == 1:
+                bound = _inputs(module, trunk) ** -0.5
+                tensor.uniform_(-bound, bound, generator=generator)
             elif name.endswith("positions.weight") and trunk.positions.init == "sinusoidal":
                 at = torch.arange(len(tensor), device=tensor.device)
                 tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
+            elif init in ("torch", "glorot"):
+                _draw_by_size(tensor, init, module, shapes[name][0], generator)
+            elif init == "truncated":
+                std = net.std(name)
+                nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
             else:
-                _draw(tensor, net.std(name), trunk.init, f"{seed} {name}")
+                tensor.normal_(0.0, net.std(name), generator=generator)
 
 
-def _draw(tensor: Tensor, std: float, init: str, address: str) -> None:
-    """Fill a tensor from a generator of its own, which begins at the address."""
+def _generator(address: str) -> torch.Generator:
+    """A generator that begins at the address."""
     digest = hashlib.sha256(address.encode()).digest()[:4]  # torch's generator reads 32 bits
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
-    if init == "truncated":
-        nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+def _inputs(module: nn.Module, trunk: Trunk) -> int:
+    """Inputs of a linear, or of the tied table, whose bias a head has."""
+    return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
+
+
+def _draw_by_size(
+    tensor: Tensor, init: Init, module: nn.Module, shape: tuple[int, ...], generator: torch.Generator
+) -> None:
+    """Fill a linear or a table by its sizes; of a linear that is several, `shape` is that of each."""
+    outputs, inputs = shape
+    if isinstance(module, nn.Linear):
+        bound = inputs**-0.5 if init == "torch" else math.sqrt(6 / (inputs + outputs))
+        tensor.uniform_(-bound, bound, generator=generator)
     else:
-        tensor.normal_(0.0, std, generator=generator)
+        tensor.normal_(0.0, tensor.shape[1] ** -0.5, generator=generator)
 
 
 def net_of(model: nn.Module) -> Net:
@@ -100,10 +122,10 @@ def net_of(model: nn.Module) -> Net:
     return net
 
 
-def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimiser: matrices and tables, which decay, and norms and biases, which do not.
+def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices") -> list[dict[str, Any]]:
+    """Two groups for an optimiser: what decays, matrices and tables or `all`, and what does not.
 
-    Nor does what is frozen: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
+    What is frozen does not: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
     `shapes` has for each parameter the shapes of the tensors in it.
     """
     frozen = tuple(f"trunk.{name}." for name in net_of(model).frozen_modules)
@@ -111,7 +133,8 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": []}
     constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": []}
     for name, parameter in model.named_parameters():
-        group = decaying if parameter.ndim > 1 and not name.startswith(frozen) else constant
+        does = (decays == "all" or parameter.ndim > 1) and not name.startswith(frozen)
+        group = decaying if does else constant
         group["params"].append(parameter)
         group["shapes"].append(shapes[name])
     return [decaying, constant]

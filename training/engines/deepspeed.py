@@ -89,7 +89,7 @@ class DeepSpeedEngine:
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
-                optimizer=spec.build(parameter_groups(model, spec.decay)),
+                optimizer=spec.build(parameter_groups(model, spec.decay, spec.decays)),
                 config=deepspeed_config(machine, spec),
                 dist_init_required=False,
             )

@@ -23,7 +23,7 @@ class LocalEngine:
         self.device = torch.device(machine.device)
         self.model, self.clip = model.to(self.device), spec.clip
         self.rank, self.world, self.zero = 0, 1, "none"
-        self.optimizer = spec.build(parameter_groups(model, spec.decay))
+        self.optimizer = spec.build(parameter_groups(model, spec.decay, spec.decays))
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))

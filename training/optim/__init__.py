@@ -9,12 +9,13 @@ from training.optim.adamw import AdamW
 from training.optim.lamb import Lamb
 from training.optim.part import OptimPart
 from training.optim.schedule import SCHEDULES, rate
-from training.optim.updates import Moments, Updates
+from training.optim.updates import Decays, Moments, Updates
 
 __all__ = [
     "SCHEDULES",
     "Adafactor",
     "AdamW",
+    "Decays",
     "Lamb",
     "Moments",
     "Optim",

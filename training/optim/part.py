@@ -1,7 +1,7 @@
 """The facts that each optimiser states about itself; loop, engines, scales and reports read them here only."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from preprocessing.spec import Shrinks
 from training.optim.schedule import Rates
@@ -22,7 +22,11 @@ class OptimPart(Rates, Protocol):
 
     @property
     def decay(self) -> float:
-        """Weight decay of matrices and tables; norms and biases have none."""
+        """Weight decay."""
+
+    @property
+    def decays(self) -> Literal["matrices", "all"]:
+        """What decays: matrices and tables, or norms and biases too."""
 
     @property
     def clip(self) -> float:

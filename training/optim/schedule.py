@@ -58,6 +58,11 @@ def cosine(step: int, warmup: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * _since_peak(step, warmup, total)))
 
 
+def cosine_from_start(step: int, warmup: int, total: int) -> float:
+    """Half a cosine from step 0 on, which the warm-up replaces (authors' code of Transformer-XL, pytorch/train.py)."""
+    return 0.5 * (1 + math.cos(math.pi * step / total))
+
+
 def constant(step: int, warmup: int, total: int) -> float:
     """No decay."""
     return 1.0
@@ -78,12 +83,13 @@ class Shape:
     """A decay, and what happens to it in the steps of the warm-up.
 
     The warm-up rises linearly from 0 to the peak. It stands in place of the decay, multiplies it, or there is none: the
-    rate is the peak for `warmup` steps.
+    rate is the peak for `warmup` steps. The decay ends at the floor, or goes to 0 and stops where it meets the floor.
     """
 
     decay: Decay
     describes: str  # what becomes of the learning rate after the warm-up, in words
     warm_up: Literal["replaces", "multiplies", "none"] = "replaces"
+    stops: bool = False  # True: the decay goes to 0, and stops at the floor
 
 
 SCHEDULES: Final[Mapping[str, Shape]] = {
@@ -93,6 +99,9 @@ SCHEDULES: Final[Mapping[str, Shape]] = {
     "linear_from_peak": Shape(linear_from_peak, "linear decay from the peak"),
     "polynomial": Shape(polynomial, "polynomial decay of power 3"),
     "cosine": Shape(cosine, "cosine decay"),
+    "cosine_from_start": Shape(cosine_from_start, "cosine decay from step 0"),
+    # Megatron-LM (arXiv:1909.08053, 4.2; learning_rates.py of 2019)
+    "cosine_stopped": Shape(cosine, "cosine decay, stopped", stops=True),
     "constant": Shape(constant, "no decay"),
     "inverse_sqrt": Shape(inverse_sqrt, "decay with one over the root of the step"),
     # T5 (arXiv:1910.10683, 3.1.2)
@@ -127,4 +136,5 @@ def rate(optim: Rates, step: int, total: int) -> float:
         if shape.warm_up == "replaces":
             return optim.peak * risen
     left = shape.decay(min(step, total), optim.warmup, total)
-    return optim.peak * risen * (optim.floor + (1 - optim.floor) * left)
+    share = max(optim.floor, left) if shape.stops else optim.floor + (1 - optim.floor) * left
+    return optim.peak * risen * share

@@ -1,9 +1,12 @@
 """What every optimiser has."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, shrunk, spec
 from training.optim.schedule import SCHEDULES, describe
+
+Decays = Literal["matrices", "all"]
+"""What weight decay is of: matrices and tables, or norms and biases too."""
 
 
 @spec
@@ -15,7 +18,8 @@ class Updates:
     schedule: str = "linear"  # a name in SCHEDULES
     floor: float = 0.0  # lowest learning rate as a share of the peak
     horizon: int = 0  # step at which the decay ends; 0: with the run
-    decay: float = 0.01  # weight decay; never on norms and biases
+    decay: float = 0.01  # weight decay
+    decays: Decays = "matrices"  # of matrices and tables, or of norms and biases too (fairseq)
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"warmup": 200, "horizon": 0}, "small": {"warmup": 200, "horizon": 0}}

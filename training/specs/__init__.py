@@ -11,7 +11,7 @@ from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.machine import Machine, Phase
-from training.specs.part import NetName, Read, TrunkPart, Visibility
+from training.specs.part import Init, NetName, Read, TrunkPart, Visibility
 from training.specs.positions import (
     Buckets,
     Learned,
@@ -43,6 +43,7 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "Everything",
+    "Init",
     "Learned",
     "LearnedCausal",
     "LearnedPlain",

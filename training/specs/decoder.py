@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, require, spec
-from training.specs.part import NetName, Visibility
+from preprocessing.spec import BY_KIND, Shrinks, require, shrunk, spec
+from training.specs.part import Init, NetName, Visibility
 from training.specs.positions import LearnedCausal, Relative
-from training.specs.stack import Activation, Init, Norm, Sharing, Stack
+from training.specs.stack import Activation, Norm, Sharing, Stack
 from training.specs.tables import Adaptive, Plain
 from training.specs.window import Band, Everything
 from training.specs.work import Work
@@ -25,16 +25,18 @@ class Decoder(Stack):
     activation: Activation = "gelu_tanh"
     positions: Annotated[LearnedCausal | Relative, BY_KIND] = LearnedCausal(max=1024)
     tables: Annotated[Plain | Adaptive, BY_KIND] = Plain()
+    init: Init = "normal"
+    scale_residuals: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
 
     label: ClassVar[str] = "decoder"
     family: ClassVar[int] = 2
     visibility: ClassVar[Visibility] = "causal"
     segments: ClassVar[int] = 0
     languages: ClassVar[int] = 0
-    init: ClassVar[Init] = "normal"
     sharing: ClassVar[Sharing] = "none"
     groups: ClassVar[int] = 1
     embedding_norm: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = shrunk(Stack.shrinks, {"tiny": {"init": "normal"}, "small": {"init": "normal"}})
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)

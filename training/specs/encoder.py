@@ -3,9 +3,9 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
-from training.specs.part import NetName, Visibility
+from training.specs.part import Init, NetName, Visibility
 from training.specs.positions import Learned, Sinusoidal
-from training.specs.stack import Init, Sharing, Stack
+from training.specs.stack import Sharing, Stack
 from training.specs.tables import Plain
 from training.specs.window import Around, Everything
 from training.specs.work import Work
@@ -33,6 +33,7 @@ class Encoder(Stack):
     family: ClassVar[int] = 0
     oracle: ClassVar[str] = ""
     tables: ClassVar[Plain] = Plain()
+    scale_residuals: ClassVar[bool] = True
     cutoffs: ClassVar[tuple[int, ...]] = ()
     shrinks: ClassVar[Shrinks] = shrunk(
         Stack.shrinks,

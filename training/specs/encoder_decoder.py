@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, spec
-from training.specs.part import NetName, Visibility
+from preprocessing.spec import BY_KIND, Shrinks, shrunk, spec
+from training.specs.part import Init, NetName, Visibility
 from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
-from training.specs.stack import Init, Stack
+from training.specs.stack import Stack
 from training.specs.tables import Plain
 from training.specs.window import Everything
 from training.specs.work import Work
@@ -29,6 +29,7 @@ class EncoderDecoder(Stack):
     embedding_norm: bool = True
     positions: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(max=1024)
     languages: int = 0
+    init: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
 
     label: ClassVar[str] = "encoder-decoder"
     family: ClassVar[int] = 4
@@ -39,7 +40,7 @@ class EncoderDecoder(Stack):
     segments: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    init: ClassVar[Init] = "normal"
+    shrinks: ClassVar[Shrinks] = shrunk(Stack.shrinks, {"tiny": {"init": "normal"}, "small": {"init": "normal"}})
 
     @property
     def table_width(self) -> int:

@@ -16,6 +16,14 @@ batch says (`rank`, `reach` of preprocessing/schema.py)."""
 NetName = Literal["net", "generator", "discriminator"]
 """The nets of a trunk: one, or a generator and a discriminator."""
 
+Init = Literal["normal", "truncated", "torch", "glorot"]
+"""What matrices and tables begin with.
+
+normal, truncated: normal(0, init_std), which truncated cuts at two deviations (google-research/bert). torch, glorot:
+tables are normal(0, 1 / sqrt(width)), and linears uniform: with torch's own bounds 1 / sqrt(inputs), for biases too
+(XLM), or with variance 2 / (inputs + outputs) (Glorot and Bengio 2010, TensorFlow's own: PEGASUS).
+"""
+
 
 class Read(Protocol):
     """The facts of a loss that a trunk reads; training/losses/part.py has what they mean."""
@@ -100,8 +108,8 @@ class TrunkPart(Protocol):
         """Ids where clusters of its adaptive tables end; () where it has one table."""
 
     @property
-    def init(self) -> Literal["normal", "truncated"]:
-        """What its weights begin with: a normal, or one that ends at two deviations."""
+    def init(self) -> Init:
+        """What its matrices and tables begin with."""
 
     @property
     def begins_trained(self) -> str:

@@ -9,7 +9,6 @@ from training.specs.tables import Plain
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
-Init = Literal["normal", "truncated"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
 from training.specs.encoder import Encoder
-from training.specs.part import NetName, Read, Visibility
+from training.specs.part import Init, NetName, Read, Visibility
 from training.specs.positions import Learned
-from training.specs.stack import Init, Stack
+from training.specs.stack import Stack
 from training.specs.tables import Plain
 from training.specs.window import Everything
 from training.specs.work import Work

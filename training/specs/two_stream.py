@@ -3,9 +3,9 @@
 from typing import ClassVar, Literal
 
 from preprocessing.spec import require, spec
-from training.specs.part import NetName, Visibility
+from training.specs.part import Init, NetName, Visibility
 from training.specs.positions import RelativeStreams
-from training.specs.stack import Init, Stack
+from training.specs.stack import Stack
 from training.specs.tables import Plain
 from training.specs.window import Everything
 from training.specs.work import Work

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.specs import EncoderDecoder, Trunk
+from training.specs import EncoderDecoder, Init, Trunk
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, spread
 from training.trunks.net import MaskHead, Net
@@ -64,6 +64,9 @@ class EncoderDecoderNet(Net):
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The decoder's last state of each row, which attends to all of it (BART 3.3)."""
         return self.states(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+
+    def init(self, name: str) -> Init:
+        return self.trunk.init if self.trunk.scale_attention else "normal"
 
     def std(self, name: str) -> float:
         """Where attention is not scaled, T5's own: queries begin smaller instead, the table with 1, and the others keep

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from training.score import Score
-from training.specs import Read, Stack, Trunk
+from training.specs import Init, Read, Trunk
 
 MaskHead = Callable[[Trunk, int], nn.Module]
 """Makes the head that fills in masks on a trunk with so many rows of its token table."""
@@ -17,7 +17,7 @@ MaskHead = Callable[[Trunk, int], nn.Module]
 class Net(nn.Module):
     """A trunk as a module. Axes: B rows, S tokens of a row or T of an unpadded batch, D width, V rows of the table."""
 
-    trunk: Stack
+    trunk: Trunk
     frozen_modules: ClassVar[tuple[str, ...]] = ()  # those whose weights never change
 
     @classmethod
@@ -48,6 +48,15 @@ class Net(nn.Module):
     def std(self, name: str) -> float:
         """Deviation that a tensor begins with, by its name in the model: `trunk.` and its own, or that of a head."""
         return self.trunk.init_std
+
+    def init(self, name: str) -> Init:
+        """What a matrix or a table begins with, by its name in the model."""
+        return self.trunk.init
+
+    @property
+    def gain_std(self) -> float:
+        """Deviation from 1 that the gains of norms begin with."""
+        return 0.0
 
     def memory_state(self) -> dict[str, Tensor]:
         """What the rows of training go on from, by names for a file; empty where there is no memory."""

@@ -177,6 +177,11 @@ class RelativeDecoder(Net):
         """Half as much for the projections of adaptive tables (authors' code)."""
         return self.trunk.init_std / (2 if ".widen." in name or name.endswith(".project.weight") else 1)
 
+    @property
+    def gain_std(self) -> float:
+        """The gains of norms are drawn too (authors' code, weights_init)."""
+        return self.trunk.init_std
+
     def memory_state(self) -> dict[str, Tensor]:
         return self.memory.state()
 

@@ -97,7 +97,8 @@ class Transformer(Tables):
 
     def std(self, name: str) -> float:
         """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""
-        residual = self.trunk.norm == "pre" and name.endswith(("attention.out.weight", "down.weight"))
+        scaled = self.trunk.norm == "pre" and self.trunk.scale_residuals
+        residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training.score import Score
-from training.specs import Encoder, Read, Trunk, Twin
+from training.specs import Encoder, Init, Read, Trunk, Twin
 from training.trunks.layers import layout
 from training.trunks.net import MaskHead
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
@@ -117,6 +117,12 @@ class TwinNet(Tables):
                 in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
                 taken[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
         return taken
+
+    def init(self, name: str) -> Init:
+        """Where BERT's weights are cut, two linears are Glorot's, which the authors' code leaves to TensorFlow:
+        embeddings_project (modeling.py), and the last one of discriminator_predictions (run_pretraining.py)."""
+        left = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
+        return "glorot" if left and self.trunk.init == "truncated" else self.trunk.init
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the towers: what lies between them differs in size from batch to batch."""

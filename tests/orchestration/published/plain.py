@@ -1,0 +1,235 @@
+"""Schedules, decay masks, optimisers and first weights as the papers have them: numpy, one tensor at a time.
+
+Nothing here comes from training/: tensors have names like those of the authors' code, and queries, keys and values are
+three of them.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.orchestration.published.table import Published
+
+Array = NDArray[np.float64]
+HEAD_WIDTH = 64  # of the nets at width 128
+CUT_STD = 0.8796256610342398  # deviation of a standard normal that is cut at two
+
+# Our names, from the end, and those of the authors' code: {} is where in the net. "kernel" and "bias" of linears.
+_ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"(.*)attention\.qkv\.(weight|bias)", ("query", "key", "value")),
+    (r"(.*)(?:attention|cross)\.key_value\.(weight|bias)", ("key", "value")),
+    (r"(.*)global_key_value\.(weight|bias)", ("key_global", "value_global")),
+    (r"(.*)global_query\.(weight|bias)", ("query_global",)),
+    (r"(.*)(?:attention|cross)\.query\.(weight|bias)", ("query",)),
+    (r"(.*)(?:attention|cross)\.out\.(weight|bias)", ("attention_output/dense",)),
+    (r"(.*)attention\.distance\.(weight)", ("r",)),
+    (r"(.*)feed_forward\.up\.(weight|bias)", ("intermediate/dense",)),
+    (r"(.*)feed_forward\.down\.(weight|bias)", ("output/dense",)),
+    (r"(.*)tokens\.widen\.\d+\.(weight)", ("emb_projs",)),
+    (r"(.*)widen\.(weight|bias)", ("embeddings_project",)),
+    (r"heads\.(next_token)\.project\.(weight)", ("out_projs",)),
+    (r"heads\.(replaced)\.transform\.(weight|bias)", ("discriminator_predictions/dense",)),
+    (r"heads\.(replaced)\.classify\.(weight|bias)", ("discriminator_predictions/dense_1",)),
+    (r"heads\.(pair_label)\.(?:pooler|classify)\.(weight|bias)", ("dense",)),
+    (r"heads\.(masked_tokens)\.transform\.(weight|bias)", ("transform/dense",)),
+    (r"heads\.(span_boundary)\.(?:first|second)\.(weight|bias)", ("mlp/dense",)),
+)
+_NORM = re.compile(r"(.*?)(?:[a-z_]*norm)\.(weight|bias)")
+_TABLE = re.compile(r"(.*)\b(?:tokens|positions|segments|languages|distances|offsets|clusters\.\d+)\.weight")
+_OTHERS = {  # parameters of their own, by the end of their name
+    "biases.content": "r_w_bias",
+    "biases.distance": "r_r_bias",
+    "biases.segment": "r_s_bias",
+    "attention.segments": "seg_embed",
+    "trunk.unknown": "mask_emb",
+    "next_token.clusters": "cluster_weight",
+    "next_token.cluster_bias": "cluster_bias",
+    "masked_tokens.bias": "output_bias",
+    "next_token.bias": "output_bias",
+    "span_boundary.bias": "output_bias",
+}
+
+
+def names_of(ours: str) -> tuple[str, ...]:
+    """The names of the tensors in a parameter of ours, which may be several; each ends as in the authors' code.
+
+    >>> names_of("trunk.blocks.0.attention.qkv.bias")[1]
+    'trunk.blocks.0.attention.qkv.bias: key/bias'
+    """
+    for pattern, ends in _ENDS:
+        if found := re.fullmatch(pattern, ours):
+            kind = "kernel" if found[2] == "weight" else "bias"
+            return tuple(f"{ours}: {end}/{kind}" for end in ends)
+    if found := _NORM.fullmatch(ours):
+        return (f"{ours}: LayerNorm/{'gamma' if found[2] == 'weight' else 'beta'}",)
+    if _TABLE.fullmatch(ours):
+        return (f"{ours}: {'positions' if 'positions' in ours else 'table'}",)
+    (end,) = {end for end in _OTHERS if ours.endswith(end)}
+    return (f"{ours}: {_OTHERS[end]}",)
+
+
+def decays(paper: Published, name: str) -> bool:
+    """Whether a tensor has weight decay: by names, as google-research/bert and zihangdai/xlnet; in fairseq all have."""
+    name = name.partition(": ")[2]
+    if paper.decays == "all" or re.search("r_s_bias|r_r_bias|r_w_bias", name):
+        return True
+    return not re.search("LayerNorm|bias", name)
+
+
+def rate(paper: Published, step: int) -> float:
+    """Learning rate of the update that follows `step` others."""
+    peak, warmup = paper.peak, paper.warmup
+    assert peak is not None
+    assert warmup is not None
+    risen = step / warmup if warmup else 1.0
+    if paper.curve == "root":
+        return 1 / math.sqrt(max(step, warmup))
+    if step < warmup and paper.curve != "linear from 0 times warm-up":
+        return peak * risen
+    if paper.curve == "constant":
+        return peak
+    if paper.curve == "root from the warm-up":
+        return peak * math.sqrt(warmup) / math.sqrt(step)
+    assert paper.steps is not None
+    done = min(step, paper.steps)
+    since_0, since_warmup = done / paper.steps, (done - warmup) / (paper.steps - warmup)
+    least = paper.least * peak
+    match paper.curve:
+        case "linear from 0":
+            return peak * (1 - since_0)
+        case "linear from 0 times warm-up":
+            return peak * (1 - since_0) * min(1.0, risen)
+        case "linear from the warm-up":
+            return (peak - least) * (1 - since_warmup) + least
+        case "cube from the warm-up":
+            return (peak - least) * (1 - since_warmup) ** 3 + least
+        case "cosine from the warm-up":
+            return least + (peak - least) * (1 + math.cos(math.pi * since_warmup)) / 2
+        case "cosine from 0":
+            return peak * (1 + math.cos(math.pi * since_0)) / 2
+        case "cosine from the warm-up, stopped":
+            return max(least, peak * (1 + math.cos(math.pi * since_warmup)) / 2)
+    raise AssertionError(paper.curve)
+
+
+@dataclass
+class Plain:
+    """Weights and the state of their optimiser, by the names of the authors' code."""
+
+    paper: Published
+    weights: dict[str, Array]
+    updates: int = 0
+    state: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    def step(self, gradients: Mapping[str, Array], rate: float) -> None:
+        """Clip the gradients, and update each weight that has one."""
+        self.updates += 1
+        norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients.values()))
+        clip = self.paper.clip
+        share = clip / norm if clip and norm > clip else 1.0
+        update = {"adam": self._adam, "lamb": self._lamb, "adafactor": self._adafactor}[self.paper.rule]
+        for name, gradient in gradients.items():
+            update(name, share * gradient, rate)
+
+    def _moments(self, name: str, gradient: Array) -> tuple[Array, Array]:
+        beta1, beta2 = self.paper.beta1, self.paper.beta2
+        zeros = np.zeros_like(gradient)
+        state = self.state.setdefault(name, {"m": zeros, "v": zeros})
+        state["m"] = beta1 * state["m"] + (1 - beta1) * gradient
+        state["v"] = beta2 * state["v"] + (1 - beta2) * gradient**2
+        return state["m"], state["v"]
+
+    def _adam(self, name: str, gradient: Array, rate: float) -> None:
+        """arXiv:1711.05101, algorithm 2; without the two corrections google-research/bert, optimization.py."""
+        (m, v), weight = self._moments(name, gradient), self.weights[name]
+        if self.paper.corrected:
+            m, v = m / (1 - self.paper.beta1**self.updates), v / (1 - self.paper.beta2**self.updates)
+        update = m / (np.sqrt(v) + self.paper.eps)
+        if decays(self.paper, name):
+            update = update + self.paper.decay * weight
+        self.weights[name] = weight - rate * update
+
+    def _lamb(self, name: str, gradient: Array, rate: float) -> None:
+        """google-research/albert, lamb_optimizer.py: what does not decay has no ratio either."""
+        (m, v), weight = self._moments(name, gradient), self.weights[name]
+        update, ratio = m / (np.sqrt(v) + self.paper.eps), 1.0
+        if decays(self.paper, name):
+            update = update + self.paper.decay * weight
+            lengths = math.sqrt(float((weight**2).sum())), math.sqrt(float((update**2).sum()))
+            ratio = lengths[0] / lengths[1] if min(lengths) > 0 else 1.0
+        self.weights[name] = weight - rate * ratio * update
+
+    def _adafactor(self, name: str, gradient: Array, rate: float) -> None:
+        """tensorflow/mesh, optimize.py, in the settings of T5; rowanz/grover, optimization_adafactor.py."""
+        weight, square = self.weights[name], gradient**2 + 1e-30
+        kept = self.paper.kept or 1 - self.updates**-0.8
+        state = self.state.setdefault(name, {})
+        if square.ndim == 2 and min(square.shape) >= 128:
+            for key, axis in (("row", 1), ("column", 0)):
+                mean = square.mean(axis)
+                state[key] = kept * state.get(key, np.zeros_like(mean)) + (1 - kept) * mean
+            square = np.outer(state["row"] / state["row"].mean(), state["column"])
+        else:
+            state["all"] = square = kept * state.get("all", np.zeros_like(square)) + (1 - kept) * square
+        update = gradient / np.sqrt(square)
+        update = update / max(1.0, math.sqrt(float((update**2).mean())))
+        size = max(1e-3, math.sqrt(float((weight**2).mean()))) if self.paper.relative else 1.0
+        decay = self.paper.decay if decays(self.paper, name) else 0.0
+        self.weights[name] = weight - rate * size * update - rate * decay * weight
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the elements of a tensor begin with: independent draws."""
+
+    kind: str  # constant, normal, truncated, uniform
+    mean: float
+    std: float  # of the draws themselves
+
+    @property
+    def bound(self) -> float:
+        """The farthest from the mean that there may be."""
+        return {"truncated": 2 / CUT_STD, "uniform": 3**0.5}.get(self.kind, math.inf) * self.std
+
+
+ZERO = Law("constant", 0.0, 0.0)
+
+
+def first(paper: Published, name: str, shape: tuple[int, ...], layers: int, width: int) -> Law:
+    """What a tensor of a net of so many layers of this width begins with; `shape` is [outputs, inputs], of a bias too,
+    whose linear it is."""
+    name, (outputs, inputs) = name.partition(": ")[2], shape
+    if name == "LayerNorm/gamma":
+        return Law("normal", 1.0, paper.gain_std) if paper.gain_std else Law("constant", 1.0, 0.0)
+    if name == "LayerNorm/beta":
+        return ZERO
+    if name.endswith("bias") and not re.fullmatch("r_[swr]_bias", name):
+        return Law("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO
+    if paper.start in ("torch", "glorot") and not name.endswith("kernel"):
+        return Law("normal", 0.0, inputs**-0.5)
+    if paper.start == "torch":
+        return Law("uniform", 0.0, (3 * inputs) ** -0.5)
+    if paper.start == "glorot" or name in paper.left_to_tensorflow:
+        return Law("uniform", 0.0, (2 / (inputs + outputs)) ** 0.5)
+    if paper.start == "t5":
+        return Law("normal", 0.0, _of_t5(name, shape, width))
+    std = paper.std
+    if name in ("emb_projs/kernel", "out_projs/kernel"):
+        std = 0.01  # proj_init_std
+    if name == "positions" and paper.positions_std:
+        std = paper.positions_std
+    if paper.scaled and name in ("attention_output/dense/kernel", "output/dense/kernel"):
+        std = std / math.sqrt(2 * layers)
+    return Law("truncated", 0.0, CUT_STD * std) if paper.start == "truncated" else Law("normal", 0.0, std)
+
+
+def _of_t5(name: str, shape: tuple[int, ...], width: int) -> float:
+    """mesh_tensorflow: attention.py (the scale is in the queries), layers.py, vocab_embedding.py."""
+    if name == "table":
+        return 1.0 if shape[1] == width else width**-0.5  # tokens; distances
+    inputs = shape[1]
+    return (inputs * HEAD_WIDTH) ** -0.5 if name == "query/kernel" else inputs**-0.5

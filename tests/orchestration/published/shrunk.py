@@ -1,0 +1,70 @@
+"""The net of a recipe at width 128, which begins and moves as the recipe says, and its tensors one at a time."""
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchestration.config import Recipe
+from tests import family
+from tests.orchestration.published.plain import Array, names_of
+from training.losses import Loss
+from training.model import Model
+from training.specs import Trunk
+
+LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 256, 300, 130
+TOKENS = ("ids", "source_ids", "targets")  # columns of a batch that are cut to the vocabulary
+CUTOFFS = (80, 160, 240)
+
+
+def trunk_of(recipe: Recipe, tiny: Recipe) -> Trunk:
+    """The trunk of a recipe with fewer, narrower layers, and without dropout; nothing else of it changes.
+
+    The positions of its rows, where these have a memory, are those of the tiny recipe.
+    """
+    trunk, positions = recipe.trunk, recipe.trunk.positions
+    has = {field.name for field in fields(trunk)}
+    changes: dict[str, Any] = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "head_width": 0, "inner": INNER}
+    changes |= {"dropout": 0.0, "attention_dropout": 0.0}
+    if hasattr(positions, "max"):
+        most = min(positions.max, POSITIONS + getattr(positions, "offset", 0))
+        changes["positions"] = replace(positions, max=most)  # type: ignore[type-var]  # a spec
+    elif positions.memory:
+        changes["positions"] = tiny.trunk.positions
+    if "embedding" in has:
+        changes["embedding"] = WIDTH // 2 if trunk.table_width != trunk.width else 0
+    if trunk.cutoffs:
+        changes["tables"] = replace(trunk.tables, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
+    return replace(trunk, **changes)
+
+
+@cache
+def model(trunk: Trunk, losses: tuple[Loss, ...], seed: int = 0) -> Model:
+    """The net in float64, as it begins."""
+    return Model(trunk, losses, VOCAB, seed).double()
+
+
+@cache
+def gradients(trunk: Trunk, losses: tuple[Loss, ...], name: str, count: int = 3) -> tuple[dict[str, Tensor], ...]:
+    """Gradients of the net on batches of the rows of a recipe, by our names; without those that nothing reads."""
+    net = Model(trunk, losses, VOCAB, 0).double()
+    found = []
+    torch.manual_seed(0)
+    for (rows,) in (family.loader(family.recipe(name, "tiny"), count, rows=2).at(step) for step in range(count)):
+        net.zero_grad()
+        batch = {key: array % VOCAB if key in TOKENS else array for key, array in rows.items()}
+        scores = net({key: torch.from_numpy(array) for key, array in batch.items()})
+        counts = {loss.kind: max(1, loss.count(batch)) for loss in losses}
+        torch.stack([loss.weight * scores[loss.kind].loss / counts[loss.kind] for loss in losses]).sum().backward()
+        found.append({name: weight.grad.clone() for name, weight in net.named_parameters() if weight.grad is not None})
+    return tuple(found)
+
+
+def apart(name: str, tensor: Tensor) -> dict[str, Array]:
+    """The tensors in one of our parameters, by the names of the authors' code, in float64."""
+    array = tensor.detach().double().numpy()
+    names = names_of(name)
+    return {one: part.copy() for one, part in zip(names, np.split(array, len(names)), strict=True)}

@@ -1,0 +1,360 @@
+"""How each paper of the family trains: read in the papers and in their authors' code, and never from a recipe.
+
+None is what no paper and no code says. Rates, warm-ups and horizons that a paper gives in tokens are worked out here.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+Rule = Literal["adam", "lamb", "adafactor"]
+Curve = Literal[
+    "linear from 0",  # polynomial_decay of the global step; the warm-up stands in its place (google-research/bert)
+    "linear from 0 times warm-up",  # google-research/electra
+    "linear from the warm-up",  # fairseq, XLNet
+    "cube from the warm-up",
+    "cosine from the warm-up",
+    "cosine from 0",  # CosineAnnealingLR of the global step (Transformer-XL, pytorch/train.py)
+    "cosine from the warm-up, stopped",  # max(cosine to 0, least rate) (Megatron-LM, learning_rates.py of 2019)
+    "root from the warm-up",  # 1 / sqrt(step) after the warm-up (fairseq, XLM)
+    "root",  # 1 / sqrt(max(step, warm-up)) (T5)
+    "constant",
+]
+Start = Literal["normal", "truncated", "torch", "glorot", "t5"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """Of a recipe. Numbers of steps are of updates; a share is of the peak."""
+
+    source: str
+    rule: Rule
+    curve: Curve
+    peak: float | None
+    warmup: int | None
+    steps: int | None  # of the decay, from step 0
+    least: float = 0.0  # share of the peak at the end of the decay
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    corrected: bool = True  # for the bias of the first moments
+    decay: float = 0.01
+    decays: Literal["matrices", "all"] = "matrices"
+    clip: float = 1.0  # global norm; 0: none
+    relative: bool = True  # Adafactor: rates times the root mean square of the weights
+    kept: float = 0.0  # Adafactor: share of the squares that is kept; 0: 1 - step^-0.8
+    start: Start = "normal"
+    std: float = 0.02
+    scaled: bool = False  # residual projections begin by 1 / sqrt(2 L)
+    gain_std: float = 0.0  # of the gains of norms
+    positions_std: float = 0.0  # of the table of positions; 0: as all else
+    left_to_tensorflow: tuple[str, ...] = ()  # linears that are Glorot's
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    inner_dropout: bool = False  # inside of the feed-forward layer too
+
+
+BERT = Published(
+    "arXiv:1810.04805, A.2; google-research/bert: optimization.py, modeling.py",
+    rule="adam",
+    curve="linear from 0",
+    peak=1e-4,
+    warmup=10_000,
+    steps=1_000_000,
+    corrected=False,
+    start="truncated",
+)
+ALBERT = replace(
+    BERT,
+    source="arXiv:1909.11942, 4.1; google-research/albert: lamb_optimizer.py, run_pretraining.py",
+    rule="lamb",
+    peak=1.76e-3,
+    warmup=3_125,
+    steps=125_000,
+)
+# fairseq: optim/adam.py is given all parameters, so that norms and biases decay; init_bert_params is a plain normal
+ROBERTA = Published(
+    "arXiv:1907.11692, table 9; fairseq: optim/adam.py, polynomial_decay_schedule.py, init_bert_params",
+    rule="adam",
+    curve="linear from the warm-up",
+    peak=6e-4,
+    warmup=24_000,
+    steps=500_000,
+    beta2=0.98,
+    decays="all",
+    clip=0.0,
+)
+ROBERTA_AS_BERT = replace(
+    ROBERTA, source="arXiv:1907.11692, 3.1 and 4: BERT's rates, a million steps", peak=1e-4, warmup=10_000, steps=10**6
+)
+SPANBERT = Published(
+    "README of facebookresearch/SpanBERT; pair_bert.py, optim/adam.py, polynomial_decay_schedule.py of its fairseq",
+    rule="adam",
+    curve="linear from 0",
+    peak=1e-4,
+    warmup=10_000,
+    steps=2_400_000,
+    eps=1e-8,
+    decays="all",
+)
+SPANBERT_SCHEMES = replace(SPANBERT, source="arXiv:1907.10529, 6: 1.2 million steps", steps=1_200_000)
+ELECTRA = Published(
+    "arXiv:2003.10555, table 6; google-research/electra: optimization.py, modeling.py, run_pretraining.py",
+    rule="adam",
+    curve="linear from 0 times warm-up",
+    peak=2e-4,
+    warmup=10_000,
+    steps=766_000,
+    corrected=False,
+    start="truncated",
+    left_to_tensorflow=("embeddings_project/kernel", "discriminator_predictions/dense_1/kernel"),
+)
+BART = Published(
+    "arXiv:1910.13461; the authors' command, facebookresearch/fairseq issue 1899",
+    rule="adam",
+    curve="linear from the warm-up",
+    peak=4e-4,
+    warmup=10_000,
+    steps=1_000_000,
+    eps=1e-8,
+    decays="all",
+    clip=0.1,
+)
+GPT_1 = Published(
+    "GPT-1, 4.1; openai/finetune-transformer-lm: train.py, opt.py",
+    rule="adam",
+    curve="cosine from the warm-up",
+    peak=2.5e-4,
+    warmup=2_000,
+    steps=3_000_000,
+    eps=1e-8,
+)
+GPT_2 = replace(
+    GPT_1,
+    source="GPT-2, 2.3, openai/gpt-2: model.py: nothing but the first weights; the rest is GPT-1's",
+    peak=None,
+    steps=None,
+    scaled=True,
+    positions_std=0.01,
+)
+
+
+def gpt_3(peak: float, rows: int) -> Published:
+    """arXiv:2005.14165, table 2.1 and appendix B, with batches of so many rows of 2,048 tokens."""
+    tokens = rows * 2_048
+    return Published(
+        "arXiv:2005.14165, table 2.1 and appendix B",
+        rule="adam",
+        curve="cosine from the warm-up",
+        peak=peak,
+        warmup=round(375e6 / tokens),
+        steps=round(260e9 / tokens),
+        least=0.1,
+        beta2=0.95,
+        eps=1e-8,
+        decay=0.1,
+        scaled=True,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+
+
+MT_NLG = replace(
+    gpt_3(5e-5, 1_920),
+    source="arXiv:2201.11990, 3.2: a billion tokens of warm-up, a decay over 340 billion",
+    warmup=round(1e9 / (1_920 * 2_048)),
+    steps=round(340e9 / (1_920 * 2_048)),
+    std=4e-3,
+)
+MEGATRON = Published(
+    "arXiv:1909.08053, 4.2; NVIDIA/Megatron-LM of 2019: learning_rates.py, arguments.py",
+    rule="adam",
+    curve="cosine from the warm-up, stopped",
+    peak=1.5e-4,
+    warmup=3_000,
+    steps=300_000,
+    least=1e-5 / 1.5e-4,
+    eps=1e-8,
+    scaled=True,
+)
+MEGATRON_BERT = replace(
+    MEGATRON,
+    source="arXiv:1909.08053, 4.2; learning_rates.py of 2019; eps is that of the optimiser",
+    curve="linear from the warm-up",
+    peak=1e-4,
+    warmup=10_000,
+    steps=2_000_000,
+    least=0.0,
+)
+TURING = replace(
+    MEGATRON,
+    source="the announcement of February 2020; the rest is Megatron's",
+    curve="cosine from the warm-up",
+    warmup=3_200,
+    steps=500_000,
+    least=0.0,
+)
+GROVER = Published(
+    "arXiv:1905.12616, 4.2; rowanz/grover: optimization_adafactor.py, modeling.py, mega.json",
+    rule="adafactor",
+    curve="linear from 0",
+    peak=1e-4,
+    warmup=10_000,
+    steps=800_000,
+    clip=0.0,
+    relative=False,
+    kept=0.999,
+    start="truncated",
+    std=0.014142135623731,
+)
+T5 = Published(
+    "arXiv:1910.10683, 3.1.2; tensorflow/mesh: optimize.py, transformer/attention.py",
+    rule="adafactor",
+    curve="root",
+    peak=0.01,
+    warmup=10_000,
+    steps=None,
+    decay=0.0,
+    clip=0.0,
+    start="t5",
+    inner_dropout=True,
+)
+PEGASUS = replace(
+    T5,
+    source="google-research/pegasus: estimator_utils.py, embedding.py, attention.py, transformer_block.py",
+    start="glorot",
+)
+TRANSFORMER_XL = Published(
+    "kimiyoung/transformer-xl: pytorch/train.py (weights_init), run_wt103_base.sh and its siblings",
+    rule="adam",
+    curve="cosine from 0",
+    peak=2.5e-4,
+    warmup=0,
+    steps=200_000,
+    eps=1e-8,
+    decay=0.0,
+    clip=0.25,
+    gain_std=0.02,
+    attention_dropout=0.0,
+    inner_dropout=True,
+)
+XLNET = Published(
+    "arXiv:1906.08237, A.4; zihangdai/xlnet: model_utils.py, train.py (min_lr_ratio), xlnet.py (init_std)",
+    rule="adam",
+    curve="linear from the warm-up",
+    peak=4e-4,
+    warmup=40_000,
+    steps=500_000,
+    least=1e-3,
+    corrected=False,
+    inner_dropout=True,
+)
+XLM = Published(
+    "README of facebookresearch/XLM (section I.2 and its optimiser); optim.py, model/transformer.py, train.py (clip)",
+    rule="adam",
+    curve="constant",
+    peak=1e-4,
+    warmup=0,
+    steps=None,
+    eps=1e-8,
+    decay=0.0,
+    clip=5.0,
+    start="torch",
+)
+MASS_MT = replace(
+    XLM,
+    source="README of microsoft/MASS (unsupervised translation); optim.py and transformer.py of MASS-unsupNMT",
+    curve="root from the warm-up",
+    warmup=4_000,  # from 1e-7 there, from 0 here
+    beta2=0.98,
+)
+MASS = replace(
+    ROBERTA,
+    source="README of microsoft/MASS (summarisation); s2s_model.py of MASS-summarization",
+    peak=5e-4,
+    warmup=10_000,
+    steps=125_000,
+)
+LONGFORMER = replace(
+    ROBERTA,
+    source="arXiv:2004.05150, 5; clip and what decays: convert_model_to_long.ipynb of allenai/longformer",
+    curve="cube from the warm-up",
+    peak=3e-5,
+    warmup=500,
+    steps=65_000,
+    decays="matrices",
+    clip=5.0,
+)
+UNILM = replace(
+    BERT,
+    source="arXiv:1905.03197, 3.1; it does not say whether moments are corrected, and begins with BERT's weights",
+    peak=3e-5,
+    warmup=40_000,
+    steps=770_000,
+    corrected=True,
+)
+ERNIE = Published(
+    "PaddlePaddle/ERNIE release/r2.1.0: optimization.py, pretrain_args.py, script/zh_task/pretrain.sh, ernie_v1.py",
+    rule="adam",
+    curve="linear from 0",
+    peak=1e-4,
+    warmup=5_000,
+    steps=1_000_000,
+    eps=1e-8,
+    start="truncated",
+)
+
+PUBLISHED: Final[dict[str, Published]] = {
+    **dict.fromkeys(("albert_base", "albert_large", "albert_xlarge"), ALBERT),
+    "albert_xxlarge": replace(ALBERT, steps=1_000_000, dropout=0.0, attention_dropout=0.0),
+    **dict.fromkeys((f"bart_{name}" for name in ("base", "deletion", "infilling", "masking")), BART),
+    **dict.fromkeys(("bart_permutation", "bart_rotation"), BART),
+    "bart_large": replace(BART, steps=500_000),
+    **dict.fromkeys((f"bert_{name}" for name in ("base", "base_cased", "chinese", "large", "large_cased")), BERT),
+    **dict.fromkeys((f"bert_{name}" for name in ("large_wwm", "medium", "mini", "small", "tiny")), BERT),
+    "bert_wwm": replace(
+        BERT, source="README of ymcui/Chinese-BERT-wwm", rule="lamb", warmup=20_000, steps=200_000
+    ),  # warm-up of a tenth
+    "electra_base": ELECTRA,
+    "electra_large": replace(ELECTRA, steps=1_750_000),
+    "electra_small": replace(ELECTRA, peak=5e-4, steps=1_000_000),
+    **dict.fromkeys(("ernie_1", "ernie_1_dialogue"), ERNIE),
+    "gpt1": GPT_1,
+    **dict.fromkeys(("gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl"), GPT_2),
+    "gpt3_125m": gpt_3(6e-4, 256),
+    "gpt3_350m": gpt_3(3e-4, 256),
+    "gpt3_760m": gpt_3(2.5e-4, 256),
+    "gpt3_1_3b": gpt_3(2e-4, 512),
+    "gpt3_2_7b": gpt_3(1.6e-4, 512),
+    "gpt3_6_7b": gpt_3(1.2e-4, 1_024),
+    "gpt3_13b": gpt_3(1e-4, 1_024),
+    "gpt3_175b": gpt_3(0.6e-4, 1_600),
+    "grover_mega": GROVER,
+    "longformer_base": LONGFORMER,
+    "mass_base": MASS,
+    "mass_mt": MASS_MT,
+    **dict.fromkeys(("megatron_1_2b", "megatron_2_5b", "megatron_4_2b", "megatron_8b"), MEGATRON),
+    "megatron_bert_345m": MEGATRON_BERT,
+    "mt_nlg_530b": MT_NLG,
+    **dict.fromkeys(("pegasus_base", "pegasus_large"), PEGASUS),
+    "roberta_base": ROBERTA,
+    "roberta_large": replace(ROBERTA, peak=4e-4, warmup=30_000),
+    **dict.fromkeys(("roberta_doc_sentences", "roberta_full_sentences"), ROBERTA_AS_BERT),
+    **dict.fromkeys(("roberta_segment_pair", "roberta_sentence_pair"), ROBERTA_AS_BERT),
+    **dict.fromkeys(("spanbert_base", "spanbert_large"), SPANBERT),
+    **dict.fromkeys(("spanbert_entities", "spanbert_noun_phrases", "spanbert_spans"), SPANBERT_SCHEMES),
+    **dict.fromkeys(("spanbert_subwords", "spanbert_words"), SPANBERT_SCHEMES),
+    **dict.fromkeys((f"t5_{name}" for name in ("11b", "3b", "base", "bert_style", "deshuffling", "drop", "iid")), T5),
+    **dict.fromkeys((f"t5_{name}" for name in ("large", "mass_style", "prefix_lm", "small")), T5),
+    "transformer_xl_base": TRANSFORMER_XL,
+    "transformer_xl_large": replace(TRANSFORMER_XL, warmup=16_000, steps=4_000_000, dropout=0.2, attention_dropout=0.2),
+    "transformer_xl_enwik8": replace(TRANSFORMER_XL, steps=400_000),
+    "transformer_xl_enwik8_large": replace(
+        TRANSFORMER_XL, warmup=4_000, steps=400_000, dropout=0.15, attention_dropout=0.15
+    ),
+    "transformer_xl_lm1b": replace(TRANSFORMER_XL, warmup=20_000, steps=500_000, dropout=0.0),
+    "turing_nlg": TURING,
+    "unilm_large": UNILM,
+    **dict.fromkeys(("xlm_clm", "xlm_mlm", "xlm_tlm"), XLM),
+    "xlnet_large": XLNET,
+    "xlnet_base": replace(XLNET, source="arXiv:1906.08237, 3.2, says no rates", peak=None, warmup=None, steps=None),
+}
