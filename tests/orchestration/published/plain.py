@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,7 @@ _OTHERS = {  # parameters of their own, by the end of their name
 }
 
 
+@cache
 def names_of(ours: str) -> tuple[str, ...]:
     """The names of the tensors in a parameter of ours, which may be several; each ends as in the authors' code.
 

@@ -1,5 +1,6 @@
 """The net of a recipe at width 128, which begins and moves as the recipe says, and its tensors one at a time."""
 
+from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -15,19 +16,19 @@ from training.losses import Loss
 from training.model import Model
 from training.specs import Trunk
 
-LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 256, 300, 130
+LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 192, 200, 130
 TOKENS = ("ids", "source_ids", "targets")  # columns of a batch that are cut to the vocabulary
-CUTOFFS = (80, 160, 240)
+CUTOFFS = (60, 110, 160)
 
 
-def trunk_of(recipe: Recipe, tiny: Recipe) -> Trunk:
+def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Trunk:
     """The trunk of a recipe with fewer, narrower layers, and without dropout; nothing else of it changes.
 
     The positions of its rows, where these have a memory, are those of the tiny recipe.
     """
     trunk, positions = recipe.trunk, recipe.trunk.positions
     has = {field.name for field in fields(trunk)}
-    changes: dict[str, Any] = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "head_width": 0, "inner": INNER}
+    changes: dict[str, Any] = {"layers": layers, "width": WIDTH, "heads": HEADS, "head_width": 0, "inner": INNER}
     changes |= {"dropout": 0.0, "attention_dropout": 0.0}
     if hasattr(positions, "max"):
         most = min(positions.max, POSITIONS + getattr(positions, "offset", 0))
@@ -42,15 +43,15 @@ def trunk_of(recipe: Recipe, tiny: Recipe) -> Trunk:
 
 
 @cache
-def model(trunk: Trunk, losses: tuple[Loss, ...], seed: int = 0) -> Model:
-    """The net in float64, as it begins."""
-    return Model(trunk, losses, VOCAB, seed).double()
+def model(trunk: Trunk, losses: tuple[Loss, ...]) -> Model:
+    """The net in float64, as it begins. Copy it before it is changed."""
+    return Model(trunk, losses, VOCAB, seed=0).double()
 
 
 @cache
 def gradients(trunk: Trunk, losses: tuple[Loss, ...], name: str, count: int = 3) -> tuple[dict[str, Tensor], ...]:
     """Gradients of the net on batches of the rows of a recipe, by our names; without those that nothing reads."""
-    net = Model(trunk, losses, VOCAB, 0).double()
+    net = deepcopy(model(trunk, losses))
     found = []
     torch.manual_seed(0)
     for (rows,) in (family.loader(family.recipe(name, "tiny"), count, rows=2).at(step) for step in range(count)):
@@ -64,7 +65,8 @@ def gradients(trunk: Trunk, losses: tuple[Loss, ...], name: str, count: int = 3)
 
 
 def apart(name: str, tensor: Tensor) -> dict[str, Array]:
-    """The tensors in one of our parameters, by the names of the authors' code, in float64."""
+    """The tensors in one of our parameters, by the names of the authors' code, in float64, and in its
+    memory where that is float64 too."""
     array = tensor.detach().double().numpy()
     names = names_of(name)
-    return {one: part.copy() for one, part in zip(names, np.split(array, len(names)), strict=True)}
+    return dict(zip(names, np.split(array, len(names)), strict=True))

@@ -6,6 +6,7 @@ three, and says nothing of them.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -87,7 +88,7 @@ def parts(tensors: dict[str, torch.Tensor]) -> dict[str, Array]:
 def perturbed(trunk: Trunk, losses: tuple[Loss, ...]) -> dict[str, torch.Tensor]:
     """First weights in float64; with biases, of which zeros would not show whether they decay."""
     state, generator = {}, torch.Generator().manual_seed(1)
-    for name, weight in Model(trunk, losses, shrunk.VOCAB, 0).double().named_parameters():
+    for name, weight in shrunk.model(trunk, losses).named_parameters():
         noise = torch.empty_like(weight).normal_(0, 0.02, generator=generator) if weight.ndim == 1 else 0.0
         state[name] = weight.detach() + noise
     return state
@@ -116,9 +117,9 @@ def farthest(
 
     Both are given the gradients that the net has on rows of a recipe.
     """
-    model = Model(trunk, losses, shrunk.VOCAB, 0).double()
+    model = deepcopy(shrunk.model(trunk, losses))
     model.load_state_dict(perturbed(trunk, losses), strict=False)
-    engine, start = LocalEngine(model, optim, Machine()), parts(dict(model.named_parameters()))
+    engine, start = LocalEngine(model, optim, Machine()), parts(perturbed(trunk, losses))
     papers, batches, worst = Plain(paper, dict(start)), shrunk.gradients(trunk, losses, rows), 0.0
     ours = dict(model.named_parameters())
     for number, step in enumerate(steps):
@@ -131,20 +132,29 @@ def farthest(
     return worst
 
 
+@cache
 def shrunk_of(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
+    """The net of a recipe, of two layers."""
     recipe = family.recipe(name)
     return shrunk.trunk_of(recipe, family.recipe(name, "tiny")), recipe.objective.losses
 
 
 @cache
+def stepping(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
+    """The net of a recipe that takes steps: of one layer, which has all tensors, but where layers share them."""
+    trunk, losses = shrunk_of(name)
+    return (trunk if getattr(trunk, "sharing", "none") != "none" else replace(trunk, layers=1)), losses
+
+
+@cache
 def rows_for() -> dict[tuple[Trunk, tuple[Loss, ...]], str]:
     """For each net the first recipe that has it, whose rows are read."""
-    return {shrunk_of(name): name for name in reversed(family.RECIPES)}
+    return {stepping(name): name for name in reversed(family.RECIPES)}
 
 
 def distance(name: str, steps: tuple[int, ...], paper: Published | None = None, optim: Optim | None = None) -> float:
     """`farthest` of a recipe, or of another paper or optimiser with its net."""
-    net, recipe = shrunk_of(name), family.recipe(name)
+    net, recipe = stepping(name), family.recipe(name)
     paper, optim = replace(paper or published(name), source=""), optim or recipe.optim
     return farthest(optim, *net, paper, rows_for()[net], steps, recipe.num_steps)
 
@@ -205,7 +215,7 @@ def test_queries_keys_and_values_that_are_taken_for_one_tensor_are_seen(
         return {name: [tuple(tensor.shape)] for name, tensor in model.named_parameters()}
 
     monkeypatch.setattr("training.model.shapes_of", whole)
-    net, recipe = shrunk_of(name), family.recipe(name)
+    net, recipe = stepping(name), family.recipe(name)
     paper, rows, steps = replace(published(name), source=""), rows_for()[net], tuple(range(STEPS))
     assert farthest.__wrapped__(recipe.optim, *net, paper, rows, steps, recipe.num_steps) > 100 * TIGHT
 
@@ -285,13 +295,20 @@ def test_draws_of_another_law_are_seen(kind: str) -> None:
 def test_the_net_drops_out_as_the_paper_says(name: str) -> None:
     recipe, paper = family.recipe(name), PUBLISHED[name]
     assert (recipe.trunk.dropout, recipe.trunk.attention_dropout) == (paper.dropout, paper.attention_dropout)
-    net = shrunk_of(name)[0]
-    whole = replace(net, dropout=recipe.trunk.dropout, attention_dropout=recipe.trunk.attention_dropout)
+    trunk, losses = stepping(name)
+    whole = replace(trunk, dropout=recipe.trunk.dropout, attention_dropout=recipe.trunk.attention_dropout)
+    others, inner, attention = shares(whole, losses)
+    assert others == {paper.dropout}
+    assert inner == {paper.dropout if paper.inner_dropout else 0.0}
+    assert attention == {paper.attention_dropout}
+
+
+@cache
+def shares(trunk: Trunk, losses: tuple[Loss, ...]) -> tuple[set[float], set[float], set[float]]:
+    """What a net drops out of states, inside of its feed-forward layers, and of attention weights."""
     with torch.device("meta"):
-        model = Model(whole, recipe.objective.losses, shrunk.VOCAB, 0)
-    plain_ones = {one: module.p for one, module in model.named_modules() if isinstance(module, nn.Dropout)}
-    inner = {one: p for one, p in plain_ones.items() if one.endswith("feed_forward.dropout")}
-    attention = [module.dropout for one, module in model.named_modules() if one.endswith(("attention", "cross"))]
-    assert set(inner.values()) == {paper.dropout if paper.inner_dropout else 0.0}
-    assert {p for one, p in plain_ones.items() if one not in inner} == {paper.dropout}
-    assert set(attention) == {paper.attention_dropout}
+        modules = dict(Model(trunk, losses, shrunk.VOCAB, 0).named_modules())
+    dropouts = {one: module.p for one, module in modules.items() if isinstance(module, nn.Dropout)}
+    inner = {p for one, p in dropouts.items() if one.endswith("feed_forward.dropout")}
+    others = {p for one, p in dropouts.items() if not one.endswith("feed_forward.dropout")}
+    return others, inner, {module.dropout for one, module in modules.items() if one.endswith(("attention", "cross"))}
