@@ -1,0 +1,180 @@
+"""The loop and DeepSpeed take the steps of the papers: ZeRO on one worker, against a copy of the net whose gradients
+and updates are made outside of both, each from weights of its own.
+
+What no batch has: where a recipe's rows need another corpus, those of a like recipe are read.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tests import family
+from tests.orchestration.published import plain, shrunk
+from tests.orchestration.published.plain import Array, Plain, names_of
+from tests.orchestration.published.table import Published
+from tests.orchestration.published.test_published import published, stepping
+from tests.orchestration.published.worker import STEPS
+from tests.training.corpora import gpt, mini_corpus, mini_run, two_sided
+from training.data import open_loader
+from training.formats import build_model
+from training.run import Run
+from training.specs import Machine, Phase
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).parents[3]
+# Relative, of the way that a tensor has gone; and float32's own of the weights, which is all there is of small ways.
+TIGHT, FLOAT32 = 5e-4, 1.2e-7
+# Recipes with the ZeRO stage that they run on, and what of their paper is changed to see that it would be noticed.
+RUNS: dict[str, tuple[int, dict[str, Any]]] = {
+    "bert_base": (1, {"corrected": True}),
+    "bert_large": (2, {"decays": "all"}),
+    "bert_wwm": (3, {"rule": "adam"}),
+    "albert_base": (2, {"rule": "adam"}),
+    "roberta_base": (2, {"decays": "matrices"}),
+    "ernie_1": (1, {"eps": 1e-6}),
+    "gpt3_125m": (3, {"beta2": 0.999}),
+    "grover_mega": (1, {"kept": 0.0}),
+    "bart_base": (2, {"clip": 0.0}),
+    "t5_base": (3, {"kept": 0.999}),
+}
+EDGES = ("start", "peak")
+
+
+def at_of(name: str, edge: str) -> int:
+    """The first of the twenty steps."""
+    warmup = published(name).warmup
+    assert warmup is not None
+    return max(0, warmup - STEPS // 2) if edge == "peak" else 0
+
+
+def run_of(name: str, corpus: Path, folder: Path) -> Run:
+    """The net, losses, optimiser and number of steps of a recipe, on rows of the mini-world."""
+    recipe, (trunk, losses) = family.recipe(name), stepping(name)
+    run = mini_run(corpus, folder)
+    run = {"decoder": gpt, "encoder_decoder": two_sided}.get(trunk.kind, lambda same: same)(run)
+    machine = Machine(zero=RUNS[name][0], micro_tokens=96, persistence_threshold=0)  # a step is several micro-batches
+    phases = (Phase(length=48, batch=9, steps=recipe.num_steps),)
+    return replace(run, trunk=trunk, losses=losses, optim=recipe.optim, phases=phases, machine=machine)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the worker did: a folder for each run."""
+
+    corpus: Path
+    folder: Path
+
+    def run(self, name: str, edge: str) -> Run:
+        return run_of(name, self.corpus, self.folder / f"{name}-{edge}")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("published")
+    found = Seen(mini_corpus(folder / "corpus"), folder)
+    jobs = [{"run": found.run(name, edge).to_json(), "at": at_of(name, edge)} for name in RUNS for edge in EDGES]
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tests.orchestration.published.worker", str(port), str(folder / "jobs.json")]
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return found
+
+
+@cache
+def papers(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
+    """The weights of the paper before the first step and after each, by the names of the authors' code."""
+    model, loader = build_model(run), open_loader(run, rank=0, world=1)
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    own = Plain(
+        paper, {key: part.copy() for name, one in weights.items() for key, part in shrunk.apart(name, one).items()}
+    )
+    after = [dict(own.weights)]
+    for step in range(STEPS):
+        joined = {name: together(name, own.weights).requires_grad_() for name in weights}
+        gradients = dict(
+            zip(
+                joined,
+                torch.autograd.grad(
+                    mean_loss(run, model, joined, loader.at(step)), list(joined.values()), allow_unused=True
+                ),
+                strict=True,
+            )
+        )
+        given = {name: one for name, one in gradients.items() if one is not None}
+        parts = {key: part for name, one in given.items() for key, part in shrunk.apart(name, one).items()}
+        own.step(parts, plain.rate(paper, at + step))
+        after.append(dict(own.weights))
+    return tuple(after)
+
+
+def together(name: str, weights: dict[str, Array]) -> Tensor:
+    """One of our parameters, from the tensors in it, in float32."""
+    return torch.from_numpy(np.concatenate([weights[one] for one in names_of(name)])).float()
+
+
+def mean_loss(
+    run: Run, model: torch.nn.Module, weights: dict[str, Tensor], batches: list[dict[str, np.ndarray]]
+) -> Tensor:
+    """The weighted sum of the means of each loss over all micro-batches of a step."""
+    total = torch.zeros(())
+    counts = {loss.kind: sum(loss.count(batch) for batch in batches) for loss in run.losses}
+    for batch in batches:
+        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        scores = torch.func.functional_call(model, weights, (tensors,))
+        total = total + sum(loss.weight * scores[loss.kind].loss / max(1, counts[loss.kind]) for loss in run.losses)
+    return total
+
+
+def farthest(run: Run, after: tuple[dict[str, Array], ...]) -> float:
+    """The longest that a tensor is off after any step, in units of what is allowed."""
+    return max(one for step in range(STEPS + 1) for one in distances(run, after, step))
+
+
+def distances(run: Run, after: tuple[dict[str, Array], ...], step: int) -> Iterator[float]:
+    stored = safetensors.torch.load_file(Path(run.folder) / f"step-{step}.safetensors")
+    for name, tensor in stored.items():
+        for one, part in shrunk.apart(name, tensor).items():
+            if one.endswith(": key/bias"):  # its gradient is 0 but for rounding, which Adam makes as long as any
+                continue
+            theirs, way = after[step][one], np.linalg.norm(after[step][one] - after[0][one])
+            allowed = TIGHT * way + FLOAT32 * (1 + step) ** 0.5 * np.linalg.norm(theirs) + 1e-12
+            yield float(np.linalg.norm(part - theirs) / allowed)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("name", RUNS)
+def test_the_loop_takes_the_steps_of_the_paper(seen: Seen, name: str, edge: str) -> None:
+    run = seen.run(name, edge)
+    assert farthest(run, papers(run, published(name), at_of(name, edge))) < 1
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_another_paper_is_noticed(seen: Seen, name: str) -> None:
+    run = seen.run(name, "peak")
+    other = replace(published(name), **RUNS[name][1])
+    assert farthest(run, papers(run, other, at_of(name, "peak"))) > 2
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_rate_of_ten_steps_later_is_noticed(seen: Seen, name: str) -> None:
+    """A step is too little around a peak of ten thousand steps; the rates themselves are compared to a millionth."""
+    run = seen.run(name, "peak")
+    assert farthest(run, papers(run, published(name), max(0, at_of(name, "peak") // 2))) > 2

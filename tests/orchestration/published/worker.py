@@ -1,0 +1,58 @@
+"""One DeepSpeed worker, as a program: the loop takes twenty steps of each run, and the weights after each are kept.
+
+python -m tests.orchestration.published.worker PORT JOBS.json
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from training import loop
+from training.engines import StepResult
+from training.engines import deepspeed as zero
+from training.formats import build_model
+from training.optim import Optim, rate
+from training.run import Run
+from training.specs import Machine
+
+STEPS = 20
+
+
+def train(run: Run, at: int) -> None:
+    """Twenty steps with the rates from step `at` on; step-0.safetensors has the first weights."""
+    engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
+    folder, update, done = Path(run.folder), engine.step, 0
+    folder.mkdir(parents=True)
+    safetensors.torch.save_file(engine.full_state(), folder / "step-0.safetensors")
+
+    def step(rate: float) -> StepResult:
+        nonlocal done
+        result, done = update(rate), done + 1
+        safetensors.torch.save_file(engine.full_state(), folder / f"step-{done}.safetensors")
+        return result
+
+    def shifted(optim: Optim, step: int, total: int) -> float:
+        return rate(optim, step + at, total)
+
+    engine.step = step  # type: ignore[method-assign]
+    loop.rate = shifted  # type: ignore[attr-defined]
+    loop.pretrain(run, engine, lambda step, metrics: None, lambda: done == STEPS)
+
+
+def main(port: str, jobs_file: str) -> None:
+    where = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= where
+    zero.connect(Machine())
+    jobs: list[dict[str, Any]] = json.loads(Path(jobs_file).read_text())
+    for job in jobs:
+        train(Run.from_json(job["run"]), job["at"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
