@@ -1,6 +1,6 @@
 import pytest
 
-from training.optim import Adafactor, AdamW, Lamb, rate
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, rate
 
 MILLION = 1_000_000
 
@@ -48,6 +48,19 @@ def test_cosine_falls_from_the_peak_to_its_floor(step: int, wanted: float) -> No
     assert rate(AdamW(peak=1.0, warmup=10, schedule="cosine", floor=0.1), step, 110) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(("step", "wanted"), [(10_000, 1.25e-4), (20_000, 2.4901434e-4), (250_000, 1.25e-4)])
+def test_cosine_from_start_has_the_rates_of_transformer_xl(step: int, wanted: float) -> None:
+    """CosineAnnealingLR counts all steps, those of the warm-up too: half of the run is half of the peak."""
+    lm1b = AdamW(peak=2.5e-4, warmup=20_000, schedule="cosine_from_start")
+    assert rate(lm1b, step, 500_000) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(3_000, 1.5e-4), (151_500, 7.5e-5), (290_000, 1e-5), (300_000, 1e-5)])
+def test_cosine_stopped_has_the_rates_of_megatron(step: int, wanted: float) -> None:
+    megatron = AdamW(peak=1.5e-4, warmup=3_000, schedule="cosine_stopped", floor=1 / 15)
+    assert rate(megatron, step, 300_000) == pytest.approx(wanted, rel=1e-9)
+
+
 @pytest.mark.parametrize(("step", "wanted"), [(250, 1.5e-5), (500, 3e-5), (33_000, 3e-5 / 8), (65_500, 0.0)])
 def test_polynomial_falls_with_the_third_power_as_longformer_does(step: int, wanted: float) -> None:
     longformer = AdamW(peak=3e-5, warmup=500, schedule="polynomial")
@@ -79,7 +92,7 @@ def test_constant_stays_at_the_peak_after_warm_up() -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    ["linear", "linear_product", "linear_from_peak", "polynomial", "cosine", "constant", "inverse_sqrt", "rsqrt"],
+    sorted(SCHEDULES),
 )
 def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
     assert rate(AdamW(peak=0.5, schedule=schedule), 0, 10) == 0.5

@@ -158,6 +158,9 @@ BEGIN: list[tuple[Trunk, float]] = [
     (TwoStream(**SIZES, positions=RelativeStreams()), NORMAL),
     (EncoderDecoder(**SIZES), NORMAL),
     (replace(PEGASUS, width=64, init_std=0.02), NORMAL),
+    (EncoderDecoder(**SIZES, init="glorot"), (2 / (64 + 64)) ** 0.5),  # by the outputs of each
+    (EncoderDecoder(**SIZES, head_width=40, init="glorot"), (2 / (64 + 160)) ** 0.5),
+    (Encoder(**SIZES, init="torch"), (3 * 64) ** -0.5),
     (replace(T5, width=64), 64**-0.5),  # T5: by the width that each of keys and values reads, alone
     (replace(T5, width=64, head_width=40), 64**-0.5),
     (Twin(**SIZES), NORMAL),
@@ -173,8 +176,9 @@ def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Trunk, std: f
         if len(shapes[name]) == 1:
             continue
         tensors = parameter.detach().split([length for length, *_ in shapes[name]])
-        if parameter.ndim == 1:
+        if parameter.ndim == 1 and trunk.init != "torch":
             assert not parameter.any(), name
+        if parameter.ndim == 1:
             continue
         looked_at += 1
         for tensor in tensors:
@@ -185,6 +189,58 @@ def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Trunk, std: f
             together = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
             assert abs(float(together)) < 4 / one.numel() ** 0.5, name
     assert looked_at
+
+
+def first(trunk: Trunk, *ends: str) -> dict[str, Tensor]:
+    """The first weights of a net whose names end so."""
+    return {name: tensor.detach() for name, tensor in model_of(trunk, 300).named_parameters() if name.endswith(ends)}
+
+
+def test_what_electra_leaves_to_tensorflow_is_glorot_s_and_nothing_else() -> None:
+    sizes = SIZES | {"embedding": 32, "generator": 0.5}
+    for init, wanted in (("truncated", (2 / (32 + 64)) ** 0.5), ("normal", NORMAL)):
+        found = first(Twin(**sizes, init=init), "discriminator.widen.weight")
+        (widen,) = found.values()
+        assert float(widen.std()) == pytest.approx(wanted, rel=0.1)
+        (transform,) = first(Twin(**sizes, init=init), "heads.replaced.transform.weight").values()
+        assert float(transform.std()) == pytest.approx(CUT if init == "truncated" else NORMAL, rel=0.1)
+
+
+def test_gains_of_transformer_xl_are_drawn_and_those_of_gpt_are_not() -> None:
+    relative = torch.cat(list(first(Decoder(**SIZES, norm="post", positions=Relative()), "norm.weight").values()))
+    assert float(relative.std()) == pytest.approx(NORMAL, rel=0.3)
+    assert float(relative.mean()) == pytest.approx(1.0, abs=0.01)
+    assert all((gain == 1).all() for gain in first(Decoder(**SIZES), "norm.weight").values())
+
+
+@pytest.mark.parametrize(("scaled", "share"), [(True, 0.5), (False, 1.0)])
+def test_residual_projections_begin_smaller_unless_the_recipe_says_no(scaled: bool, share: float) -> None:
+    ends = ("attention.out.weight", "down.weight")
+    for name, tensor in first(Decoder(**SIZES | {"layers": 2}, scale_residuals=scaled), *ends).items():
+        assert float(tensor.std()) == pytest.approx(share * NORMAL, rel=0.1), name
+
+
+def test_biases_of_torch_s_own_linears_are_drawn_and_those_of_norms_are_not() -> None:
+    trunk = Encoder(**SIZES, init="torch")
+    for name, bias in first(trunk, "bias").items():
+        inputs = 256 if "down" in name else 64
+        if "norm" in name:
+            assert not bias.any(), name
+        else:
+            assert 0.5 * inputs**-0.5 < float(bias.abs().max()) <= inputs**-0.5, name
+    (table,) = first(trunk, "tokens.weight").values()
+    assert float(table.std()) == pytest.approx(64**-0.5, rel=0.05)
+
+
+def test_norms_and_biases_decay_where_all_do_and_what_is_frozen_never_does() -> None:
+    frozen = Model(Twin(**SIZES, generator=1.0, samples="frozen"), (Replaced(),), 50, seed=0)
+    for decays, wanted in (("matrices", False), ("all", True)):
+        decaying, constant = parameter_groups(frozen, 0.01, decays)  # type: ignore[arg-type]  # a name of the two
+        assert any(weight.ndim == 1 for weight in decaying["params"]) == wanted
+        held = {id(weight) for weight in constant["params"]}
+        never = [weight for name, weight in frozen.named_parameters() if name.startswith("trunk.frozen.")]
+        assert never
+        assert all(id(weight) in held for weight in never)
 
 
 def test_a_fused_linear_is_a_linear() -> None:
