@@ -34,7 +34,7 @@ from training.specs import Machine, Phase
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[3]
-# Of the way that a tensor has gone; and of its weights, in each step: float32's own, which is all there is of small ways.
+# Of the way that a tensor has gone; and of its weights, in each step: float32's own, all there is of small ways.
 TIGHT, FLOAT32 = 5e-5, 1.2e-7
 # Recipes with the ZeRO stage that they run on, and what of their paper is changed to see that it would be noticed.
 RUNS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -170,7 +170,7 @@ def test_another_paper_is_noticed(seen: Seen, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_rate_of_ten_steps_later_is_noticed(seen: Seen, name: str) -> None:
-    """A step is too little around a peak of ten thousand steps; the rates themselves are compared to a millionth."""
+def test_rates_of_fifty_steps_later_are_noticed(seen: Seen, name: str) -> None:
+    """A single step is little in a warm-up of ten thousand; the rates themselves are compared to a millionth."""
     run = seen.run(name, "peak")
-    assert farthest(run, papers(run, published(name), max(0, at_of(name, "peak") // 2))) > 2
+    assert farthest(run, papers(run, published(name), at_of(name, "peak") + 50)) > 2
