@@ -66,8 +66,9 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
 
     Each tensor has a generator of its own, from the seed and its name: one more head leaves the others as they were.
     `truncated` cuts the normal at two deviations, as BERT does and transformers does not.
-    A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
-    alike from the start, which a short run would spend most of its steps on learning.
+    A position table may have a deviation of its own, as in GPT-2, or begin with the sinusoids of arXiv:1706.03762, 3.5,
+    of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
+    its steps on learning.
     """
     net = net_of(model)
     for prefix, module in model.named_modules():
@@ -80,7 +81,8 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
                 at = torch.arange(len(tensor), device=tensor.device)
                 tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
             else:
-                _draw(tensor, net.std(name), trunk.init, f"{seed} {name}")
+                own = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
+                _draw(tensor, own or net.std(name), trunk.init, f"{seed} {name}")
 
 
 def _draw(tensor: Tensor, std: float, init: str, address: str) -> None:

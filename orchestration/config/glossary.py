@@ -67,6 +67,7 @@ TERMS: Final = (
     ),
     Term("trunk.positions.offset", "first row of the position embeddings", formerly=("position_offset",)),
     Term("trunk.positions.init", "how the position embeddings begin", formerly=("position_init",)),
+    Term("trunk.positions.init_std", "deviation of the initial position embeddings"),
     Term("trunk.positions.memory", "states of earlier tokens", ("mem_len",), formerly=("memory",)),
     Term("trunk.positions.reuse", "tokens that the memory keeps", ("reuse_len",), formerly=("reuse",)),
     Term("trunk.positions.clamp", "largest relative distance", ("clamp_len",), formerly=("clamp",)),

@@ -245,7 +245,7 @@ def test_overrides_reach_into_lists_and_replace_whole_parts():
 def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
     assert load("bert_base", ["trunk.positions.init=sinusoidal"]).trunk.positions == Learned(max=512, init="sinusoidal")
     banded = load("gpt2", ["trunk.positions.window={kind: band, tokens: 8}"]).trunk.positions
-    assert banded == LearnedCausal(max=1_024, window=Band(tokens=8))
+    assert banded == LearnedCausal(max=1_024, init_std=0.01, window=Band(tokens=8))
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
