@@ -269,6 +269,33 @@ def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
     assert {"parameters", "source"} <= shipped(name).expected.keys()
 
 
+@pytest.mark.parametrize("name", names("recipes"))
+def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
+    """This training, another one, or none: no figure is taken for one of the recipe that is not."""
+    expected = shipped(name).expected
+    said, scores = expected["of"], expected.keys() - {"parameters", "source", "of"}
+    beginnings = r"this |as long |the released |a training whose |one net that |a net for each |another training"
+    assert bool(re.match(beginnings, said)) == bool(scores)
+    assert said.startswith("no figures but the size") != bool(scores)
+    tests = ("dev", "test", "zero-shot", "no fine-tuning", "evaluated")
+    assert not scores or name.startswith("t5_") or name == "transformer_xl_lm1b" or any(word in said for word in tests)
+
+
+def test_figures_of_multi_task_training_are_said_to_be_such():
+    """T5's own nets learnt supervised tasks as well; the recipes have the unsupervised text alone."""
+    multi = {name for name in names("recipes") if shipped(name).expected["of"].startswith("another training")}
+    assert multi == {"t5_small", "t5_large", "t5_3b", "t5_11b"}
+    assert shipped("t5_base").expected["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
+
+
+@pytest.mark.parametrize(("key", "value"), [("of", "[this]"), ("of", '""'), ("source", "7")])
+def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
+    text = re.sub(rf"^  {key}: .*$", f"  {key}: {value}", (HOME / "recipes" / "gpt2.yaml").read_text(), flags=re.M)
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(BadInput, match=rf"expected\.{key} is .*, allowed is some text, or no such key"):
+        load(str(tmp_path / "x.yaml"))
+
+
 @pytest.mark.parametrize("name", names("corpora"))
 def test_a_shipped_corpus_is_named_as_its_file(name):
     assert load_corpus(name).name == name
