@@ -27,6 +27,7 @@ TERMS: Final = (
     Term("data.vocab.kind", "tokenizer class", ("tokenizer_class",), ("tokenizer_type",)),
     Term("data.vocab.size", "vocabulary size", ("vocab_size",), ("padded_vocab_size",)),
     Term("data.vocab.lowercase", "lower-casing", ("do_lower_case",), ()),
+    Term("data.vocab.strip_accents", "text without accents", ("strip_accents",), ()),
     Term("data.vocab.file", "vocabulary file", ("vocab_file", "tokenizer_file"), ("merge_file",)),
     Term("data.segment", "packing", ("packing", "group_texts"), ()),
     Term("data.segment.short", "share of short rows", ("short_seq_probability",), ("short_seq_prob",)),

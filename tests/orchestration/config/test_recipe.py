@@ -296,6 +296,14 @@ def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
         load(str(tmp_path / "x.yaml"))
 
 
+@pytest.mark.parametrize("name", ["xlm_mlm", "xlm_clm", "xlm_tlm"])
+def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
+    data = shipped(name).data
+    assert (data.vocab.lowercase, data.vocab.strip_accents, data.segment.order) == (True, True, "shuffled")
+    assert load_corpus(data.corpus).sentences == "lines"
+    assert shipped(name, "tiny").data.vocab.strip_accents
+
+
 @pytest.mark.parametrize("name", names("corpora"))
 def test_a_shipped_corpus_is_named_as_its_file(name):
     assert load_corpus(name).name == name
