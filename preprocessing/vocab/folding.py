@@ -3,12 +3,14 @@
 import sys
 import unicodedata
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from sentencepiece import SentencePieceNormalizer, set_min_log_level
 
 _NO_TEXT: Final = {"Cn", "Co", "Cs"}  # categories of code points that no text has: unassigned, private, surrogates
-_PLAIN: Final = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
+_PLAIN: Final[dict[str, Any]] = dict.fromkeys(
+    ("add_dummy_prefix", "escape_whitespaces", "remove_extra_whitespaces"), False
+)
 _ERRORS_ONLY: Final = 2
 
 

@@ -151,7 +151,7 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
     """A model with exactly as many pieces as asked for, specials first; BadInput where the text is too small."""
     model, size = io.BytesIO(), spec.size - spec.sentinels
     pad, unk, *others = (names[0] for names in NAMES.values())
-    lines = (line.strip() for text in texts for line in sentences(text))
+    lines: Iterable[str] = (line.strip() for text in texts for line in sentences(text))
     wanted = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
     if spec.strip_accents:  # the trainer takes such a table from a file only, whose path it would remember
         lines = map(folding.plain(**wanted).normalize, lines)
