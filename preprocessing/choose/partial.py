@@ -21,11 +21,11 @@ class Partial:
     first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four tokens.
 
     The paper speaks of spans of tokens, the reference (`_sample_mask` in data_utils.py) looks for words, as here.
-    Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first pieces
-    of long words are targets several times as often as their last; its context stands beside the n-gram and not around it, so
-    that a seventh of the tokens is chosen and tokens drawn anywhere are the rest; and its first context begins with
-    the half, its last n-gram may not reach the end, so that either edge has fewer targets. A special token is never
-    chosen here; there it may be, and is not predicted.
+    Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first
+    pieces of long words are targets several times as often as their last; its context stands beside the n-gram and
+    not around it, so that a seventh of the tokens is chosen and tokens drawn anywhere are the rest; and its first
+    context begins with the half, its last n-gram may not reach the end, so that either edge has fewer targets. A
+    special token is never chosen here; there it may be, and is not predicted.
     """
 
     kind: Literal["partial"] = "partial"
