@@ -66,13 +66,15 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     """Matrices and tables as the net says for their name (Net.init, Net.std), biases 0, norm gains 1.
 
     Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
-    A position table may begin with the sinusoids of arXiv:1706.03762, 3.5, of the same variance: neighbours are then
-    alike from the start, which a short run would spend most of its steps on learning.
+    A position table may have a deviation of its own, as in GPT-2, or begin with the sinusoids of arXiv:1706.03762, 3.5,
+    of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
+    its steps on learning.
     """
     net, shapes = net_of(model), shapes_of(model)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
             init, generator = net.init(name), _generator(f"{seed} {name}")
+            std = (name.endswith("positions.weight") and trunk.positions.init_std) or net.std(name)
             if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
                 tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
             elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
@@ -86,10 +88,9 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
             elif init in ("torch", "glorot"):
                 _draw_by_size(tensor, init, module, shapes[name][0], generator)
             elif init == "truncated":
-                std = net.std(name)
                 nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
             else:
-                tensor.normal_(0.0, net.std(name), generator=generator)
+                tensor.normal_(0.0, std, generator=generator)
 
 
 def _generator(address: str) -> torch.Generator:

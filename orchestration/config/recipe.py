@@ -85,7 +85,8 @@ class Recipe:
     evals: tuple[str, ...] = ()  # kinds of tasks (training/tasks)
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0
-    expected: dict[str, Any] = dataclasses.field(default_factory=dict)  # figures of the paper, as it prints them
+    # Figures as a paper prints them, their `source` (which tables), and `of` what training and what test they are
+    expected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"phases": [{"length": 64, "batch": 32, "steps": 4_000}]},
@@ -96,6 +97,9 @@ class Recipe:
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.expected.get("parameters", 1)
         require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
+        for key in ("source", "of"):
+            said = self.expected.get(key, "not said")
+            require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
         for number, task in enumerate(self.evals):
             require(task in TASKS, f"evals.{number}", task, " or ".join(TASKS))

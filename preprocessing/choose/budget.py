@@ -1,5 +1,6 @@
 """What all choices have in common: how many tokens of a row are predicted, and how chosen units are numbered."""
 
+from collections.abc import Sequence
 from math import ceil, floor
 from typing import Final, Literal
 
@@ -25,15 +26,34 @@ def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.
     return min(wanted, num_ordinary, most or num_ordinary)
 
 
-def words_until_special(special_W: Bools) -> Ints:
-    """Words from each one on up to the next special one, or to the end.
+class OrdinaryWords:
+    """The O words of a stretch of text that are no special tokens, in their order.
 
-    >>> words_until_special(np.array([True, False, False, True, False])).tolist()
-    [0, 2, 1, 0, 1]
+    A word that begins before the stretch begins with it here. `long_O`: tokens of each, int64.
+
+    >>> special_S = np.array([True, False, False, True, False])
+    >>> words = OrdinaryWords(special_S, np.array([True, True, False, True, True]))
+    >>> words.long_O.tolist()
+    [2, 1]
+    >>> words.units([0, 1], firsts=[0]).tolist()
+    [0, 1, 1, 0, 2]
     """
-    special_at = np.append(np.flatnonzero(special_W), len(special_W))
-    word_W = np.arange(len(special_W))
-    return special_at[np.searchsorted(special_at, word_W)] - word_W
+
+    def __init__(self, special_S: Bools, starts_S: Bools) -> None:
+        begin_W = np.flatnonzero(np.append(True, starts_S[1:])[: len(starts_S)])
+        self._long_W = np.diff(begin_W, append=len(starts_S))
+        self._ordinary_O = np.flatnonzero(~special_S[begin_W])
+        self.long_O: Ints = self._long_W[self._ordinary_O]
+
+    def units(self, chosen: Sequence[int], firsts: Sequence[int]) -> Ints:
+        """The column `hits` where these words are chosen; units begin with `firsts` and behind special tokens."""
+        is_chosen_O = np.zeros(len(self.long_O), dtype=bool)
+        is_chosen_O[chosen] = True
+        is_first_O = np.diff(self._ordinary_O, prepend=-2) > 1
+        is_first_O[firsts] = True
+        unit_W = np.zeros(len(self._long_W), dtype=np.int32)
+        unit_W[self._ordinary_O] = np.where(is_chosen_O, np.cumsum(is_chosen_O & is_first_O), 0)
+        return np.repeat(unit_W, self._long_W)
 
 
 def number_runs(is_chosen_S: Bools) -> Ints:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, Rounding, budget, check, words_until_special
+from preprocessing.choose.budget import HITS, OrdinaryWords, Rounding, budget, check
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 
@@ -16,10 +16,15 @@ class Ngrams:
     """Runs of 1 to `longest` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
 
     A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
-    uniformly among those where n free words stand between two special tokens; where there is none left, n - 1 words do.
+    uniformly among those where n words are free; where there is none left, n - 1 words do. The ordinary words of a row
+    count as a circle, the first one following the last: only so is each word chosen as often as any other. What
+    reaches over a special token or an end of the row is cut there and is two n-grams.
     What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
     `weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3), whose
     n-grams are `of` tokens: each ordinary token counts as a word.
+
+    Mended against the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at a
+    word of the row, so that the first word is chosen half as often as others, and one that crosses [SEP] stays whole.
     """
 
     kind: Literal["ngrams"] = "ngrams"
@@ -56,16 +61,17 @@ class Ngrams:
         return f"{self.rate:.0%} of the tokens, in n-grams of up to {self.longest} {self.of}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        begin_W = np.flatnonzero(row["word_starts"]) if self.of == "words" else np.arange(len(row["ids"]))
-        long_W = np.diff(begin_W, append=len(row["ids"]))
-        long, free_W = long_W.tolist(), words_until_special(row["special"][begin_W])
+        words = OrdinaryWords(
+            row["special"], row["word_starts"] if self.of == "words" else np.ones(len(row["ids"]), bool)
+        )
+        long, count = words.long_O.tolist(), len(words.long_O)
         # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
-        places_of = [(free_W > n).nonzero()[0].tolist() for n in range(self.longest)]
+        places_of = [list(range(count)) if n < count else list[int]() for n in range(self.longest)]
         kinds = [0, *sorted(set(long))]
         widest_of = kinds[-1:] * self.longest  # no word in these lists has more tokens
         left = budget(row, self.rate, self.rounding, self.most, rng)
         lengths, where = ngram_lengths(self.longest, left, rng, self.weights), rng.random(left)
-        is_chosen_W, is_first_W = np.zeros((2, len(begin_W)), dtype=bool)
+        chosen, firsts = list[int](), list[int]()
         for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
             places: list[int] = []
             while left and num_words and not places:
@@ -77,14 +83,29 @@ class Ngrams:
             if not places:
                 break
             first = last = places[int(share * len(places))]
-            while last <= first + num_words and long[last] <= left:
-                left -= long[last]
+            firsts.append(first)
+            while last <= first + num_words and long[last % count] <= left:
+                left -= long[last % count]
+                chosen.append(last % count)
                 last += 1
-            is_first_W[first] = True
-            is_chosen_W[first:last] = True
             for n, places in enumerate(places_of):
-                del places[bisect_left(places, first - n) : bisect_left(places, last)]
-        return np.repeat(np.where(is_chosen_W, np.cumsum(is_first_W), 0), long_W).astype(np.int32)
+                _remove(places, first - n, last, count)
+        return words.units(chosen, firsts)
+
+
+def _remove(places: list[int], start: int, stop: int, count: int) -> None:
+    """Take the places [start, stop) of a circle of so many out of a sorted list.
+
+    >>> places = [0, 1, 2, 3, 4, 5]
+    >>> _remove(places, -1, 2, 6)
+    >>> places
+    [2, 3, 4]
+    """
+    del places[bisect_left(places, start) : bisect_left(places, stop)]
+    if start < 0:
+        del places[bisect_left(places, start + count) :]
+    if stop > count:
+        del places[: bisect_left(places, stop - count)]
 
 
 def ngram_lengths(longest: int, count: int, rng: np.random.Generator, weights: tuple[float, ...] = ()) -> Ints:

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, words_until_special
+from preprocessing.choose.budget import HITS, OrdinaryWords
 from preprocessing.choose.ngrams import ngram_lengths
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
@@ -12,15 +12,20 @@ from preprocessing.spec import Shrinks, require, spec
 
 @spec
 class Partial:
-    """One token in `of`, as n-grams each in a context of `of` * n tokens (XLNet, arXiv:1906.08237, 2.3 and 3.1).
+    """One token in `of`, as n-grams of words, each in a context of `of` * n words (XLNet, arXiv:1906.08237, 3.1).
 
     Half of the tokens are chosen in each half of the row, which an XLNet row has, the odd one in the first: 43 and 42
-    of 512. From left to right: a number of words n from 1 to `longest`, p(n) proportional to 1/n; a place in the next
-    `of` * n tokens, drawn uniformly and moved on to where a word begins; behind the n-gram the rest of the context.
-    Where the half ends first, tokens drawn uniformly make up for what is missing (`_sample_mask` in data_utils.py).
+    of 512. Once around the ordinary words of a half, from one that is drawn uniformly: a number of words n from 1 to
+    `longest`, p(n) proportional to 1/n; an n-gram of them, anywhere in the next `of` * n words. What reaches over a
+    special token or from the end of the half to its beginning is cut there and is two n-grams. Where the round ends
+    first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four tokens.
 
-    Mended against the reference: it counts pieces where it means words (while it looks for the end of a word, it tests
-    the first piece again and again). A special token is never chosen here; there it may be, and is not predicted.
+    The paper speaks of spans of tokens, the reference (`_sample_mask` in data_utils.py) looks for words, as here.
+    Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first
+    pieces of long words are targets several times as often as their last; its context stands beside the n-gram and
+    not around it, so that a seventh of the tokens is chosen and tokens drawn anywhere are the rest; and its first
+    context begins with the half, its last n-gram may not reach the end, so that either edge has fewer targets. A
+    special token is never chosen here; there it may be, and is not predicted.
     """
 
     kind: Literal["partial"] = "partial"
@@ -49,41 +54,37 @@ class Partial:
         special_S, starts_S = row["special"], row["word_starts"]
         num_tokens = len(special_S)
         middle, wanted = num_tokens // 2, num_tokens // self.of
-        is_chosen_S, is_first_S = np.zeros((2, num_tokens), dtype=bool)
-        for start, stop, goal in ((0, middle, wanted - wanted // 2), (middle, num_tokens, wanted // 2)):
-            ngrams, left = self._ngrams(special_S[start:stop], starts_S[start:stop], goal, rng)
-            for first, end in ngrams:
-                is_chosen_S[start + first : start + end] = is_first_S[start + first] = True
-            free = start + np.flatnonzero(~(is_chosen_S | special_S)[start:stop])
-            singles = rng.permutation(free)[:left]
-            is_chosen_S[singles] = is_first_S[singles] = True
-        return np.where(is_chosen_S, np.cumsum(is_first_S), 0).astype(np.int32)
+        first_half_S = self._half(special_S[:middle], starts_S[:middle], wanted - wanted // 2, rng)
+        second_half_S = self._half(special_S[middle:], starts_S[middle:], wanted // 2, rng)
+        second_half_S[second_half_S > 0] += first_half_S.max(initial=0)
+        return np.append(first_half_S, second_half_S)
 
-    def _ngrams(
-        self, special_S: Bools, starts_S: Bools, goal: int, rng: np.random.Generator
-    ) -> tuple[list[tuple[int, int]], int]:
-        """Start and stop of the n-grams of a half, and how many of the `goal` tokens are still to be found."""
-        begin_W = np.flatnonzero(starts_S)
-        until_W = words_until_special(special_S[begin_W]).tolist()
-        word_S = np.searchsorted(begin_W, np.arange(len(special_S) + 1)).tolist()  # the first that begins here or later
-        bound_W1 = [*begin_W.tolist(), len(special_S)]
-        found, at, left = list[tuple[int, int]](), 0, goal
+    def _half(self, special_S: Bools, starts_S: Bools, goal: int, rng: np.random.Generator) -> Ints:
+        """The column `hits` of a half, with `goal` tokens or all that are not special."""
+        words = OrdinaryWords(special_S, starts_S)
+        chosen, firsts, left = self._ngrams(words.long_O.tolist(), goal, rng)
+        hit_S = words.units(chosen, firsts)
+        single_S = np.zeros(len(hit_S), dtype=bool)
+        single_S[rng.permutation(np.flatnonzero((hit_S == 0) & ~special_S))[:left]] = True
+        # numbered anew: a unit begins with a single token, and where the number of the n-gram is another one
+        is_first_S = single_S | ((hit_S > 0) & (np.diff(hit_S, prepend=0) != 0))
+        return np.where(single_S | (hit_S > 0), np.cumsum(is_first_S), 0).astype(np.int32)
+
+    def _ngrams(self, long: list[int], goal: int, rng: np.random.Generator) -> tuple[list[int], list[int], int]:
+        """Which words of a half are chosen, `long` being the tokens of each; which begin an n-gram; tokens missing."""
+        chosen, firsts, left, at = list[int](), list[int](), goal, 0
+        begin = int(rng.random() * len(long))
         lengths, places = ngram_lengths(self.longest, goal, rng).tolist(), rng.random(goal).tolist()
         for num_words, place in zip(lengths, places, strict=True):
-            context = self.of * min(num_words, left)
-            before = int(place * context)
-            word = word_S[min(at + before, len(special_S))]
-            while word < len(until_W) and not until_W[word]:
-                word += 1  # a special token is not predicted
-            if not left or word == len(until_W):
+            num_words = min(num_words, left)
+            first = at + int(place * ((self.of - 1) * num_words + 1))
+            if not left or first + num_words > len(long):
                 break
-            last = word + min(num_words, until_W[word])
-            while last > word and bound_W1[last] - bound_W1[word] > left:
-                last -= 1
-            stop = bound_W1[last]
-            if last == word or stop == len(special_S):
-                break  # as there, where a half ends inside of the n-gram
-            found.append((bound_W1[word], stop))
-            left -= stop - bound_W1[word]
-            at = stop + context - before
-        return found, left
+            at += self.of * num_words
+            firsts.append((begin + first) % len(long))
+            for word in range(begin + first, begin + first + num_words):
+                if long[word % len(long)] > left:
+                    break
+                left -= long[word % len(long)]
+                chosen.append(word % len(long))
+        return chosen, firsts, left

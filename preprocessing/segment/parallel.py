@@ -29,7 +29,9 @@ class _Texts(NamedTuple):
 class Parallel:
     """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `pairs` of the tokens.
 
-    A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it. A translation is
+    A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
+    with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
+    get-data-wiki.sh; `sentences: lines` in the corpus file makes each line a sentence here). A translation is
     `</s> x </s> </s> y </s>`, where languages switch and, with `restart`, positions begin again; of more than two sides
     two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as well.
 
@@ -48,6 +50,7 @@ class Parallel:
     kind: Literal["parallel"] = "parallel"
     pairs: float = 0.5
     restart: bool = True
+    order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
     alpha: float = 0.7
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
 
@@ -77,7 +80,7 @@ class Parallel:
         return frozenset({"translations"} if self.pairs else ())
 
     def describe(self) -> str:
-        one = "running text of one language a row"
+        one = "running text of one language a row" if self.order == "text" else "shuffled lines of one language a row"
         return f"{one}, or ({self.pairs:.0%} of the tokens) a sentence and its translation" if self.pairs else one
 
     @property
@@ -92,7 +95,7 @@ class Parallel:
                 "parallel with `units: given` in the corpus file, or set segment.pairs=0"
             )
         texts = self._texts(shard, rng)
-        separator_at_N, text_at_N, bound_L1 = _line(texts, shard)
+        separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.order == "shuffled" else None)
         start_R, stop_R = windows(bound_L1[:-1], bound_L1[1:], length - 1, lookahead)
         language_R = np.searchsorted(bound_L1, start_R, side="right") - 1
         side_2R = texts.pair_2R if self.pairs else texts.pair_2R[:, :0]
@@ -232,8 +235,8 @@ def _sides(shard: Shard) -> tuple[Ints, Ints]:
     return unit_at[~is_text_N[document]], num_units_N
 
 
-def _line(texts: _Texts, shard: Shard) -> tuple[Ints, Ints, Ints]:
-    """All sentences, those of a language together, on one line with a separator behind each.
+def _line(texts: _Texts, shard: Shard, rng: np.random.Generator | None) -> tuple[Ints, Ints, Ints]:
+    """All sentences, those of a language together, on one line with a separator behind each; with `rng` in any order.
 
     Places of the separators, the first token of each sentence, and the places at which languages begin and the last
     ends.
@@ -244,6 +247,8 @@ def _line(texts: _Texts, shard: Shard) -> tuple[Ints, Ints, Ints]:
     inside_M = (text_M >= 0) & (start_M < np.append(texts.end_X, 0)[text_M])
     start_M, stop_M, language_M = start_M[inside_M], stop_M[inside_M], texts.language_X[text_M[inside_M]]
     order = np.argsort(language_M, kind="stable")
+    if rng is not None:
+        order = np.lexsort((rng.random(len(language_M)), language_M))
     end_M = np.cumsum((stop_M - start_M + 1)[order])
     num_languages = int(language_M.max(initial=-1)) + 1
     bound_L1 = np.searchsorted(language_M[order], np.arange(num_languages + 1))

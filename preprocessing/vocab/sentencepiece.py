@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
+from preprocessing.vocab import folding
 from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 from preprocessing.vocab.protobuf import field, message_at, number_at
 
@@ -30,7 +31,6 @@ SPACE: Final = "\u2581"  # how a piece that begins a word begins
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
 _FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
-_AS_IT_IS, _LOWERED = "nmt_nfkc", "nmt_nfkc_cf"  # rules of sentencepiece's normaliser; the first is its default
 _BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
 _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "sentinels 100"}  # T5 has 100
@@ -50,6 +50,7 @@ class Unigram:
     rows: int = 0  # as for WordPiece
     file: str = ""  # spiece.model or tokenizer.json
 
+    strip_accents: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, str]] = _ROLES
     order: ClassVar[str] = "training"
     languages: ClassVar[tuple[str, ...]] = ()
@@ -91,6 +92,7 @@ class SentencePieceBPE:
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
     size: int = 32000
     lowercase: bool = False  # as for Unigram
+    strip_accents: bool = False  # all that stands above or below letters goes, of every script (XLM's authors)
     sentinels: int = 0  # as for Unigram
     alpha: float = 1.0  # 1: languages in proportion to their text
     languages: tuple[str, ...] = ()  # none named: there is one
@@ -117,7 +119,8 @@ class SentencePieceBPE:
         sampled = self.languages and self.alpha < 1
         drawn = f", trained on {len(self.languages)} languages by p^{self.alpha:g}" if sampled else ""
         lower = "lower-cased " * self.lowercase
-        return f"{self.size:,} {lower}BPE pieces of sentencepiece{drawn}{described_table(self)}"
+        bare = " without accents" * self.strip_accents
+        return f"{self.size:,} {lower}BPE pieces of sentencepiece{bare}{drawn}{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, "bpe", texts)
@@ -137,24 +140,28 @@ def _special_roles(num_sentinels: int) -> frozenset[str]:
 
 def _make(spec: Unigram | SentencePieceBPE, model_type: Model, texts: Iterable[str]) -> Made:
     if spec.file:
-        model = from_file(spec.file, _read, model_type, spec.lowercase)
+        model = from_file(spec.file, _read, model_type, spec.lowercase, spec.strip_accents)
     else:
-        model = _train(texts, spec.size - spec.sentinels, model_type, spec.lowercase)
+        model = _train(texts, spec, model_type)
     files = _files(model, spec.sentinels)
     return Made(_specials(Tokenizer.from_buffer(files["tokenizer.json"])), files)
 
 
-def _train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) -> bytes:
-    """A model with exactly `size` pieces, specials first; BadInput where the text is too small for that."""
-    model = io.BytesIO()
+def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: Model) -> bytes:
+    """A model with exactly as many pieces as asked for, specials first; BadInput where the text is too small."""
+    model, size = io.BytesIO(), spec.size - spec.sentinels
     pad, unk, *others = (names[0] for names in NAMES.values())
+    lines: Iterable[str] = (line.strip() for text in texts for line in sentences(text))
+    wanted = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
+    if spec.strip_accents:  # the trainer takes such a table from a file only, whose path it would remember
+        lines = map(folding.plain(**wanted).normalize, lines)
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=(line.strip() for text in texts for line in sentences(text)),
+            sentence_iterator=lines,
             model_writer=model,
             model_type=model_type,
             vocab_size=size,
-            normalization_rule_name=_LOWERED if lowercase else _AS_IT_IS,
+            normalization_rule_name="identity" if spec.strip_accents else folding.rule(lowercase=spec.lowercase),
             num_threads=_THREADS,
             max_sentence_length=_LONGEST_BYTES,
             control_symbols=others,
@@ -171,19 +178,19 @@ def _train(texts: Iterable[str], size: int, model_type: Model, lowercase: bool) 
         raise BadInput(
             f"vocab.size is {size}, this text gives no such model ({reason}); change it or give more text"
         ) from None
-    return model.getvalue()
+    return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
 
 
-def _read(path: Path, model_type: Model, lowercase: bool) -> bytes:
-    """A spiece.model, or one made from a tokenizer.json (of Unigram); with `lowercase`, it folds case.
+def _read(path: Path, model_type: Model, lowercase: bool, strip_accents: bool) -> bytes:
+    """A spiece.model, or one made from a tokenizer.json (of Unigram); where so asked, it folds case or drops accents.
 
     ALBERT's published model does not: its authors' script does it beforehand.
     """
     content = _read_model(path, model_type)
-    if not lowercase:
+    if not lowercase and not strip_accents:
         return content
-    folding = SentencePieceNormalizer(rule_name=_LOWERED).serialized_model_proto()
-    return content if _charsmap(content) == _charsmap(folding) else content + folding  # of a field, the last one holds
+    wanted = folding.normaliser(lowercase=lowercase, strip_accents=strip_accents)
+    return content if _charsmap(content) == _charsmap(wanted) else content + wanted  # of a field, the last one holds
 
 
 def _read_model(path: Path, model_type: Model) -> bytes:

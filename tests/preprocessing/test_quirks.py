@@ -24,7 +24,8 @@ Facts that other tests of this folder hold already:
             move with sentences, rotation by nothing is twice as likely: test_noise
   PEGASUS   the number of gap sentences is rounded down, and a text of one sentence is masked whole (kept):
             test_gap_sentences
-  XLNet     one permutation for all blocks of a half: test_permute
+  XLNet     one permutation for all blocks of a half: test_permute;
+            pieces are counted where words are meant, few targets at the ends of a half: test_partial, test_targets_...
   MASS      a fragment of one token at the end fails, the source is written to: test_fragment
   UniLM     the fine-tuning loader hides tokens of the target only: test_unified
 Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
@@ -221,6 +222,15 @@ def test_albert_masks_an_ngram_across_the_separator() -> None:
     made = compat.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws)
     assert all(len(one.positions) == 2 for one in made)
     assert any(one.positions == [len(halves(one)[0]), len(halves(one)[0]) + 2] for one in made)
+
+
+def test_albert_masks_the_first_word_of_a_row_half_as_often_as_others() -> None:
+    made = compat.albert(lone_words(40, num_sentences=8, num_tokens=8), VOCAB, length=32, duplicates=40, short=0.0)
+    count_S = np.bincount([at for one in made for at in one.positions], minlength=32)
+    assert count_S[1] < 0.75 * count_S[3:12].mean()
+    one, num_rows = row(32, [0, 15, 31]), 3000
+    count_S = sum((Ngrams()(one, MASKING.at(0, sample)) > 0).astype(int) for sample in range(num_rows))
+    assert count_S[1] > 0.9 * count_S[3:12].mean()
 
 
 def test_our_ngrams_never_reach_across_the_separator() -> None:

@@ -108,7 +108,8 @@ def test_a_span_begins_at_every_place_equally_often() -> None:
     assert is_even(count_S[~one["special"]])
 
 
-def test_an_ngram_begins_at_every_place_where_it_fits_equally_often() -> None:
+def test_an_ngram_begins_at_every_word_equally_often() -> None:
+    """The ordinary words are a circle; what reaches over a special token, or the end, is two units."""
     one = long_row(63, walls=(31,))
     hit_RS = hits(Ngrams(rate=0.5, most=3), one, 6000)
     whole_RS = hit_RS[hit_RS.max(axis=1) == 1]  # three words as one unit
@@ -116,6 +117,18 @@ def test_an_ngram_begins_at_every_place_where_it_fits_equally_often() -> None:
     count_S = np.bincount(whole_RS.argmax(axis=1), minlength=63)
     assert np.flatnonzero(count_S).tolist() == places
     assert is_even(count_S[places])
+    cut_R2 = hit_RS[(hit_RS[:, [1, 61]] > 0).all(axis=1)]
+    assert len(cut_R2) > 20
+    assert (cut_R2[:, 1] != cut_R2[:, 61]).all()
+
+
+@pytest.mark.parametrize("choose", [Ngrams(), Ngrams(weights=(0.8, 0.1, 0.1), of="tokens")], ids=["albert", "unilm"])
+def test_every_place_is_chosen_equally_often_by_ngrams(choose: Choose) -> None:
+    """Beside a special token and at both ends as anywhere else: half as often before."""
+    one, num_rows = long_row(63, walls=(31,)), 6000
+    count_S = np.count_nonzero(hits(choose, one, num_rows), axis=0)[~one["special"]]
+    share = count_S.mean() / num_rows
+    assert np.abs(count_S - count_S.mean()).max() < 4 * (num_rows * share * (1 - share)) ** 0.5
 
 
 @pytest.mark.parametrize("choose", [Ngrams(), Spans()], ids=["ngrams", "spans"])
@@ -124,12 +137,6 @@ def test_no_place_beside_a_wall_is_favoured_by_runs_of_words(choose: Choose) -> 
     count_S = np.count_nonzero(hits(choose, one, 2000), axis=0)
     inner = count_S[[*range(12, 40), *range(62, 90)]]
     assert count_S[[1, 50, 52, 101]].max() < inner.mean() + 3 * inner.std()
-
-
-def test_ngrams_favour_neither_end() -> None:
-    count_S = np.count_nonzero(hits(Ngrams(), long_row(62), 2000), axis=0)
-    assert is_even(np.array([count_S[1], count_S[60]]))
-    assert is_even(np.array([count_S[2], count_S[59]]))
 
 
 def test_lengths_of_spans_are_geometric() -> None:

@@ -49,6 +49,10 @@ class Positions(Protocol):
         """What the table begins with."""
 
     @property
+    def init_std(self) -> float:
+        """Deviation of the normal that the table begins with; 0: that of all weights."""
+
+    @property
     def memory(self) -> int:
         """Tokens before a row whose states each layer attends to, without their gradient."""
 
@@ -95,6 +99,7 @@ class LearnedPlain(_Table):
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"max": AtMost(514)}, "small": {"max": AtMost(514)}}  # 512 and an offset of 2
     init: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
     buckets: ClassVar[int] = 0
     max_distance: ClassVar[int] = 0
 
@@ -104,12 +109,21 @@ class Learned(_Table):
     """Those of an encoder (BERT, arXiv:1810.04805)."""
 
     init: PositionInit = "normal"
+    init_std: float = 0.0  # of the normal; 0: as all weights. GPT-2's code has .01 here and .02 elsewhere
 
     # with sinusoids from the start, else most of a short run goes into learning which tokens are neighbours
     shrinks: ClassVar[Shrinks] = {
-        "tiny": {"max": AtMost(514), "init": "sinusoidal"},
-        "small": {"max": AtMost(514), "init": "sinusoidal"},
+        "tiny": {"max": AtMost(514), "init": "sinusoidal", "init_std": 0.0},
+        "small": {"max": AtMost(514), "init": "sinusoidal", "init_std": 0.0},
     }
+
+    def __post_init__(self) -> None:
+        _Table.__post_init__(self)
+        require(
+            self.init_std >= 0, "trunk.positions.init_std", self.init_std, "a positive number, or 0: as all weights"
+        )
+        is_drawn = self.init == "normal" or self.init_std == 0
+        require(is_drawn, "trunk.positions.init_std", self.init_std, "0 where positions begin as sinusoids")
 
 
 @spec
@@ -133,6 +147,7 @@ class Sinusoidal:
     rows: ClassVar[int] = 0
     offset: ClassVar[int] = 0
     init: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
     memory: ClassVar[int] = 0
     reuse: ClassVar[int] = 0
 
@@ -173,6 +188,7 @@ class Relative:
     rows: ClassVar[int] = 0
     offset: ClassVar[int] = 0
     init: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
     reuse: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
@@ -212,6 +228,7 @@ class RelativeStreams:
     rows: ClassVar[int] = 0
     offset: ClassVar[int] = 0
     init: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         for name in ("memory", "reuse"):
@@ -236,6 +253,7 @@ class Buckets:
     rows: ClassVar[int] = 0
     offset: ClassVar[int] = 0
     init: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
     memory: ClassVar[int] = 0
     reuse: ClassVar[int] = 0
 

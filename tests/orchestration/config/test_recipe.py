@@ -245,7 +245,7 @@ def test_overrides_reach_into_lists_and_replace_whole_parts():
 def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
     assert load("bert_base", ["trunk.positions.init=sinusoidal"]).trunk.positions == Learned(max=512, init="sinusoidal")
     banded = load("gpt2", ["trunk.positions.window={kind: band, tokens: 8}"]).trunk.positions
-    assert banded == LearnedCausal(max=1_024, window=Band(tokens=8))
+    assert banded == LearnedCausal(max=1_024, init_std=0.01, window=Band(tokens=8))
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
@@ -267,6 +267,41 @@ def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_
 @pytest.mark.parametrize("name", names("recipes"))
 def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
     assert {"parameters", "source"} <= shipped(name).expected.keys()
+
+
+@pytest.mark.parametrize("name", names("recipes"))
+def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
+    """This training, another one, or none: no figure is taken for one of the recipe that is not."""
+    expected = shipped(name).expected
+    said, scores = expected["of"], expected.keys() - {"parameters", "source", "of"}
+    beginnings = r"this |as long |the released |a training whose |one net that |a net for each |another training"
+    assert bool(re.match(beginnings, said)) == bool(scores)
+    assert said.startswith("no figures but the size") != bool(scores)
+    tests = ("dev", "test", "zero-shot", "no fine-tuning", "evaluated")
+    assert not scores or name.startswith("t5_") or name == "transformer_xl_lm1b" or any(word in said for word in tests)
+
+
+def test_figures_of_multi_task_training_are_said_to_be_such():
+    """T5's own nets learnt supervised tasks as well; the recipes have the unsupervised text alone."""
+    multi = {name for name in names("recipes") if shipped(name).expected["of"].startswith("another training")}
+    assert multi == {"t5_small", "t5_large", "t5_3b", "t5_11b"}
+    assert shipped("t5_base").expected["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
+
+
+@pytest.mark.parametrize(("key", "value"), [("of", "[this]"), ("of", '""'), ("source", "7")])
+def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
+    text = re.sub(rf"^  {key}: .*$", f"  {key}: {value}", (HOME / "recipes" / "gpt2.yaml").read_text(), flags=re.M)
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(BadInput, match=rf"expected\.{key} is .*, allowed is some text, or no such key"):
+        load(str(tmp_path / "x.yaml"))
+
+
+@pytest.mark.parametrize("name", ["xlm_mlm", "xlm_clm", "xlm_tlm"])
+def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
+    data = shipped(name).data
+    assert (data.vocab.lowercase, data.vocab.strip_accents, data.segment.order) == (True, True, "shuffled")
+    assert load_corpus(data.corpus).sentences == "lines"
+    assert shipped(name, "tiny").data.vocab.strip_accents
 
 
 @pytest.mark.parametrize("name", names("corpora"))

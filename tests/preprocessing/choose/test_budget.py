@@ -67,15 +67,15 @@ def test_a_short_row_still_has_a_fragment_of_one_token() -> None:
     assert len(chosen(Fragment(rate=0.01), row(5, specials=[0, 4]))) == 1
 
 
-def test_an_ngram_may_be_as_long_as_what_is_left_of_a_half() -> None:
-    one = row(12, specials=[])
+def test_an_ngram_has_no_more_words_than_tokens_are_left() -> None:
     for sample in range(20):
-        found, left = Partial()._ngrams(one["special"], one["word_starts"], 1, MASKING.at(0, sample))
-        assert [stop - first for first, stop in found] == [1]
+        chosen, _, left = Partial()._ngrams([1] * 12, 1, MASKING.at(0, sample))
+        assert len(chosen) == 1
         assert left == 0
 
 
-def test_the_context_of_an_ngram_is_that_of_the_words_that_are_left() -> None:
-    one = row(256, specials=[])
-    draws = [Partial()._ngrams(one["special"], one["word_starts"], 1, MASKING.at(0, sample)) for sample in range(200)]
-    assert {first for found, _ in draws for first, _ in found} == {*range(6)}
+def test_the_context_of_an_ngram_is_that_of_the_tokens_that_are_left() -> None:
+    six = [Partial()._ngrams([1] * 6, 1, MASKING.at(0, sample)) for sample in range(200)]
+    assert {left for _, _, left in six} == {0}  # one word in six, all of which are there
+    five = [Partial()._ngrams([1] * 5, 1, MASKING.at(0, sample)) for sample in range(200)]
+    assert {left for _, _, left in five} == {0, 1}

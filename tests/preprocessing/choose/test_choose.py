@@ -84,7 +84,7 @@ def test_every_ordinary_position_is_chosen_equally_often(choose):
     one = row(42, specials=[0, 20, 41])
     counts_S = sum((chosen(choose, one, sample) > 0).astype(int) for sample in range(4000))
     ordinary = counts_S[~one["special"]]
-    if isinstance(choose, Spans | Ngrams):  # runs of words stay between walls: the words beside one are hit less often
+    if isinstance(choose, Spans):  # a span begins at an ordinary token: the first words of a text are hit less often
         assert ordinary.min() > 0.35 * ordinary.mean()
         return
     expected = ordinary.mean()

@@ -2,6 +2,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
@@ -211,3 +212,46 @@ def test_a_sentence_says_no_language_where_none_is_named():
 def test_a_sentence_of_a_source_without_a_language_is_bad_input():
     with pytest.raises(BadInput, match=r"source 'wiki' does not say its language: name a file or folder after one of"):
         rows_of(Sentence(languages=NAMES), bitext([("wiki", [[3]])]), 16)
+
+
+LINES = [("wiki.en", [[3, 5, 2, 4, 6, 3, 4, 5]]), ("wiki.fr", [[4, 2, 5, 3, 6]]), ("wiki.en", [[7, 3, 2, 5, 4]])]
+
+
+def sentences_of(segment: Parallel, copy: int = 0) -> dict[int, list[tuple[int, ...]]]:
+    """The sentences of each language in the order in which they stand in rows that hold a whole language."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for row in rows_of(segment, bitext(LINES), 200, copy):
+        stops = np.flatnonzero(row["ids"] == SEP)
+        assert len(set(row["languages"].tolist())) == 1
+        found.setdefault(int(row["languages"][0]), []).extend(
+            tuple(part[part != SEP].tolist()) for part in np.split(row["ids"], stops)[1:] if len(part) > 1
+        )
+    return found
+
+
+def test_sentences_are_shuffled_within_their_language_and_anew_in_each_epoch():
+    plain = Parallel(pairs=0.0, alpha=1.0, languages=NAMES)
+    shuffled = Parallel(pairs=0.0, alpha=1.0, languages=NAMES, order="shuffled")
+    in_order, first, again, other = (
+        sentences_of(plain), sentences_of(shuffled), sentences_of(shuffled), sentences_of(shuffled, copy=1)
+    )  # fmt: skip
+    assert first == again
+    assert {language: sorted(found) for language, found in first.items()} == {
+        language: sorted(found) for language, found in in_order.items()
+    }
+    assert all(first[language] != in_order[language] != other[language] for language in (0, 1))
+    assert first[0] != other[0]
+    documents = [sentence[0] >= 42 for sentence in first[0]]  # tokens of the third document are the last
+    assert documents != sorted(documents)
+
+
+def test_every_place_of_a_line_is_as_likely_for_a_shuffled_sentence():
+    shuffled = Parallel(pairs=0.0, alpha=1.0, languages=NAMES, order="shuffled")
+    orders = [sentences_of(shuffled, copy)[1] for copy in range(600)]
+    places = np.bincount([found.index(sorted(found)[0]) for found in orders], minlength=5)
+    assert stats.chisquare(places).pvalue > 0.001
+
+
+def test_translations_are_as_they_were_where_sentences_are_shuffled():
+    rows = rows_of(Parallel(pairs=1.0, languages=NAMES, order="shuffled"), bitext(TWO), 32)
+    assert sorted(len(row["ids"]) for row in rows) == [9, 13]

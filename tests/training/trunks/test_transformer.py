@@ -1,7 +1,7 @@
 """The trunk: sizes from the papers, one result for each layout, nobody sees what he may not, how weights begin."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -284,6 +284,28 @@ def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are
     assert float(table_PD.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
     near, far = (torch.cosine_similarity(table_PD[20], table_PD[at], dim=0) for at in (21, 60))
     assert near > 0.9 > 0.7 > far
+
+
+@pytest.mark.parametrize("make", [bert, gpt])
+def test_positions_may_begin_with_a_deviation_of_their_own(make: Callable[..., Trunk]) -> None:
+    trunk = make(2, 64, 2)
+    changed = replace(trunk, positions=replace(trunk.positions, init_std=0.01))
+    plain, own = (tensors_of(built(each, heads_of(each))) for each in (trunk, changed))
+    different = [name for name in plain if not torch.equal(plain[name], own[name])]
+    assert different == ["trunk.positions.weight"]
+    torch.testing.assert_close(own[different[0]], plain[different[0]] / 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"init_std": -1.0}, "is -1.0, allowed is a pos"),
+        ({"init": "sinusoidal", "init_std": 0.01}, "0 where positions"),
+    ],
+)
+def test_a_deviation_of_positions_is_checked(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Learned(max=512, **keys)
 
 
 def test_same_seed_gives_same_weights_and_another_seed_others() -> None:
