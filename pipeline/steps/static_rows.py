@@ -78,8 +78,8 @@ def materialise(
     rows = _rows(static)
     if rows.store.groups:
         raise BadInput(
-            f"{static.corpus}: is a mixture, and finished rows say nothing of its weights; train from the corpus itself, "
-            "or leave `mixture` out of the corpus file"
+            f"{static.corpus}: is a mixture, and finished rows say nothing of its weights; train from the corpus "
+            "itself, or leave `mixture` out of the corpus file"
         )
     num_rows = [rows.count(copy) for copy in range(copies)]
     parts = list(_parts(num_rows, static.length))

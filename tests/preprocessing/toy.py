@@ -55,7 +55,6 @@ class ToyShard:
     def unit_starts(self, start: int, stop: int) -> np.ndarray:
         return self.units_T[start:stop]
 
-
     def sentence_starts(self, start: int, stop: int) -> np.ndarray:
         return np.isin(np.arange(start, stop), self.sentence_at_M)
 
