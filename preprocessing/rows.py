@@ -329,8 +329,9 @@ class Rows:
         return self._counts[group, turn]
 
     def _tokens(self, group: int, epoch: int) -> int:
-        """Tokens of the text in the rows of an epoch of a group."""
-        return int(self._copy(group, epoch).long_R.sum())
+        """Tokens of the text in the rows of an epoch of a group, without those that are there for a last label."""
+        long_R = self._copy(group, epoch).long_R
+        return int(long_R.sum()) - len(long_R) * self.sampling.rewrite.lookahead
 
     def _plan_turn(self, epoch: int) -> int:
         """The epoch whose pairs this epoch uses."""
