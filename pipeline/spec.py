@@ -74,7 +74,7 @@ class Group:
     def __post_init__(self) -> None:
         known = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name) is not None
         require(known, "mixture.name", self.name, "a word of letters, digits, `_`, `.` and `-`")
-        require(0 < self.weight < math.inf, f"mixture: weight of {self.name}", self.weight, "a number above 0")
+        require(0 < self.weight < math.inf, "mixture.weight", self.weight, "a number above 0")
 
 
 @spec

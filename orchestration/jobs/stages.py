@@ -122,7 +122,12 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
 
 
 def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
-    """The static rows of `recipe` on a corpus, for each length of its phases."""
+    """The static rows of `recipe` on a corpus, for each length of its phases; BadInput where that is a mixture."""
+    if "weights" in corpus.causes:
+        raise BadInput(
+            f"corpus {corpus.label} is a mixture, and finished rows say nothing of its weights; leave --rows out, or "
+            "take a corpus file without `mixture`"
+        )
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
     code = part_code.digests(recipe.sampling)
     return {

@@ -210,10 +210,10 @@ def test_a_group_of_which_nothing_is_left_is_named(
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ([("a", -1)], "weight of a is -1, allowed is a number above 0"),
-        ([("a", 0)], "weight of a is 0, allowed is a number above 0"),
-        ([("a", float("inf"))], "weight of a is inf"),
-        ([("a", float("nan"))], "weight of a is nan"),
+        ([("a", -1)], "mixture.weight is -1, allowed is a number above 0"),
+        ([("a", 0)], "mixture.weight is 0, allowed is a number above 0"),
+        ([("a", float("inf"))], "mixture.weight is inf"),
+        ([("a", float("nan"))], "mixture.weight is nan"),
         ([("a b", 1)], "mixture.name is 'a b', allowed is a word"),
         ([("a", 1), ("a", 2)], "mixture is .*, allowed is each name once"),
     ],
