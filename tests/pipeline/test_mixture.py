@@ -12,7 +12,7 @@ import pytest
 from pipeline.jobs import encode, train_vocab
 from pipeline.readers import Jsonl
 from pipeline.readers import splits as sources
-from pipeline.spec import Corpus, Group
+from pipeline.spec import Corpus, Dedup, Group
 from pipeline.steps import Static, Texts, encode_shard, materialise, plan, read_text
 from pipeline.steps import encode as encode_module
 from preprocessing.choose import Nothing
@@ -97,6 +97,19 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
     assert found["train"] == set(SIZES)
     assert len(found["test"]) > 1
     assert manifest.ledger.dropped["duplicate"].documents == 1
+
+
+@pytest.mark.parametrize("changes", [{"dedup": Dedup(near=True, lines=60)}, {"order": "input"}])
+def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
+    manifest = build(replace(mixture, **changes), tmp_path, *HERE)
+    texts = Texts.load(tmp_path / "text")
+    begins = np.cumsum([0, *SIZES.values()])
+    for shard in texts.shards:
+        stories = [int(document.text.split()[1].strip(".")) for document in texts.documents(shard.start, shard.stop)]
+        names = {list(SIZES)[int(np.searchsorted(begins, n, side="right")) - 1] for n in stories if n != SIZES["books"]}
+        assert not shard.group or names <= {shard.group}
+    assert set(manifest.mixture) == set(SIZES)
+    assert manifest.ledger.balanced()
 
 
 class TestTheSameBytes:
