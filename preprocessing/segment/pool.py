@@ -73,10 +73,8 @@ def pools(shards: Sequence[Shard]) -> list[Shard | Pool]:
     found = list[Shard | Pool]()
     for first in range(len(shards)):
         taken, documents = list[Shard](), 0
-        for shard in [*shards[first:], *shards[:first]]:
-            if documents >= ENOUGH:
-                break
-            taken.append(shard)
-            documents += len(shard.offset_N1) - 1
+        while documents < ENOUGH and len(taken) < len(shards):
+            taken.append(shards[(first + len(taken)) % len(shards)])
+            documents += len(taken[-1].offset_N1) - 1
         found.append(Pool(taken) if len(taken) > 1 else taken[0])
     return found
