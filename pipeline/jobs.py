@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.readers import portable
+from pipeline.readers import Source, portable
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus
 from pipeline.steps import (
@@ -38,7 +38,7 @@ from pipeline.steps import (
     sweep,
 )
 from preprocessing.files import write_atomic
-from preprocessing.manifest import FILE_NAME, Ledger, Manifest, ShardInfo
+from preprocessing.manifest import FILE_NAME, Group, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.vocab import Vocab, VocabSpec, train
 
@@ -101,8 +101,17 @@ def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
 
 
 def _sample(texts: Texts, most: int) -> Iterator[str]:
-    """The first training documents of the plan, up to `most` bytes."""
+    """The training documents with the smallest keys, the first of the plan, up to `most` bytes.
+
+    Those of a mixture too: its weights say nothing here, so that mixtures of the same text have the same vocabulary.
+    """
     size, stop = 0, _num_training(texts)
+    if any(shard.group for shard in texts.shards):
+        order_N = np.lexsort([texts.plan_N[name][:stop].astype(np.uint64) for name in ("low", "high")])
+        taken_N = np.zeros(stop, np.int64)
+        taken_N[order_N] = np.cumsum(texts.plan_N["bytes"][:stop][order_N].astype(np.int64)) <= most
+        yield from _times(texts, taken_N)
+        return
     for start in range(0, stop, _READ_AT_ONCE):
         for document in texts.documents(start, min(start + _READ_AT_ONCE, stop)):
             size += len(document.text.encode())
@@ -125,9 +134,16 @@ def _sample_of_languages(texts: Texts, most: int, spec: VocabSpec) -> Iterator[s
     times_N = np.zeros(stop, np.int64)
     for language, (wanted, size) in enumerate(zip(wanted_L.tolist(), bytes_L.astype(np.int64).tolist(), strict=True)):
         mine_K = np.flatnonzero(language_N == language)
+        if any(shard.group for shard in texts.shards):  # the plan has one group after another
+            mine_K = mine_K[np.argsort(texts.plan_N["high"][mine_K].astype(np.uint64), kind="stable")]
         whole, rest = divmod(wanted, size)
         times_N[mine_K] = whole + (np.cumsum(bytes_N[mine_K]) <= rest)
-    for start in range(0, stop, _READ_AT_ONCE):
+    yield from _times(texts, times_N)
+
+
+def _times(texts: Texts, times_N: np.ndarray) -> Iterator[str]:
+    """The first documents of the plan, each as often as it is said."""
+    for start in range(0, len(times_N), _READ_AT_ONCE):
         times_K = times_N[start : start + _READ_AT_ONCE]
         if times_K.any():
             for document, times in zip(texts.documents(start, start + len(times_K)), times_K.tolist(), strict=True):
@@ -205,18 +221,44 @@ def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, 
         | {"unicode": unicodedata.unidata_version},
         shards=shards,
         ledger=ledger,
+        mixture=_mixture(corpus, texts, shards),
         statistics=statistics
         | {"repaired": texts.repaired, "masked": texts.masked}
         | ({"implausible_sentences": doubt} if doubt else {}),
     )
 
 
+def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[str, Group]:
+    """What each group of the mixture has, and how often it is read."""
+    group_of = {shard.name: shard.group for shard in texts.shards if shard.group}
+    total = sum(shard.tokens for shard in shards if shard.name in group_of)
+    groups = dict[str, Group]()
+    for group in corpus.mixture:
+        mine = [shard for shard in shards if group_of.get(shard.name) == group.name]
+        tokens, share = sum(shard.tokens for shard in mine), corpus.shares[group.name]
+        groups[group.name] = Group(
+            weight=group.weight,
+            share=share,
+            documents=sum(shard.rows for shard in mine),
+            tokens=tokens,
+            epochs=share * total / tokens,
+            shards=tuple(shard.name for shard in mine),
+        )
+    return groups
+
+
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus without the paths of this machine and the order of its sources."""
-    sources = [portable(source) for source in corpus.sources]
-    plain = asdict(corpus) | {"sources": sorted(sources, key=_digest), "units": corpus.units and "units"}
+    plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "units": corpus.units and "units"}
+    mixture = {group.name: [group.weight, _sorted(group.sources)] for group in corpus.mixture}
+    del plain["mixture"]
+    plain |= {"mixture": mixture} if mixture else {}
     plain["dedup"]["against"], plain["decontaminate"]["paths"] = (), ()
     return plain
+
+
+def _sorted(sources: Sequence[Source]) -> list[dict[str, object]]:
+    return sorted((portable(source) for source in sources), key=_digest)
 
 
 def _language(corpus: Corpus) -> str:

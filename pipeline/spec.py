@@ -4,6 +4,8 @@ The sources stand in readers/, one file a format. The steps read the rest: clean
 ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and units).
 """
 
+import math
+import re
 from typing import Literal
 
 from pipeline.readers import Source
@@ -62,11 +64,31 @@ class Decontaminate:
 
 
 @spec
+class Group:
+    """A part of a mixture: one source or several, and their share of the tokens that are trained on."""
+
+    name: str
+    weight: float  # shares are weights over the sum of all of them: those of GPT-3, as printed, add up to 101
+    sources: tuple[Source, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name) is not None
+        require(known, "mixture.name", self.name, "a word of letters, digits, `_`, `.` and `-`")
+        require(0 < self.weight < math.inf, "mixture.weight", self.weight, "a number above 0")
+
+
+@spec
 class Corpus:
-    """Named text: its sources, what is kept of them, and what is held out."""
+    """Named text: its sources, what is kept of them, and what is held out.
+
+    With a `mixture`, training reads its groups by their weights, whatever their sizes, and `sources` are those of all
+    groups. The splits that are held out are not weighted: they have each document as often as any other, so that the
+    figures of two mixtures of the same text compare.
+    """
 
     name: str
     sources: tuple[Source, ...] = ()
+    mixture: tuple[Group, ...] = ()
     clean: Clean = Clean()
     dedup: Dedup = Dedup()
     decontaminate: Decontaminate = Decontaminate()
@@ -82,4 +104,32 @@ class Corpus:
         for name in ("validation", "test"):
             require(0 <= getattr(self, name) <= 0.5, name, getattr(self, name), "a share from 0 to 0.5")
         require(self.validation + self.test < 1, "validation + test", self.validation + self.test, "a share below 1")
+        self._check_mixture()
         require(1 <= self.shard_mb <= 1024, "shard_mb", self.shard_mb, "a number of MB from 1 to 1024")
+
+    def _check_mixture(self) -> None:
+        names = [group.name for group in self.mixture]
+        require(len(set(names)) == len(names), "mixture", names, "each name once")
+        of_groups = tuple(source for group in self.mixture for source in group.sources)
+        if self.mixture:
+            alone = self.sources in ((), of_groups)
+            require(
+                alone,
+                "sources",
+                [source.kind for source in self.sources],
+                "none beside `mixture`, whose groups have them",
+            )
+            once = all(of_groups.count(source) == 1 for source in of_groups)
+            require(once, "mixture", [source.place for source in of_groups], "each source in one group")
+            object.__setattr__(self, "sources", of_groups)  # who reads the text need not ask for groups
+
+    @property
+    def groups_without_text(self) -> list[str]:
+        """Names of the groups without a source, where others have one."""
+        return [group.name for group in self.mixture if self.sources and not group.sources]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of each group of the mixture, its share of the training tokens."""
+        total = math.fsum(group.weight for group in self.mixture)
+        return {group.name: group.weight / total for group in self.mixture}

@@ -99,8 +99,28 @@ class ShardInfo:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A source, or several, with a share of the training tokens; `documents` and `tokens` are those of its shards.
+
+    `share` is its weight over the sum of all weights. `epochs` is how often it is read while as many tokens are trained
+    on as the training split has: a run of twice as many reads it twice as often.
+    """
+
+    weight: float
+    share: float
+    documents: int
+    tokens: int
+    epochs: float
+    shards: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """A corpus in one page; `vocab` has kind, size, hash and specials (name -> id)."""
+    """A corpus in one page; `vocab` has kind, size, hash and specials (name -> id).
+
+    `mixture` has the groups of the training split by name, where the corpus file gives weights; else it is empty, and
+    not in the file.
+    """
 
     name: str
     spec_hash: str
@@ -110,6 +130,7 @@ class Manifest:
     shards: tuple[ShardInfo, ...]
     ledger: Ledger
     statistics: dict[str, Any] = field(default_factory=dict)
+    mixture: dict[str, Group] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -133,7 +154,10 @@ class Manifest:
 
     @property
     def _plain(self) -> dict[str, Any]:
-        return asdict(self) | {"splits": self.splits}
+        plain = asdict(self) | {"splits": self.splits}
+        if not self.mixture:
+            del plain["mixture"]
+        return plain
 
     def save(self, folder: Path | str) -> Path:
         """Write manifest.json, which makes the folder a corpus: call it when every shard is in place."""
@@ -153,7 +177,9 @@ class Manifest:
             value = from_checked_json(content)
             del value["splits"], value["schema_version"]
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
-            return cls(shards=shards, ledger=Ledger.from_dict(value.pop("ledger")), **value)
+            groups = value.pop("mixture", {}).items()
+            mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
+            return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
             raise
         except OSError as error:

@@ -1,5 +1,7 @@
-"""Position -> sample: a shuffle without a table, and the share of a batch that one worker takes."""
+"""Position -> sample: a shuffle without a table, whose turn it is, the share of a batch that one worker takes."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from math import isqrt
 from typing import Final
 
@@ -10,6 +12,8 @@ from preprocessing.rng import Key
 from preprocessing.schema import Ints
 
 _ROUNDS: Final = 6  # each mixes both halves; with four, orders of five samples are not equally frequent (chi-square)
+
+_WHOLE: Final = 1 << 30
 
 
 def shuffled(position_N: Ints, size: int, key: Key, epoch: int) -> Ints:
@@ -49,6 +53,77 @@ def _hash(value_N: Ints) -> Ints:
     value_N = (value_N ^ (value_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value_N = (value_N ^ (value_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (value_N ^ (value_N >> np.uint64(31))) >> np.uint64(1)
+
+
+def dealt(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
+    """Which of G takes its turn at each position, and how many turns it had before, int64 [N] each.
+
+    `share_G` (int64, above 0, with a sum of 2**30 at most) are shares of the turns. The G are split in two, the first
+    side having had `p * share / sum` turns at position p, rounded, and each side is split again in the same way. So up
+    to any position whatever everyone has had its share of the turns to within two turns (of two or three: one), no call
+    depends on an earlier one, and memory and time depend on N alone.
+
+    >>> dealt(np.arange(8), np.array([2, 1, 1]))[0].tolist()
+    [0, 1, 0, 2, 0, 1, 0, 2]
+    """
+    order_G = np.argsort(-share_G, kind="stable")
+    who_N, turn_N = _dealt(np.array(position_N, dtype=np.int64, ndmin=1), share_G[order_G])
+    return order_G[who_N], turn_N
+
+
+def _dealt(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
+    """The same for shares in descending order; `turn` counts the turns of all of them."""
+    who_N = np.zeros(len(turn_N), np.int64)
+    if len(share_G) == 1 or not len(turn_N):
+        return who_N, turn_N
+    upto_G = np.cumsum(share_G)
+    total = int(upto_G[-1])
+    cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
+    before_N, after_N = (_rounded(at_N, int(upto_G[cut - 1]), total) for at_N in (turn_N, turn_N + 1))
+    is_first_N = after_N > before_N
+    turn_N = np.where(is_first_N, before_N, turn_N - before_N)
+    for mine_N, share_K, first in ((is_first_N, share_G[:cut], 0), (~is_first_N, share_G[cut:], cut)):
+        who_K, turn_N[mine_N] = _dealt(turn_N[mine_N], share_K)
+        who_N[mine_N] = first + who_K
+    return who_N, turn_N
+
+
+def _rounded(count_N: Ints, share: int, total: int) -> Ints:
+    """count * share / total, to the nearest; exact up to a count of 2**33."""
+    return (count_N * share + total // 2) // total
+
+
+def turns(position: int, share_G: Ints) -> Ints:
+    """How many turns each of G has had before a position, int64 [G]: what `dealt` deals out up to there.
+
+    >>> turns(6, np.array([2, 1, 1])).tolist()
+    [3, 2, 1]
+    """
+    order_G = np.argsort(-share_G, kind="stable")
+    had_G = np.empty(len(share_G), np.int64)
+    had_G[order_G] = _turns(position, share_G[order_G])
+    return had_G
+
+
+def _turns(position: int, share_G: Ints) -> list[int]:
+    if len(share_G) == 1:
+        return [position]
+    upto_G = np.cumsum(share_G)
+    total = int(upto_G[-1])
+    cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
+    first = (position * int(upto_G[cut - 1]) + total // 2) // total
+    return [*_turns(first, share_G[:cut]), *_turns(position - first, share_G[cut:])]
+
+
+def whole_shares(weights: Sequence[Fraction]) -> Ints:
+    """Weights above 0 as whole numbers from 1 up for `dealt`, whose sum is 2**30, int64: off by 2**-30 of it at most.
+
+    >>> whole_shares([Fraction(1), Fraction(3)]).tolist()
+    [268435456, 805306368]
+    """
+    total = sum(weights)
+    upto = [round(_WHOLE * sum(weights[: number + 1]) / total) for number in range(len(weights))]
+    return np.maximum(1, np.diff([0, *upto]))
 
 
 def rank_slice(batch: int, rank: int, world: int) -> slice:

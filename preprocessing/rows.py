@@ -4,8 +4,9 @@ The loader and the materialising pipeline both call `Rows.row`, so a row on disk
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, get_args
 
@@ -14,25 +15,40 @@ import numpy as np
 from preprocessing import compat, rng
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
-from preprocessing.order import shuffled
+from preprocessing.order import dealt, shuffled, turns, whole_shares
 from preprocessing.rewrite import Rewrite
 from preprocessing.sampling import Sampling
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
-from preprocessing.segment import Plan, Segment, plans_of
-from preprocessing.shards import Store
+from preprocessing.segment import Plan, Segment, lines_of, plans_of
+from preprocessing.shards import Shard, Store
 from preprocessing.spec import kind_of
 from preprocessing.vocab import KINDS, Vocab
 
+UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
 _UNIONS: Final[dict[str, Any]] = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """The plans of one pass over the text (segment.plans_of); row numbers run on from plan to plan."""
+    """The plans of one pass over a group of the text (segment.plans_of); row numbers run on from plan to plan."""
 
     plans: tuple[Plan, ...]
     end_K: Ints  # rows up to and with plan k
+
+    @property
+    def long_R(self) -> Ints:
+        """Tokens of the text in each row."""
+        return np.concatenate([(plan.stop_RP.astype(np.int64) - plan.start_RP).sum(axis=1) for plan in self.plans])
+
+
+@dataclass(frozen=True)
+class Realised:
+    """What a stretch of positions has of one group of a mixture; tokens are those of the text, special ones are not."""
+
+    rows: int
+    tokens: int
+    epochs: float
 
 
 @dataclass(frozen=True)
@@ -40,17 +56,22 @@ class Rows:
     """Every training sample of one corpus split, made on demand from its address.
 
     `length` is the most tokens of a row that the model reads.
+
+    Of a mixture each group has an order and epochs of its own, and the groups take turns (order.dealt): in rows, by
+    their shares of the tokens over the mean length of their rows in their first epoch. So from the first position up to
+    any other each has had its share of the rows to within two rows, and each of its rows as often as any other, or once
+    less. Row i of group g of G has the number i * G + g.
     """
 
     store: Store
     vocab: Vocab
     sampling: Sampling
     length: int
-    # Caches, no part of the identity: plans and numbers of rows by turn; the first position after each epoch; for an
-    # epoch, the tokens up to each of its places; the tokens up to the end of each epoch.
-    _copies: dict[int, _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _counts: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _ends: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    # Caches, no part of the identity: plans and numbers of rows by group and turn; by group, its first place after each
+    # of its epochs; for an epoch, the tokens up to each of its places; the tokens up to the end of each epoch.
+    _copies: dict[tuple[int, int], _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counts: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _ends: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _read: dict[int, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
     _texts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -63,6 +84,8 @@ class Rows:
                         f"{part.kind!r} needs a special token {role!r} and the vocabulary has none: "
                         f"use a vocabulary of kind {_one_of(_kinds_with(role))}"
                     )
+        if self.store.groups and (reason := self.sampling.unmixable):
+            raise BadInput(f"{self.store.folder}: is a mixture, and {reason}; {UNMIXED}")
         if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
                 f"{self.store.folder}: choose {choose.kind!r} needs phrases and this corpus has none: "
@@ -70,22 +93,24 @@ class Rows:
             )
 
     def count(self, epoch: int) -> int:
-        """Rows of this epoch; BadInput when the text does not give a single one."""
-        if self.sampling.semantics == "compat":
-            return len(self._of_epoch(epoch))
-        turn = self._plan_turn(epoch)
-        if turn not in self._counts:
-            self._counts[turn] = int(self._copy(epoch).end_K[-1])
-        return self._counts[turn]
+        """Rows of this epoch, of all groups; BadInput when the text does not give a single one."""
+        return sum(self._count(group, epoch) for group in range(len(self._groups)))
+
+    def each(self, epoch: int) -> Iterator[tuple[int, int]]:
+        """The address of each row of this epoch, in the order of the text."""
+        for group in range(len(self._groups)):
+            for i in range(self._count(group, epoch)):
+                yield epoch, i * len(self._groups) + group
 
     def row(self, epoch: int, sample: int) -> Row:
         """One training sample: the columns of schema.py with labels; the same bytes in any process, at any time."""
         if self.sampling.semantics == "compat":
             return compat.row(self._instances[self._of_epoch(epoch)[sample]], self.vocab)
-        copy = self._copy(epoch)
-        k = int(np.searchsorted(copy.end_K, sample, side="right"))
-        plan, shard = copy.plans[k], self.store.shards[k % len(self.store.shards)]
-        i = sample - int(copy.end_K[k]) + len(plan)
+        number, group = divmod(sample, len(self._groups))
+        copy, lines = self._copy(group, epoch), self._lines[group]
+        k = int(np.searchsorted(copy.end_K, number, side="right"))
+        plan, shard = copy.plans[k], lines[k % len(lines)]
+        i = number - int(copy.end_K[k]) + len(plan)
         row = self.sampling.segment.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
             row["counts"] = self._counts_V[row["ids"]]
@@ -95,19 +120,29 @@ class Rows:
         return self.sampling.rewrite(row | {"hits": self.sampling.choose(row, draws)}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
-        """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end."""
+        """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end.
+
+        Of a mixture, the epoch is that of the row's group.
+        """
         return self.addresses(position, position + 1)[0]
 
     def addresses(self, start: int, stop: int) -> list[tuple[int, int]]:
         """(epoch, sample) at the positions start ... stop - 1; faster than `at` for each."""
-        found: list[tuple[int, int]] = []
-        while start < stop:
-            epoch, first = self._epoch_of(start)
-            position_N = np.arange(start, min(stop, self._ends[epoch])) - first
-            sample_N = shuffled(position_N, self.count(epoch), self._order, epoch)
-            found += [(epoch, sample) for sample in sample_N.tolist()]
-            start += len(position_N)
-        return found
+        return [(epoch, sample) for epoch, sample in self._addresses(start, stop).tolist()]
+
+    def realised(self, stop: int) -> list[Realised]:
+        """What the positions before `stop` have of each group, in the order of the store's; of other text, of all.
+
+        Rows are counted. Tokens and epochs are those rows at the mean length, and over the number, of the first epoch.
+        """
+        return [
+            Realised(
+                rows=rows,
+                tokens=rows * self._tokens(group, 0) // self._count(group, 0),
+                epochs=rows / self._count(group, 0),
+            )
+            for group, rows in enumerate(turns(stop, self._shares).tolist())
+        ]
 
     def rows_in_token_range(self, start: int, stop: int) -> range:
         """Positions of the rows that begin at the tokens start ... stop - 1 of the text, in the order of positions.
@@ -124,7 +159,7 @@ class Rows:
         into as many stretches as there are streams; the few rows that are left over are left out. Where the text is
         read both ways, the first half of the streams reads it forward, but for as few rows.
         """
-        rows = self.count(0)
+        rows = self._count(0, 0)
         each = rows // streams
         if not each:
             raise BadInput(
@@ -143,7 +178,7 @@ class Rows:
             made = self._instances
             documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
             return {"documents": documents, "rows": len(made), "negatives": sum(one.label for one in made)}
-        plans = self._copy(0).plans
+        plans = [plan for group in range(len(self._groups)) for plan in self._copy(group, 0).plans]
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
 
     def _first_from(self, token: int) -> int:
@@ -153,17 +188,24 @@ class Rows:
         epoch = bisect_right(self._texts, token)
         token -= self._texts[epoch - 1] if epoch else 0
         begun = int(np.searchsorted(self._text(epoch), token)) + 1 if token else 0
-        return sum(self.count(before) for before in range(epoch)) + begun
+        return self._first_of(epoch) + begun
+
+    def _first_of(self, epoch: int) -> int:
+        """The first position of an epoch; of a mixture, which has none, of as many rows as its groups' first epochs."""
+        return epoch * self.count(0) if self.store.groups else sum(self.count(before) for before in range(epoch))
 
     def _text(self, epoch: int) -> Ints:
         """Tokens of the text up to and with the row at each place of an epoch; only the latest few stay in memory."""
         if epoch not in self._read:
-            rows = [plan.stop_RP.astype(np.int64) - plan.start_RP for plan in self._copy(epoch).plans]
-            long_R = np.concatenate([long_RP.sum(axis=1) for long_RP in rows])
-            order = shuffled(np.arange(len(long_R)), len(long_R), self._order, epoch)
+            epoch_N, sample_N = self._addresses(self._first_of(epoch), self._first_of(epoch + 1)).T
+            number_N, group_N = np.divmod(sample_N, len(self._groups))
+            long_N = np.empty(len(sample_N), np.int64)
+            for group, its in np.unique(np.stack([group_N, epoch_N]), axis=1).T.tolist():
+                mine_N = (group_N == group) & (epoch_N == its)
+                long_N[mine_N] = self._copy(group, its).long_R[number_N[mine_N]]
             while len(self._read) >= _KEPT_COPIES:
                 self._read.pop(next(iter(self._read)))
-            self._read[epoch] = np.cumsum(long_R[order])
+            self._read[epoch] = np.cumsum(long_N)
         return self._read[epoch]
 
     def _of_epoch(self, epoch: int) -> range:
@@ -186,14 +228,47 @@ class Rows:
         return self.sampling.choose.needs | self.sampling.rewrite.needs
 
     @cached_property
+    def _groups(self) -> tuple[tuple[Shard, ...], ...]:
+        """The shards of each group; of other text all of them as one."""
+        if not self.store.groups:
+            return (self.store.shards,)
+        by_name = {shard.path.name: shard for shard in self.store.shards}
+        return tuple(tuple(by_name[name] for name in group.shards) for group in self.store.groups)
+
+    @cached_property
+    def _lines(self) -> tuple[tuple[Shard, ...], ...]:
+        return tuple(lines_of(self.sampling.segment, shards) for shards in self._groups)
+
+    @cached_property
+    def _shares(self) -> Ints:
+        """Shares of the rows, for `dealt`."""
+        if not self.store.groups:
+            return np.ones(1, np.int64)
+        return whole_shares(
+            [
+                Fraction(str(group.weight)) * self._count(number, 0) / self._tokens(number, 0)
+                for number, group in enumerate(self.store.groups)
+            ]
+        )
+
+    @cached_property
     def _end_K(self) -> Ints:
         """Rows up to and with plan k, where rows go on from each other: the same in every epoch."""
-        return self._copy(0).end_K
+        return self._copy(0, 0).end_K
 
-    @property
+    @cached_property
     def _stream_T(self) -> Ints:
-        """The tokens of the first shard, a fair sample of the corpus: documents were dealt to shards by a hash."""
-        return self.store.shards[0].ids_T
+        """The tokens of the first shard, a fair sample of the corpus: documents were dealt to shards by a hash.
+
+        Of a mixture as many, each group with its share of them; a small one comes several times.
+        """
+        first, groups = self.store.shards[0].ids_T, self.store.groups
+        if not groups:
+            return first
+        shards = [shards[0].ids_T for shards in self._groups]
+        return np.concatenate(
+            [np.resize(ids_T, round(group.share * len(first))) for ids_T, group in zip(shards, groups, strict=True)]
+        )
 
     @cached_property
     def _counts_V(self) -> Ints:
@@ -213,32 +288,73 @@ class Rows:
         """The epoch whose draws this epoch uses."""
         return epoch % self.sampling.duplicates if self.sampling.duplicates else epoch
 
-    def _epoch_of(self, position: int) -> tuple[int, int]:
-        """Epoch of a position, and the epoch's first position."""
-        while not self._ends or self._ends[-1] <= position:
-            epoch = len(self._ends)
-            self._ends.append(self.count(epoch) + (self._ends[-1] if epoch else 0))
-        epoch = bisect_right(self._ends, position)
-        return epoch, self._ends[epoch - 1] if epoch else 0
+    def _addresses(self, start: int, stop: int) -> Ints:
+        """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
+        group_N, place_N = dealt(np.arange(start, stop), self._shares)
+        found_N2 = np.empty((len(group_N), 2), np.int64)
+        for group in np.unique(group_N).tolist():
+            mine_N = group_N == group
+            first, count = int(place_N[mine_N][0]), int(mine_N.sum())
+            found_N2[mine_N] = self._of_group(group, first, first + count)
+        return found_N2
+
+    def _of_group(self, group: int, start: int, stop: int) -> Ints:
+        """The same at the places start ... stop - 1 of the order of one group."""
+        found = [np.zeros((0, 2), np.int64)]
+        while start < stop:
+            epoch, first = self._epoch_of(group, start)
+            place_N = np.arange(start, min(stop, self._ends[group][epoch])) - first
+            number_N = shuffled(place_N, self._count(group, epoch), self._order, epoch)
+            sample_N = number_N * len(self._groups) + group
+            found.append(np.stack([np.full(len(sample_N), epoch), sample_N], axis=1))
+            start += len(place_N)
+        return np.concatenate(found)
+
+    def _epoch_of(self, group: int, place: int) -> tuple[int, int]:
+        """Epoch of a place in the order of a group, and the epoch's first place."""
+        ends = self._ends.setdefault(group, [])
+        while not ends or ends[-1] <= place:
+            epoch = len(ends)
+            ends.append(self._count(group, epoch) + (ends[-1] if epoch else 0))
+        epoch = bisect_right(ends, place)
+        return epoch, ends[epoch - 1] if epoch else 0
+
+    def _count(self, group: int, epoch: int) -> int:
+        """Rows of an epoch of a group."""
+        if self.sampling.semantics == "compat":
+            return len(self._of_epoch(epoch))
+        turn = self._plan_turn(epoch)
+        if (group, turn) not in self._counts:
+            self._counts[group, turn] = int(self._copy(group, epoch).end_K[-1])
+        return self._counts[group, turn]
+
+    def _tokens(self, group: int, epoch: int) -> int:
+        """Tokens of the text in the rows of an epoch of a group, without those that are there for a last label."""
+        long_R = self._copy(group, epoch).long_R
+        return int(long_R.sum()) - len(long_R) * self.sampling.rewrite.lookahead
 
     def _plan_turn(self, epoch: int) -> int:
         """The epoch whose pairs this epoch uses."""
         return self._turn(epoch) if self.sampling.segment.fresh else 0
 
-    def _copy(self, epoch: int) -> _Copy:
-        """Plans of the epoch, made on first use; only the latest few stay in memory."""
+    def _copy(self, group: int, epoch: int) -> _Copy:
+        """Plans of an epoch of a group, made on first use; only the latest few of each group stay in memory."""
         turn = self._plan_turn(epoch)
-        if turn not in self._copies:
+        if (group, turn) not in self._copies:
             segment, rewrite = self.sampling.segment, self.sampling.rewrite
             key, lookahead = rng.key(self.sampling.seed, "segment"), rewrite.lookahead
             stride = rewrite.raw_length(self.length, self.sampling.choose) - lookahead
-            plans = plans_of(segment, self.store.shards, stride, lookahead, lambda k: key.at(turn, k))
+            first = sum(map(len, self._groups[:group]))
+            plans = plans_of(segment, self._lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
             if not any(len(plan) for plan in plans):
-                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {self.store.split}: give more text")
-            while len(self._copies) >= _KEPT_COPIES:
-                self._copies.pop(next(iter(self._copies)))
-            self._copies[turn] = _Copy(plans, np.cumsum([len(plan) for plan in plans]))
-        return self._copies[turn]
+                of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
+                where = f"{self.store.split}{of}"
+                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {where}: give more text")
+            mine = [known for known in self._copies if known[0] == group]
+            for old in mine[: 1 - _KEPT_COPIES]:
+                del self._copies[old]
+            self._copies[group, turn] = _Copy(plans, np.cumsum([len(plan) for plan in plans]))
+        return self._copies[group, turn]
 
 
 def impossible(

@@ -26,6 +26,13 @@ class Sampling:
     duplicates: int = 0
     semantics: Literal["fixed", "compat"] = "fixed"
 
+    @property
+    def unmixable(self) -> str:
+        """Why its rows cannot be those of several sources in turn, or "" where they can."""
+        if self.semantics == "compat":
+            return "semantics compat repeats a reference script, which has no weights"
+        return f"rows of segment {self.segment.kind} go on from each other" if self.segment.ordered else ""
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Sampling":
         """The sampling that `dataclasses.asdict` wrote, once as JSON and back.

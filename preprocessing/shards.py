@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from preprocessing.errors import BadInput
 from preprocessing.files import Hashed, write_atomic, xxh3_file
-from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, ShardInfo
+from preprocessing.manifest import AGAIN, FILE_NAME, Group, Manifest, ShardInfo
 from preprocessing.schema import SPLITS, Bools, Ints
 
 
@@ -128,10 +128,14 @@ class Shard:
         """Whether a phrase, or a word outside of phrases, begins there; without `has_units` the same as word_starts."""
         return _flags(self._unit_starts, start, stop)
 
+    def sentence_starts(self, start: int, stop: int) -> Bools:
+        """Whether a sentence begins there."""
+        return _flags(self._sentence_starts, start, stop)
+
     @cached_property
     def sentence_at_M(self) -> Ints:
         """Flat positions, int64, at which a sentence begins."""
-        return np.flatnonzero(_flags(self._sentence_starts, 0, self.num_tokens))
+        return np.flatnonzero(self.sentence_starts(0, self.num_tokens))
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -162,7 +166,7 @@ class Shard:
         return {
             "ids": self.tokens(i),
             "word_starts": self.word_starts(start, stop),
-            "sentence_starts": _flags(self._sentence_starts, start, stop),
+            "sentence_starts": self.sentence_starts(start, stop),
             **units,
             "source": self.source(i),
             "key": self.key(i),
@@ -177,6 +181,7 @@ class Store:
     split: str
     manifest: Manifest
     shards: tuple[Shard, ...]
+    groups: tuple[Group, ...] = ()  # of the shards, where training mixes them by weight; none: all are read alike
 
     @classmethod
     def open(cls, folder: Path | str, split: str, verify: bool = True) -> "Store":
@@ -191,7 +196,8 @@ class Store:
             raise BadInput(f"{folder}: has no {split} split, only {', '.join(manifest.splits)}; {AGAIN} from more text")
         for info in infos:
             _check(folder / info.name, info, verify)
-        return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos))
+        groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
+        return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos), groups)
 
     @property
     def num_tokens(self) -> int:

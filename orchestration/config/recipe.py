@@ -21,7 +21,7 @@ from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
 from orchestration.config.facts import check_facts
 from pipeline.readers import Source, absolute
-from pipeline.spec import Corpus
+from pipeline.spec import Corpus, Group
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
@@ -181,10 +181,18 @@ _CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
 
 
 @spec
+class _GroupFile(Group):
+    """A group of a mixture as pydantic reads it."""
+
+    sources: tuple[Annotated[Source, BY_KIND], ...] = ()
+
+
+@spec
 class _CorpusFile(Corpus):
     """A Corpus as pydantic reads it: the kind of a source says which class it is."""
 
     sources: tuple[Annotated[Source, BY_KIND], ...] = ()
+    mixture: tuple[_GroupFile, ...] = ()
 
 
 def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
@@ -226,7 +234,11 @@ def load_corpus(name_or_path: str) -> Corpus:
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
     folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
-    fields["sources"] = tuple(source.anchored(folder) for source in read.sources)
+    fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
+    fields["mixture"] = tuple(
+        Group(name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources))
+        for group in read.mixture
+    )
     against, paths = ([absolute(path, folder) for path in given] for given in (dedup.against, decontaminate.paths))
     fields["dedup"] = dataclasses.replace(dedup, against=tuple(against))
     fields["decontaminate"] = dataclasses.replace(decontaminate, paths=tuple(paths))

@@ -4,7 +4,9 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from glob import iglob
 from pathlib import Path
 
 from orchestration.config import (
@@ -20,9 +22,10 @@ from orchestration.config import (
 )
 from orchestration.jobs import stages
 from pipeline.readers import Source, left_out, plan_splits, sniff
-from pipeline.spec import Corpus
+from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
+from preprocessing.rows import UNMIXED
 from preprocessing.vocab import table_rows
 from training.run import Resume, Run
 
@@ -63,11 +66,13 @@ class Job:
     cluster: Cluster
     corpus: Corpus
     out: Path
+    notes: tuple[str, ...] = ()  # about the text, to be said with how it is read
 
     @property
     def recognised(self) -> list[str]:
         """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
-        return [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        lines = [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        return [*lines, *_mixed(self.corpus), *self.notes]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -96,7 +101,12 @@ class Job:
         if not self.corpus.sources:
             raise BadInput(
                 f"corpus {self.corpus.name} is text that may not be shipped: say where yours is with --data PATH, "
-                "or take --data demo"
+                "or take --data demo" + _of_each_group(self.corpus.mixture)
+            )
+        if lacking := self.corpus.groups_without_text:
+            raise BadInput(
+                f"corpus {self.corpus.name}: mixture: no text for {', '.join(lacking)}; name it with "
+                f"--data {lacking[0]}=PATH, or leave the group out of a corpus file of your own"
             )
         return stages.plan(self.recipe, self.corpus, _inputs(self.corpus), self.out)
 
@@ -107,14 +117,19 @@ def open_job(flags: Flags) -> Job:
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
-    corpus = _corpus(flags.data, load_corpus(recipe.data.corpus))
+    default = load_corpus(recipe.data.corpus)
+    corpus = _corpus(flags.data, default)
+    if corpus.mixture and (reason := recipe.sampling.unmixable):
+        raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
+    unweighted = default.mixture and not corpus.mixture and flags.data
+    notes = (f"mixture: none, so the weights of {default.name} do not count{_of_each_group(default.mixture)}",)
     if recipe.start and not Path(recipe.start).is_dir():
         raise BadInput(f"start is {recipe.start}: no such folder; give one that `sesame export` or transformers made")
     start = str(Path(recipe.start).absolute()) if recipe.start else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out)
+    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else ())
 
 
 def _inputs(corpus: Corpus) -> str:
@@ -132,12 +147,69 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
     """The text that --data names, cleaned and split as the recipe's own corpus is, or as the one corpus file says."""
     if not data:
         return default
+    if grouped := _grouped(data, default):
+        return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
         return corpora[0]
+    if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
+        raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
     sources += [sniff(given).anchored(Path()) for given in data if not _is_corpus(given)]
-    return replace(default, name=_name(data), sources=tuple(sources))
+    return replace(default, name=_name(data), sources=tuple(sources), mixture=())
+
+
+def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
+    """The mixture of `default` with the text that `--data GROUP=PATH` names; None where no --data has this form."""
+    split = [_group_and_path(given) for given in data]
+    if not any(name for name, _ in split):
+        return None
+    if not default.mixture:
+        given = next(given for given, (name, _) in zip(data, split, strict=True) if name)
+        raise BadInput(
+            f"--data {given}: no such file, and no group: corpus {default.name} is no mixture; check the path, or say "
+            "which mixture it belongs to, as in data.corpus=common_crawl_books"
+        )
+    known = [group.name for group in default.mixture]
+    for given, (name, _) in zip(data, split, strict=True):
+        if name not in known:
+            raise BadInput(
+                f"--data {given}: names no group of corpus {default.name}; write GROUP=PATH, GROUP being one of "
+                f"{', '.join(known)}, or name all text without groups"
+            )
+    groups = tuple(
+        replace(
+            group,
+            sources=(*group.sources, *(sniff(path).anchored(Path()) for name, path in split if name == group.name)),
+        )
+        for group in default.mixture
+    )
+    return replace(default, sources=(), mixture=groups)
+
+
+def _group_and_path(given: str) -> tuple[str, str]:
+    """
+    >>> _group_and_path("books1=jsonl:/data/books"), _group_and_path("s3://bucket/a=b")
+    (('books1', 'jsonl:/data/books'), ('', 's3://bucket/a=b'))
+    """
+    name, _, path = given.partition("=")
+    is_path = Path(given).exists() or next(iglob(given, recursive=True), None) is not None
+    is_group = path and re.fullmatch(r"[\w.-]+", name) and not is_path
+    return (name, path) if is_group else ("", given)
+
+
+def _of_each_group(mixture: Sequence[Group]) -> str:
+    """How text is given to the groups of a mixture, to end a message with."""
+    named = " ".join(f"--data {group.name}=PATH" for group in mixture)
+    return f"; for the mixture of its paper {named}" if mixture else ""
+
+
+def _mixed(corpus: Corpus) -> list[str]:
+    """What training reads of each group, in one line; none where the corpus is no mixture."""
+    total = sum(Fraction(str(group.weight)) for group in corpus.mixture)
+    shares = ", ".join(f"{100 * share:.2f} % {name}" for name, share in corpus.shares.items())
+    sums_up = "" if total in (1, 100) else f" (weights are taken over their sum, {float(total):g})"
+    return [f"mixture: of the tokens of training {shares}{sums_up}"] if shares else []
 
 
 def _is_corpus(given: str) -> bool:

@@ -107,19 +107,27 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.vocab))
     del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
     marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
+    weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}  # other weights, the same shards
+    if not weights:
+        del spec["mixture"]
     of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.vocab)
     of_run = part_code.digests(recipe.sampling, recipe.objective.losses, recipe.trunk, recipe.optim)
     text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
     pieces = Stage("vocab", out / "vocab", label, causes, of_vocab)
-    causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks}
+    causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
     shards = Stage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
     causes = {"recipe": _plain(recipe.science), "corpus": shards.hash}
     return Plan(text, pieces, shards, Stage("run", out / "runs", recipe.name, causes, of_run))
 
 
 def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
-    """The static rows of `recipe` on a corpus, for each length of its phases."""
+    """The static rows of `recipe` on a corpus, for each length of its phases; BadInput where that is a mixture."""
+    if "weights" in corpus.causes:
+        raise BadInput(
+            f"corpus {corpus.label} is a mixture, and finished rows say nothing of its weights; leave --rows out, or "
+            "take a corpus file without `mixture`"
+        )
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
     code = part_code.digests(recipe.sampling)
     return {

@@ -149,9 +149,12 @@ def implausible_sentences(texts: Texts, marks: Marks) -> str:
 
 
 def _sample(texts: Texts) -> Iterator[Document]:
-    """The first documents of the plan, of a MB of text."""
-    stop = np.searchsorted(np.cumsum(texts.plan_N["bytes"].astype(np.int64)), _SAMPLE) + 1
-    return texts.documents(0, len(texts.plan_N[:stop]))
+    """The first documents of the plan, of a MB of text; of a mixture those of each group, of as much in all."""
+    starts = {shard.group: shard.start for shard in reversed(texts.shards) if shard.group} or {"": 0}
+    for start in sorted(starts.values()):
+        size_N = np.cumsum(texts.plan_N["bytes"][start : start + _SAMPLE].astype(np.int64))
+        stop = start + int(np.searchsorted(size_N, _SAMPLE // len(starts))) + 1
+        yield from texts.documents(start, min(stop, len(texts.plan_N)))
 
 
 def chained(text: Ledger, encoded: Ledger) -> Ledger:

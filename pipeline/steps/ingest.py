@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,11 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     """
     if not corpus.sources:
         raise BadInput(f"corpus {corpus.name}: names no text; give some with --data PATH, or choose another corpus")
+    if corpus.groups_without_text:
+        raise BadInput(
+            f"corpus {corpus.name}: mixture: no text for {', '.join(corpus.groups_without_text)}; "
+            "name it with --data GROUP=PATH, or leave the group out of the corpus file"
+        )
     out = Path(out).absolute()  # workers elsewhere have another current folder
     ngrams = _ngram_file(corpus)
     cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
@@ -64,9 +69,11 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]
     known = [path for path in corpus.dedup.against if _is_corpus(path)]
-    identity = _digest(
-        [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
-    )
+    mixed = _mixed(corpus, ours)
+    made_of = [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
+    identity = _digest([*made_of, sorted(zip([part.name for part in ours], mixed, strict=True))] if mixed else made_of)
+    numbers = [sorted(set(mixed)).index(name) for name in mixed]
+    plan = partial(write_plan, mixed_P=numbers)
     names = [part.name for part in parts]
     texts = [part.name for part in ours]
     finals = [_final(part, corpus, identity) for part in ours]
@@ -91,7 +98,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                     | "By band" >> beam.GroupByKey()
                     | "Edges" >> beam.Map(edges)
                 )
-            write = write_kept if corpus.dedup.lines else write_plan
+            write = write_kept if corpus.dedup.lines else plan
             _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
                 write, beam.pvalue.AsList(near), str(out), corpus, texts, others
             )
@@ -99,9 +106,9 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
             with pipeline(out, work, beam_args) as graph:
                 left = _without_repeated_lines(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
                 keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
-                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(write_plan, [], str(out), corpus, finals, texts)
+                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(plan, [], str(out), corpus, finals, texts)
             remove_kept(out)
-        planned = _text(out, identity, corpus, ours, finals)
+        planned = _text(out, identity, corpus, ours, finals, mixed)
         planned.save()
     return planned
 
@@ -123,11 +130,23 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
     against = [sniff(path) for path in corpus.dedup.against if not _is_corpus(path)]
     parts = list[Part]()
-    for number, split in enumerate(plan_splits(corpus.sources)):
+    splits = plan_splits(corpus.sources)
+    if corpus.mixture:  # of equal documents the first may be kept: that is not to depend on where the text lies
+        splits = sorted(splits, key=lambda split: _group_of(corpus, split))
+    for number, split in enumerate(splits):
         parts.append(Part(number, _name("text", split.name, how), split))
     for number, split in enumerate(plan_splits(against), ELSEWHERE):
         parts.append(Part(number, _name("text", split.name, how), split))
     return parts
+
+
+def _mixed(corpus: Corpus, parts: Sequence[Part]) -> list[str]:
+    """For each part the name of its group, or nothing where the corpus is no mixture."""
+    return [_group_of(corpus, part.split) for part in parts] if corpus.mixture else []
+
+
+def _group_of(corpus: Corpus, split: Split) -> str:
+    return next(group.name for group in corpus.mixture if split.source in group.sources)
 
 
 def _name(kind: str, *made_of: Any) -> str:
@@ -218,7 +237,7 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
         seal(path)
 
 
-def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str]) -> Texts:
+def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str], mixed: list[str]) -> Texts:
     """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
     seals = [seal_of(out / part.name) for part in parts]
     ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
@@ -249,7 +268,13 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     plan_N = texts.plan_N
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
-    return replace(texts, hash=text_hash(plan_N), shards=planned_shards(plan_N))
+    shards = planned_shards(plan_N, mixed)
+    if gone := sorted({group.name for group in corpus.mixture} - {shard.group for shard in shards}):
+        raise BadInput(
+            f"corpus {corpus.name}: mixture: no document for training is left of {', '.join(gone)} (dropped, or held "
+            "out); give more of its text, or leave the group out of the corpus file"
+        )
+    return replace(texts, hash=text_hash(plan_N), shards=shards)
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:

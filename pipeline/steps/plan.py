@@ -56,16 +56,19 @@ def write_plan(
     corpus: Corpus,
     parts: Sequence[str],
     others: Sequence[str] = (),
+    mixed_P: Sequence[int] = (),
 ) -> None:
     """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
 
     `groups` are files of what is kept and what repeats it, `parts` and `others` files of cleaned text: what is planned,
-    and what else repeats come from or are compared with. What `write_kept` dropped before is among the repeats.
+    and what else repeats come from or are compared with. What `write_kept` dropped before is among the repeats. `mixed`
+    is for each part the number of its group of the mixture, if there is one: a shard for training has documents of one
+    group only, and the shards of a group follow each other.
     """
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
     if (before := Path(folder, _REPEATS_BEFORE)).exists():
         repeat_K = np.concatenate([np.load(before, allow_pickle=False), repeat_K])
-    _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others])
+    _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others], np.array(mixed_P or [0] * len(parts)))
 
 
 def write_kept(
@@ -110,17 +113,30 @@ def _kept(
     return address_N, repeat_K
 
 
-def _write(folder: Path, address_N: np.ndarray, repeat_K: np.ndarray, corpus: Corpus, parts: Sequence[str]) -> None:
+def _write(
+    folder: Path,
+    address_N: np.ndarray,
+    repeat_K: np.ndarray,
+    corpus: Corpus,
+    parts: Sequence[str],
+    mixed_P: np.ndarray,
+) -> None:
     planned_N = np.empty(len(address_N), _PLANNED)
     for name in ADDRESS.names or ():
         planned_N[name] = address_N[name]
     planned_N["fold"] = folds(address_N["low"].astype(np.uint64), corpus.validation, corpus.test)
     if corpus.order == "input":
         planned_N = planned_N[np.lexsort([planned_N["row"], planned_N["part"]])]
-    planned_N = planned_N[np.argsort(planned_N["fold"], kind="stable")]
+    mixed_N = np.where(planned_N["fold"] == 0, mixed_P[planned_N["part"]], 0)
+    order_N = np.lexsort([mixed_N, planned_N["fold"]])
+    planned_N, mixed_N = planned_N[order_N], mixed_N[order_N]
     for fold in range(len(SPLITS)):
-        mine_N = planned_N["fold"] == fold
-        planned_N["shard"][mine_N] = cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
+        first = 0
+        for group in np.unique(mixed_N[planned_N["fold"] == fold]).tolist():
+            mine_N = (planned_N["fold"] == fold) & (mixed_N == group)
+            shard_N = first + cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
+            planned_N["shard"][mine_N] = shard_N
+            first = int(shard_N[-1]) + 1
     path = folder / PLAN
     write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
     write_atomic(path, npy(planned_N))
@@ -178,12 +194,13 @@ def cut(bytes_N: np.ndarray, most: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard to be made: documents [start, stop) of the plan, `bytes` of text."""
+    """A shard to be made: documents [start, stop) of the plan, `bytes` of text, all of one `group` of a mixture."""
 
     name: str
     start: int
     stop: int
     bytes: int
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,7 +219,7 @@ class Texts:
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
         facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked")}
-        facts |= {"shards": [vars(shard) for shard in self.shards], "ledger": self.ledger.to_dict()}
+        facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
         write_atomic(self.folder / TEXT, checked_json(facts))
 
     @classmethod
@@ -251,8 +268,13 @@ class Texts:
             yield document_at(batch, row, part)
 
 
-def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:
-    """The shards of a plan, in its order."""
+def _without_empty(shard: dict[str, Any]) -> dict[str, Any]:
+    """A shard without a group that it does not have."""
+    return {name: value for name, value in shard.items() if value != ""}
+
+
+def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[Shard, ...]:
+    """The shards of a plan, in its order; `group` is for each part the name of its group of a mixture."""
     place_N = plan_N["fold"].astype(np.int64) << 32 | plan_N["shard"]
     cuts = np.flatnonzero(np.diff(place_N, prepend=-1, append=-1)).tolist() if len(place_N) else []
     num = {fold: len(np.unique(plan_N["shard"][plan_N["fold"] == fold])) for fold in range(len(SPLITS))}
@@ -262,6 +284,7 @@ def planned_shards(plan_N: np.ndarray) -> tuple[Shard, ...]:
             start,
             stop,
             int(plan_N["bytes"][start:stop].sum()),
+            group_P[int(plan_N["part"][start])] if group_P and fold == 0 else "",
         )
         for start, stop in pairwise(cuts)
     )

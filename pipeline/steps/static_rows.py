@@ -76,6 +76,11 @@ def materialise(
         raise BadInput(f"objective.duplicates is {copies}, static rows need 1 or more; set objective.duplicates=10")
     out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
     rows = _rows(static)
+    if rows.store.groups:
+        raise BadInput(
+            f"{static.corpus}: is a mixture, and finished rows say nothing of its weights; train from the corpus "
+            "itself, or leave `mixture` out of the corpus file"
+        )
     num_rows = [rows.count(copy) for copy in range(copies)]
     parts = list(_parts(num_rows, static.length))
     made_from = {"corpus": rows.store.manifest.digest, "split": static.split, "length": static.length}

@@ -1,8 +1,8 @@
 """Segments (packing): which ranges of a shard's tokens make one row, and the special tokens around them.
 
 `plan` does the index arithmetic of a whole shard at once and reads no token; `row` fetches one row of a plan. Read
-plan.py and part.py first, then packed.py; pair.py, stream.py, sentence.py and parallel.py are its siblings. A new one
-is one file here and one line in the union below, which is the registry.
+plan.py and part.py first, then packed.py; pair.py (with pool.py), stream.py, sentence.py and parallel.py are its
+siblings. A new one is one file here and one line in the union below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from preprocessing.segment.pair import Pair
 from preprocessing.segment.parallel import Parallel
 from preprocessing.segment.part import BothWays, Segmentation
 from preprocessing.segment.plan import Plan
+from preprocessing.segment.pool import pools
 from preprocessing.segment.sentence import Sentence
 from preprocessing.segment.stream import Stream, StreamPair
 from preprocessing.shards import Shard
@@ -29,6 +30,7 @@ __all__ = [
     "Sentence",
     "Stream",
     "StreamPair",
+    "lines_of",
     "plans_of",
 ]
 
@@ -39,17 +41,22 @@ def _has_every_fact(segment: Segment) -> Segmentation:
     return segment  # a member without a fact is a type error here
 
 
+def lines_of(segment: Segment, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+    """What is planned, a line of tokens for each shard: the shard, or where rows take partners from it the pool."""
+    return tuple(cast(Sequence[Shard], pools(shards)) if segment.partners else shards)
+
+
 def plans_of(
-    segment: Segment, shards: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
+    segment: Segment, lines: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
 ) -> tuple[Plan, ...]:
-    """A plan of each shard, and where the text is read both ways one more of each, which reads it from its end.
+    """A plan of each line, and where the text is read both ways one more of each, which reads it from its end.
 
     Those that read forward stand first. `draws(k)` is the generator of the k-th plan.
     """
-    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(shards)]
+    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)]
     if segment.both_ways:
         plans += [
             cast(BothWays, segment).plan(shard, length, lookahead, draws(k), backward=True)
-            for k, shard in enumerate(shards, start=len(shards))
+            for k, shard in enumerate(lines, start=len(lines))
         ]
     return tuple(plans)

@@ -40,6 +40,7 @@ class Packed:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:

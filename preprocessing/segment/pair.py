@@ -7,6 +7,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, excess, row_of
+from preprocessing.segment.pool import Pool
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Vocab
@@ -78,6 +79,10 @@ class Pair:
         return EMITTED if self.negative == "none" else EMITTED | {"pair_label"}
 
     @property
+    def partners(self) -> bool:
+        return self.negative in ("random", "dialogue")
+
+    @property
     def label_says(self) -> str:
         return _LABEL_SAYS[self.negative]
 
@@ -93,8 +98,11 @@ class Pair:
             "none": "pairs of segments, the second following the first",
         }[self.negative]
 
-    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
-        """Pairs of at most length + lookahead tokens; BadInput where a lone document needs a random partner."""
+    def plan(self, shard: Shard | Pool, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
+        """Pairs of at most length + lookahead tokens; BadInput where a lone document needs a random partner.
+
+        Of a pool (pool.py) the rows are those of its first shard, and their partners from all of its documents.
+        """
         room = length + lookahead - 2 - self.separators
         bounds_N1 = np.searchsorted(
             shard.sentence_at_M, shard.offset_N1
@@ -102,16 +110,17 @@ class Pair:
         at_M1 = np.append(shard.sentence_at_M, shard.offset_N1[-1])
         if self.negative == "none":
             return self._plan_contiguous(at_M1, bounds_N1, room, rng)
-        num_sentences_N = np.diff(bounds_N1)
-        if self.negative in ("random", "dialogue") and len(num_sentences_N) == 1:
+        own = shard.own if isinstance(shard, Pool) else len(bounds_N1) - 1
+        num_sentences_N = np.diff(bounds_N1)[:own]
+        if self.partners and len(bounds_N1) == 2:
             raise BadInput(
                 f"{shard.path}: has one document only, and segment.negative {self.negative} needs a partner for it: "
                 "give more text, a larger share to this split, or set segment.negative=swap"
             )
         found = (
-            self._dialogues(bounds_N1, rng)
+            self._dialogues(bounds_N1, own, rng)
             if self.negative == "dialogue"
-            else self._chunks(at_M1, bounds_N1, room, rng)
+            else self._chunks(at_M1, bounds_N1, own, room, rng)
         )
         chunk_3R, partner_2R, label_R = found
         counts = {
@@ -132,17 +141,19 @@ class Pair:
         _truncate(start_RP, stop_RP, room, rng)
         return Plan(start_RP=compact(start_RP), stop_RP=compact(stop_RP), pair_label_R=label_R, counts=counts)
 
-    def _chunks(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    def _chunks(
+        self, at_M1: Ints, bounds_N1: Ints, own: int, room: int, rng: np.random.Generator
+    ) -> tuple[Ints, Ints, Ints]:
         """Sentence numbers (first, middle, last) of each chunk, (first, last) of its random partner, and the label.
 
-        All documents go in step: round t draws the t-th chunk of every document that still has sentences.
+        Chunks are those of the first `own` documents, which all go in step: round t draws the t-th chunk of every one
+        that still has sentences.
         """
-        num_documents = len(bounds_N1) - 1
-        is_short_N = rng.random(num_documents) < self.short
-        target_N = np.where(is_short_N, rng.integers(2, room, size=num_documents, endpoint=True), room)
+        is_short_N = rng.random(own) < self.short
+        target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
         if self.unit == "sentence":
             target_N[:] = 1  # the second sentence fills it, whatever the first is
-        document = np.flatnonzero(np.diff(bounds_N1) >= 2)
+        document = np.flatnonzero(np.diff(bounds_N1[: own + 1]) >= 2)
         first = bounds_N1[document]
         rounds = [np.zeros((6, 0), dtype=np.int64)]
         while document.size:
@@ -168,9 +179,9 @@ class Pair:
         found_6R = found_6R[:, np.argsort(found_6R[0])]  # in the order of the text
         return found_6R[:3], found_6R[3:5], found_6R[5].astype(np.int8)
 
-    def _dialogues(self, bounds_N1: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    def _dialogues(self, bounds_N1: Ints, own: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
         """The same for dialogues: three turns a row, two or four where that leaves none over; B is the last."""
-        num_turns_N = np.diff(bounds_N1)
+        num_turns_N = np.diff(bounds_N1[: own + 1])
         num_rows_N = np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)
         document_R = np.repeat(np.arange(len(num_turns_N)), num_rows_N)
         first_R = bounds_N1[document_R] + _TURNS * count_up(num_rows_N)

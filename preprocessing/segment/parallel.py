@@ -63,6 +63,7 @@ class Parallel:
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
 
     def __post_init__(self) -> None:

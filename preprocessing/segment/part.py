@@ -61,6 +61,10 @@ class Segmentation(Protocol):
     def both_ways(self) -> bool:
         """Whether each shard has a second plan, read from its end; it then is a part of `BothWays`."""
 
+    @property
+    def partners(self) -> bool:
+        """Whether rows take text from other documents, so that a shard of few documents wants more to choose from."""
+
     def describe(self) -> str:
         """The rows in one line: "pairs of segments, 50% swapped (SOP)"."""
 

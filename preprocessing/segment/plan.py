@@ -79,7 +79,7 @@ def row_of(
     if shard.has_units:
         row["unit_starts"] = _starts(special_S, [shard.unit_starts(*part) for part in parts])
     if "sentence_starts" in wanted:
-        row["sentence_starts"] = _starts(special_S, [_sentence_starts(shard, *part) for part in parts])
+        row["sentence_starts"] = _starts(special_S, [shard.sentence_starts(*part) for part in parts])
     return row
 
 
@@ -89,13 +89,6 @@ def _starts(special_S: Bools, starts: list[Bools]) -> Bools:
     starts_S[~special_S] = np.concatenate(starts)
     starts_S[0] = True
     starts_S[1:] |= special_S[:-1]
-    return starts_S
-
-
-def _sentence_starts(shard: Shard, start: int, stop: int) -> Bools:
-    first, last = np.searchsorted(shard.sentence_at_M, (start, stop)).tolist()
-    starts_S = np.zeros(stop - start, dtype=bool)
-    starts_S[shard.sentence_at_M[first:last] - start] = True
     return starts_S
 
 

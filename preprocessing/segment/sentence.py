@@ -33,6 +33,7 @@ class Sentence:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # the text has one
 
     def __post_init__(self) -> None:

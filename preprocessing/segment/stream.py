@@ -47,6 +47,7 @@ class Stream:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -99,6 +100,7 @@ class StreamPair:
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
+    partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
 
     def __post_init__(self) -> None:

@@ -16,7 +16,8 @@ Facts that other tests of this folder hold already:
             ids up to 65,535 do not always get 16 bits: test_shards, test_ids_are_16_bits_while_the_vocabulary_fits
   LDDL      B that does not follow is labelled as following: test_segment, ..._goes_on_where_a_ends;
             text is cut at 512 and a tenth is left out: test_segment, test_packed_*_hold_every_token_once_...;
-            partners are from the same partition only (kept: from the same shard, a sample of the text by hash)
+            partners are from the same partition only (mended: a shard of few documents borrows
+            those of others, test_pool; of larger ones kept, which are a sample of the text by hash)
   ModernBERT [CLS] and [SEP] are masked: test_choose, test_a_special_token_is_never_chosen_...
   T5        more spans than sentinels take ordinary ids, a row that begins with noise has an answer without a sentinel,
             random ids may be sentinels: test_sentinel

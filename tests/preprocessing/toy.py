@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from preprocessing.manifest import Group
+
 
 @dataclass(frozen=True)
 class ToyVocab:
@@ -53,6 +55,9 @@ class ToyShard:
     def unit_starts(self, start: int, stop: int) -> np.ndarray:
         return self.units_T[start:stop]
 
+    def sentence_starts(self, start: int, stop: int) -> np.ndarray:
+        return np.isin(np.arange(start, stop), self.sentence_at_M)
+
 
 @dataclass(frozen=True)
 class ToyStore:
@@ -60,6 +65,7 @@ class ToyStore:
     folder: Path = Path("toy")
     split: str = "train"
     manifest: dict = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
 
 
 def shard(documents: list[list[int]], word_every: int = 1) -> ToyShard:

@@ -86,6 +86,7 @@ def _sections(known: Facts) -> list[Section]:
     return [
         _summary(known),
         _splits(known),
+        *([_mixture(known)] if known.mixture else []),
         _funnel(known),
         _sources(known),
         _languages(known),
@@ -126,6 +127,31 @@ def _splits(known: Facts) -> Section:
     )
     said = "A document belongs to a split by the hash of its text, wherever it stood."
     return Section("Splits", said, (Table(("split", "documents", "share", "tokens", "shards"), rows),))
+
+
+def _mixture(known: Facts) -> Section:
+    trained = sum(group.trained for group in known.mixture)
+    off = max(abs(group.trained / trained - group.asked) for group in known.mixture)
+    said = (
+        f"Training reads each group by its weight, whatever its size: {known.recipe} takes {trained:,} tokens of text. "
+        "A group is read in an order of its own until each of its rows was there once, then again in another order. "
+        f"Shares differ from the weights by {100 * off:.4f} % at most: rows are counted, and tokens are those rows at "
+        "the mean length of their group's. Held-out splits are not weighted."
+    )
+    rows = tuple(
+        (
+            group.name,
+            f"{group.documents:,}",
+            f"{group.tokens:,}",
+            f"{group.weight:g}",
+            f"{100 * group.asked:.2f} %",
+            f"{100 * group.trained / trained:.2f} %",
+            f"{group.epochs:,.2f}",
+        )
+        for group in sorted(known.mixture, key=lambda group: -group.weight)
+    )
+    head = ("group", "documents", "tokens", "weight", "asked", "of training", "epochs")
+    return Section("Mixture", said, (Table(head, rows),))
 
 
 def _funnel(known: Facts) -> Section:

@@ -44,7 +44,7 @@ def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
 
     Rows are planned on the first shard only, so that a card costs little on a large corpus.
     """
-    first, shown = replace(store, shards=store.shards[:1]), []
+    first, shown = replace(store, shards=store.shards[:1], groups=()), []
     for recipe in (own, *map(load, names("recipes"))):
         kinds = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
         fits = recipe.data.vocab.kind == vocab.kind and _has_specials(recipe, vocab)

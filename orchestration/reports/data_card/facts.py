@@ -17,6 +17,7 @@ from orchestration.reports.data_card.examples import Example, examples
 from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
 from preprocessing.manifest import Count, Manifest
+from preprocessing.rows import Rows
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, Store
 from preprocessing.text import language
@@ -76,6 +77,19 @@ class SampleDocument:
 
 
 @dataclass(frozen=True)
+class MixedGroup:
+    """A group of a mixture: what it has, and what the run of the card's recipe reads of it."""
+
+    name: str
+    weight: float
+    asked: float  # share of the tokens that are trained on
+    documents: int
+    tokens: int
+    trained: int  # tokens, without special ones
+    epochs: float
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that a data card says."""
 
@@ -95,6 +109,8 @@ class Facts:
     pieces: Pieces
     languages: dict[str, int]  # code -> documents of a sample
     num_sources: int
+    recipe: str
+    mixture: tuple[MixedGroup, ...]  # empty where nothing is weighted
     sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens, of those with most tokens
     samples: tuple[SampleDocument, ...]
     examples: tuple[Example, ...]
@@ -130,10 +146,38 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> Facts:
         pieces=_pieces(tally, vocab),
         languages=_languages(shards, vocab),
         num_sources=len(tally.sources),
+        recipe=recipe.name,
+        mixture=tuple(_mixture(stores[0], vocab, recipe)),
         sources=tuple((name, *tally.sources[name]) for name in sorted(tally.sources, key=tally.least_first)[:_TOP]),
         samples=tuple(_samples(stores[0].shards, vocab)),
         examples=tuple(examples(stores[0], vocab, recipe)),
     )
+
+
+def _mixture(store: Store, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]:
+    """The groups of the training split, where it has any, and what the whole run reads of them."""
+    if not store.groups:
+        return
+    positions = dict.fromkeys((phase.length for phase in recipe.phases), 0)  # rows of a length are read on and on
+    rows = {length: Rows(store, vocab, recipe.sampling, length) for length in positions}
+    for phase in recipe.phases:
+        tokens = phase.steps * phase.batch * phase.length
+        by_tokens = phase.fill == "tokens"
+        positions[phase.length] += (
+            len(rows[phase.length].rows_in_token_range(0, tokens)) if by_tokens else phase.steps * phase.batch
+        )
+    realised = [rows[length].realised(stop) for length, stop in positions.items()]
+    for number, name in enumerate(sorted(store.manifest.mixture)):
+        group, parts = store.manifest.mixture[name], [part[number] for part in realised]
+        yield MixedGroup(
+            name=name,
+            weight=group.weight,
+            asked=group.share,
+            documents=group.documents,
+            tokens=group.tokens,
+            trained=sum(part.tokens for part in parts),
+            epochs=sum(part.epochs for part in parts),
+        )
 
 
 # Counting
@@ -244,7 +288,7 @@ def _statistics(counted: Mapping[str, Any]) -> dict[str, str]:
 def _made(spec: Corpus) -> dict[str, str]:
     """The settings of a corpus; of a path only the name, of sources only their kinds."""
     settings = asdict(spec)
-    del settings["name"], settings["sources"]
+    del settings["name"], settings["sources"], settings["mixture"]
     settings["units"] = Path(spec.units).name
     settings["dedup"]["against"] = [Path(path).name for path in spec.dedup.against]
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]

@@ -105,7 +105,7 @@ def test_no_sentence_of_a_document_that_can_be_paired_is_left_out(documents, cop
     pair = Pair(negative=negative)
     bounds_N1 = np.searchsorted(text.sentence_at_M, text.offset_N1)
     at_M1 = np.append(text.sentence_at_M, text.offset_N1[-1])
-    (first_R, middle_R, last_R), _, label_R = pair._chunks(at_M1, bounds_N1, 29, SEGMENT.at(copy, 0))
+    (first_R, middle_R, last_R), _, label_R = pair._chunks(at_M1, bounds_N1, len(documents), 29, SEGMENT.at(copy, 0))
     used = [m for first, last in zip(first_R.tolist(), last_R.tolist(), strict=True) for m in range(first, last)]
     wanted = [m for d, document in enumerate(documents) if len(document) > 1 for m in range(*bounds_N1[d : d + 2])]
     assert used == wanted

@@ -1,0 +1,256 @@
+"""Mixtures through the jobs: shards of one group each, the same bytes whoever makes them, what the manifest says."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.jobs import encode, train_vocab
+from pipeline.readers import Jsonl
+from pipeline.readers import splits as sources
+from pipeline.spec import Corpus, Dedup, Group
+from pipeline.steps import Static, Texts, encode_shard, materialise, plan, read_text
+from pipeline.steps import encode as encode_module
+from preprocessing.choose import Nothing
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
+from preprocessing.rewrite import Shift
+from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
+from preprocessing.segment import Packed
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from tests.pipeline.conftest import story
+from tests.pipeline.test_jobs import HERE, SMALL, TWO, build, content
+
+SIZES = {"books": 20, "crawl": 90, "wiki": 12}  # documents
+WEIGHTS = {"books": 8.0, "crawl": 60.0, "wiki": 33.0}
+GPT = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift()}
+
+pytestmark = pytest.mark.usefixtures("many_parts")
+
+
+@pytest.fixture
+def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small splits and small shards, so that a small group has several of each."""
+    monkeypatch.setattr(sources, "SPLIT_BYTES", 3_000)
+    monkeypatch.setattr(plan, "_LEAST_BYTES", 4_000)
+
+
+@pytest.fixture
+def mixture(write_jsonl: Callable[..., Path]) -> Corpus:
+    """Three groups; crawl is of two sources, and the first document of wiki is in crawl as well."""
+    first, groups = 0, []
+    for name, size in SIZES.items():
+        texts = [story(number) for number in range(first, first + size)]
+        if name == "wiki":
+            texts.append(story(SIZES["books"]))
+        half = len(texts) // 2 if name == "crawl" else 0
+        parts = [texts[:half], texts[half:]] if half else [texts]
+        paths = [write_jsonl(part, f"{name}/{number}.jsonl") for number, part in enumerate(parts)]
+        groups.append(Group(name=name, weight=WEIGHTS[name], sources=tuple(Jsonl(path=str(path)) for path in paths)))
+        first += size
+    return Corpus(name="mixed", mixture=tuple(groups), validation=0.1, test=0.1)
+
+
+def reweighted(corpus: Corpus, **weights: float) -> Corpus:
+    groups = tuple(replace(group, weight=weights.get(group.name, group.weight)) for group in corpus.mixture)
+    return replace(corpus, mixture=groups)
+
+
+def test_the_manifest_says_what_each_group_has_and_how_often_it_is_read(mixture: Corpus, tmp_path: Path) -> None:
+    manifest = build(mixture, tmp_path, *HERE)
+    assert Manifest.load(tmp_path / "corpus") == manifest
+    infos = {info.name: info for info in manifest.shards if info.split == "train"}
+    assert sorted(name for group in manifest.mixture.values() for name in group.shards) == sorted(infos)
+    total = sum(info.tokens for info in infos.values())
+    for name, group in manifest.mixture.items():
+        mine = [infos[shard] for shard in group.shards]
+        assert group.documents == sum(info.rows for info in mine)
+        assert group.tokens == sum(info.tokens for info in mine)
+        assert (group.weight, group.share) == (WEIGHTS[name], WEIGHTS[name] / 101)
+        assert group.epochs == pytest.approx(group.share * total / group.tokens)
+    assert len(manifest.mixture["crawl"].shards) > 1
+    assert json.loads((tmp_path / "corpus/manifest.json").read_text())["mixture"]["wiki"]["weight"] == 33
+
+
+def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_all(
+    mixture: Corpus, tmp_path: Path
+) -> None:
+    manifest = build(mixture, tmp_path, *HERE)
+    texts = Texts.load(tmp_path / "text")
+    begins = np.cumsum([0, *SIZES.values()])
+    found: dict[str, set[str]] = {}
+    for shard in texts.shards:
+        stories = [int(document.text.split()[1].strip(".")) for document in texts.documents(shard.start, shard.stop)]
+        names = [list(SIZES)[int(np.searchsorted(begins, number, side="right")) - 1] for number in stories]
+        if shard.group:
+            assert shard.name in manifest.mixture[shard.group].shards
+            twice = SIZES["books"]  # the one that two groups have: the first of them by name keeps it
+            assert {name for name, number in zip(names, stories, strict=True) if number != twice} <= {shard.group}
+        found.setdefault(shard.name.split("-")[0], set()).update(names)
+    assert all(shard.group for shard in texts.shards if shard.name.startswith("train"))
+    assert found["train"] == set(SIZES)
+    assert len(found["test"]) > 1
+    assert manifest.ledger.dropped["duplicate"].documents == 1
+
+
+@pytest.mark.parametrize("changes", [{"dedup": Dedup(near=True, lines=60)}, {"order": "input"}])
+def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
+    manifest = build(replace(mixture, **changes), tmp_path, *HERE)
+    texts = Texts.load(tmp_path / "text")
+    begins = np.cumsum([0, *SIZES.values()])
+    for shard in texts.shards:
+        stories = [int(document.text.split()[1].strip(".")) for document in texts.documents(shard.start, shard.stop)]
+        names = {list(SIZES)[int(np.searchsorted(begins, n, side="right")) - 1] for n in stories if n != SIZES["books"]}
+        assert not shard.group or names <= {shard.group}
+    assert set(manifest.mixture) == set(SIZES)
+    assert manifest.ledger.balanced()
+
+
+class TestTheSameBytes:
+    @pytest.fixture
+    def first(self, mixture: Corpus, tmp_path: Path) -> dict[str, bytes]:
+        build(mixture, tmp_path / "first", *HERE)
+        return content(tmp_path / "first" / "corpus")
+
+    def test_when_the_groups_are_listed_in_another_order(
+        self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
+    ) -> None:
+        turned = [replace(group, sources=group.sources[::-1]) for group in mixture.mixture[::-1]]
+        build(replace(mixture, sources=(), mixture=tuple(turned)), tmp_path / "second", *HERE)
+        assert content(tmp_path / "second" / "corpus") == first
+
+    def test_when_the_job_is_stopped_and_goes_on(
+        self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out, done = tmp_path / "second", list[str]()
+        read_text(mixture, out / "text", HERE)
+        train_vocab(out / "text", SMALL, out / "vocab")
+
+        def stops(shard: Any, *rest: Any, **identity: str) -> None:
+            if len(done) == 3:
+                raise KeyboardInterrupt
+            done.append(shard.name)
+            encode_shard(shard, *rest, **identity)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pipeline.jobs.encode_shard", stops)
+            with pytest.raises((KeyboardInterrupt, RuntimeError)):
+                encode(out / "text", out / "vocab", mixture, out / "corpus", HERE)
+        assert not (out / "corpus" / "manifest.json").exists()
+        encode(out / "text", out / "vocab", mixture, out / "corpus", HERE)
+        assert content(out / "corpus") == first
+
+    @pytest.mark.slow
+    def test_with_two_processes(self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]) -> None:
+        build(mixture, tmp_path / "second", *TWO)
+        assert content(tmp_path / "second" / "corpus") == first
+
+    def test_of_text_and_shards_when_only_weights_differ(
+        self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
+    ) -> None:
+        manifest = build(reweighted(mixture, wiki=3.0), tmp_path / "second", *HERE)
+        second = content(tmp_path / "second" / "corpus")
+        assert [name for name in first if first[name] != second[name]] == ["manifest.json"]
+        assert manifest.mixture["wiki"].share == pytest.approx(3 / 71)
+
+    def test_of_a_corpus_without_weights(self, mixture: Corpus, tmp_path: Path) -> None:
+        plain = Corpus(name="mixed", sources=mixture.sources, validation=0.1, test=0.1)
+        manifest = build(plain, tmp_path / "plain", *HERE)
+        assert manifest.mixture == {}
+        assert "mixture" not in json.loads((tmp_path / "plain/corpus/manifest.json").read_text())
+        assert "group" not in (tmp_path / "plain/text/text.json").read_text()
+        assert Store.open(tmp_path / "plain/corpus", "train").groups == ()
+
+
+def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: Path) -> None:
+    build(mixture, tmp_path, *HERE)
+    store = Store.open(tmp_path / "corpus", "train")
+    rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**GPT), length=32)
+    addresses = rows.addresses(0, 2_000)
+    for number, group in enumerate(store.groups):
+        tokens = [len(rows.row(*at)["ids"]) for at in addresses if at[1] % 3 == number]
+        assert sum(tokens) / 32 / 2_000 == pytest.approx(group.share, abs=0.01)
+    assert Store.open(tmp_path / "corpus", "validation").groups == ()
+
+
+def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus, tmp_path: Path) -> None:
+    """Of so few MB all is read; of more, the documents with the smallest keys, whatever their group."""
+    build(mixture, tmp_path / "mixed", *HERE)
+    build(Corpus(name="mixed", sources=mixture.sources, validation=0.1, test=0.1), tmp_path / "plain", *HERE)
+    assert Vocab.load(tmp_path / "mixed/corpus/vocab").hash == Vocab.load(tmp_path / "plain/corpus/vocab").hash
+
+
+def test_a_sample_of_a_mixture_has_all_of_its_groups(
+    mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.jobs import _sample
+
+    texts = read_text(mixture, tmp_path / "text", HERE)
+    some = list(_sample(texts, 12_000))
+    plain = read_text(Corpus(name="x", sources=mixture.sources, validation=0.1, test=0.1), tmp_path / "plain", HERE)
+    assert sorted(some) == sorted(_sample(plain, 12_000))
+    monkeypatch.setattr(encode_module, "_SAMPLE", 3_000)
+    heads = [document.text for document in encode_module._sample(texts)]
+    group_of = {
+        document.text: shard.group for shard in texts.shards for document in texts.documents(shard.start, shard.stop)
+    }
+    assert {group_of[text] for text in heads} == set(SIZES)
+
+
+def test_a_group_without_text_is_named(mixture: Corpus, tmp_path: Path) -> None:
+    groups = (*mixture.mixture, Group(name="webtext2", weight=22))
+    with pytest.raises(BadInput, match=r"corpus mixed: mixture: no text for webtext2; name it with --data GROUP=PATH"):
+        read_text(replace(mixture, sources=(), mixture=groups), tmp_path / "text", HERE)
+    assert not (tmp_path / "text").exists()
+
+
+def test_a_group_of_which_nothing_is_left_is_named(
+    mixture: Corpus, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    path = write_jsonl([story(0), story(1)], "again/0.jsonl")  # books has them
+    groups = (*mixture.mixture, Group(name="zines", weight=1, sources=(Jsonl(path=str(path)),)))
+    with pytest.raises(BadInput, match=r"no document for training is left of zines"):
+        read_text(replace(mixture, sources=(), mixture=groups), tmp_path / "text", HERE)
+    assert not (tmp_path / "text/text.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([("a", -1)], "mixture.weight is -1, allowed is a number above 0"),
+        ([("a", 0)], "mixture.weight is 0, allowed is a number above 0"),
+        ([("a", float("inf"))], "mixture.weight is inf"),
+        ([("a", float("nan"))], "mixture.weight is nan"),
+        ([("a b", 1)], "mixture.name is 'a b', allowed is a word"),
+        ([("a", 1), ("a", 2)], "mixture is .*, allowed is each name once"),
+    ],
+)
+def test_impossible_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Corpus(name="x", mixture=tuple(Group(name=name, weight=weight) for name, weight in groups))
+
+
+def test_a_source_belongs_to_one_group_and_to_nothing_else() -> None:
+    one = Jsonl(path="a")
+    with pytest.raises(ValueError, match="each source in one group"):
+        Corpus(name="x", mixture=(Group(name="a", weight=1, sources=(one,)), Group(name="b", weight=1, sources=(one,))))
+    with pytest.raises(ValueError, match="none beside `mixture`"):
+        Corpus(name="x", sources=(Jsonl(path="b"),), mixture=(Group(name="a", weight=1, sources=(one,)),))
+
+
+def test_shares_are_weights_over_their_sum() -> None:
+    corpus = Corpus(name="x", mixture=(Group(name="a", weight=60), Group(name="b", weight=41)))
+    assert corpus.shares == {"a": 60 / 101, "b": 41 / 101}
+
+
+def test_finished_rows_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
+    build(mixture, tmp_path, *HERE)
+    static = Static(str(tmp_path / "corpus"), "train", Sampling(**GPT, duplicates=1), 32)
+    with pytest.raises(BadInput, match="is a mixture, and finished rows say nothing of its weights"):
+        materialise(static, tmp_path / "rows", HERE)

@@ -1,0 +1,38 @@
+"""The batches of a mixture: the same rows for any number of workers, and wherever a run is taken up again."""
+
+import numpy as np
+import pytest
+
+from preprocessing.rows import Rows
+from preprocessing.sampling import Sampling
+from tests.preprocessing.test_mixture import BERT, GPT, mixed
+from tests.preprocessing.toy import ToyVocab
+from training.data import Loader
+from training.specs import Machine, Phase
+
+PHASES = (Phase(length=32, batch=12, steps=5), Phase(length=64, batch=6, steps=4), Phase(length=32, batch=12, steps=6))
+
+
+def loader(parts, rank: int = 0, world: int = 1) -> Loader:
+    rows = {length: Rows(mixed(), ToyVocab(), Sampling(**parts), length) for length in (32, 64)}
+    return Loader(rows, PHASES, Machine(), pad=0, rank=rank, world=world)
+
+
+def tokens_of(batches) -> list[int]:
+    return np.concatenate([batch["ids"] for batch in batches]).tolist()
+
+
+@pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_number_of_workers_reads_the_same_tokens_at_each_step_and_after_a_restart(parts, world: int):
+    alone, workers = loader(parts), [loader(parts, rank, world) for rank in range(world)]
+    steps = [tokens_of(alone.at(step)) for step in range(15)]
+    for step in range(7, 15):  # the workers begin in the middle
+        assert [token for worker in workers for token in tokens_of(worker.at(step))] == steps[step]
+
+
+def test_a_phase_goes_on_in_the_mixture_where_the_phase_of_its_length_stopped():
+    one = loader(GPT)
+    rows = one.rows_by_length[32]
+    wanted = [rows.row(*address)["ids"] for address in rows.addresses(60, 72)]
+    assert tokens_of(one.at(9)) == np.concatenate(wanted).tolist()
