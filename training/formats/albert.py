@@ -19,6 +19,7 @@ from training.model import ModelSpec
 from training.specs import Encoder, Trunk
 
 model_type = "albert"
+pooler = "albert.pooler"
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {

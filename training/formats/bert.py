@@ -12,6 +12,7 @@ from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned
 
 model_type = "bert"
+pooler = "bert.pooler.dense"
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],

@@ -18,6 +18,7 @@ from training.model import ModelSpec
 from training.specs import Encoder, Twin
 
 model_type = "electra"
+pooler = ""
 
 NAMES: Names = {
     **prefixed({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),

@@ -13,6 +13,7 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
 model_type = "ernie"
+pooler = "ernie.pooler.dense"
 
 NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}

@@ -12,6 +12,7 @@ from training.losses import NextToken
 from training.model import ModelSpec
 
 model_type = "openai-gpt"
+pooler = ""
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},

@@ -12,6 +12,7 @@ from training.model import ModelSpec
 from training.specs import Decoder, Everything, LearnedCausal
 
 model_type = "gpt2"
+pooler = ""
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.wte"],

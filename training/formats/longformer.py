@@ -17,6 +17,7 @@ from training.model import ModelSpec
 from training.specs import Around, Encoder, Everything
 
 model_type = "longformer"
+pooler = "longformer.pooler.dense"
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {

@@ -12,6 +12,7 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
 model_type = "megatron-bert"
+pooler = "bert.pooler.dense"
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},

@@ -15,6 +15,7 @@ from training.specs import EncoderDecoder, SinusoidalStacks
 from training.trunks import sinusoids
 
 model_type = "pegasus"
+pooler = ""
 
 NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
 TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # of sinusoids, in theirs
@@ -82,7 +83,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     positions = spec.trunk.positions
     assert isinstance(positions, SinusoidalStacks)
     tables = {name: _positions(positions.max, spec.trunk.width) for name in TABLES}
-    return renamed(state, NAMES) | tables | {bart.BIAS: torch.zeros(1, spec.vocab_size)}
+    return renamed(state, NAMES) | tables
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:

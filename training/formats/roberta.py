@@ -12,6 +12,7 @@ from training.losses import MaskedTokens
 from training.model import ModelSpec
 
 model_type = "roberta"
+pooler = "roberta.pooler.dense"
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in prefixed(bert.NAMES, "bert.", "roberta.").items() if ours.startswith("trunk.")},

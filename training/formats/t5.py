@@ -12,6 +12,7 @@ from training.model import ModelSpec
 from training.specs import Buckets, EncoderDecoder
 
 model_type = "t5"
+pooler = ""
 
 
 def _side(side: str) -> Names:

@@ -14,6 +14,7 @@ from training.specs import Encoder, Everything, Learned, Sinusoidal
 from training.trunks import sinusoids_at
 
 model_type = "xlm"
+pooler = ""
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.embeddings"],

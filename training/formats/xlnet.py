@@ -24,6 +24,7 @@ from training.model import ModelSpec
 from training.specs import RelativeStreams, TwoStream
 
 model_type = "xlnet"
+pooler = ""
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],
