@@ -1,9 +1,9 @@
 """Vocabularies: train or load one, turn documents into ids with the places where words begin.
 
-Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py are
-its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them. specs.py has the union
-of the kinds, the registry; vocab.py a vocabulary that is ready to encode, training.py the way from the one to the other.
-A new kind is a file here and one line in the union.
+Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
+are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them. specs.py has the
+union of the kinds, the registry; vocab.py a vocabulary that is ready to encode, training.py the way from the one to the
+other. A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE

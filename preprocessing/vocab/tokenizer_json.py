@@ -45,9 +45,8 @@ def inside(path: Path, *names: str) -> Path:
         return path
     found = next((path / name for name in names if (path / name).is_file()), None)
     if found is None:
-        raise BadInput(
-            f"vocab.file: {path}: has no {' and no '.join(dict.fromkeys((NAME, *names)))}; name another folder or a file"
-        )
+        wanted = " and no ".join(dict.fromkeys((NAME, *names)))
+        raise BadInput(f"vocab.file: {path}: has no {wanted}; name another folder or a file")
     return found
 
 

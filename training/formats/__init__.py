@@ -4,7 +4,7 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 """
 
 from training.formats.all import FORMATS
-from training.formats.export import auto_class, described, to_transformers, without_heads
+from training.formats.export import auto_class, described, model_type, to_transformers, without_heads
 from training.formats.start import build_model
 from training.formats.weights import load_spec, load_weights, save_weights
 
@@ -15,6 +15,7 @@ __all__ = [
     "described",
     "load_spec",
     "load_weights",
+    "model_type",
     "save_weights",
     "to_transformers",
     "without_heads",

@@ -33,6 +33,11 @@ def described(spec: ModelSpec, pad: int | None) -> str:
     return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
 
 
+def model_type(spec: ModelSpec, pad: int | None) -> str:
+    """The model type of transformers that `to_transformers` makes of a net; BadInput where it makes nothing."""
+    return _format(_known(spec), pad)[0].model_type
+
+
 def auto_class(architecture: str) -> str:
     """The Auto class of transformers that makes an architecture, so that all tensors of a folder are taken.
 
