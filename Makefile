@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
 	@echo "setup: compiling them, so that no process does it anew (a minute)"
-	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration || true # some are examples of bad syntax
+	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some are examples of bad syntax
 	@DS_ACCELERATOR=cpu python -c 'from training.engines import ops; ops.setup()'
 	@touch $@
 

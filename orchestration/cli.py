@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestration.terminal import Answer, announce, planned, print_answer, refuse
+from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"sesame {version('sesame')}")
+        print(f"sesame {sesame_version()}")
         raise typer.Exit
 
 

@@ -18,8 +18,8 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Trunk
 
-model_type = "albert"
 pooler = "albert.pooler"
+model_type = "albert"
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {

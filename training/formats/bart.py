@@ -12,8 +12,8 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import EncoderDecoder, LearnedPlain
 
-model_type = "bart"
 pooler = ""
+model_type = "bart"
 
 OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
 EPSILON = 1e-5

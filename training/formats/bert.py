@@ -11,8 +11,8 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned
 
-model_type = "bert"
 pooler = "bert.pooler.dense"
+model_type = "bert"
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],

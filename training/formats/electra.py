@@ -17,8 +17,8 @@ from training.losses import MaskedTokens, Replaced
 from training.model import ModelSpec
 from training.specs import Encoder, Twin
 
-model_type = "electra"
 pooler = ""
+model_type = "electra"
 
 NAMES: Names = {
     **prefixed({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),

@@ -12,8 +12,8 @@ from training.formats.named import Config, Names, Weights, gathered, losses_in, 
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
-model_type = "ernie"
 pooler = "ernie.pooler.dense"
+model_type = "ernie"
 
 NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}

@@ -11,8 +11,8 @@ from training.formats.named import Config, Names, Weights, gathered, our_keys, r
 from training.losses import NextToken
 from training.model import ModelSpec
 
-model_type = "openai-gpt"
 pooler = ""
+model_type = "openai-gpt"
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},

@@ -11,8 +11,8 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Decoder, Everything, LearnedCausal
 
-model_type = "gpt2"
 pooler = ""
+model_type = "gpt2"
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.wte"],

@@ -16,8 +16,8 @@ from training.losses import MaskedTokens
 from training.model import ModelSpec
 from training.specs import Around, Encoder, Everything
 
-model_type = "longformer"
 pooler = "longformer.pooler.dense"
+model_type = "longformer"
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {

@@ -11,8 +11,8 @@ from training.formats.named import Config, Names, Weights, gathered, kinds_of, l
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
-model_type = "megatron-bert"
 pooler = "bert.pooler.dense"
+model_type = "megatron-bert"
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},

@@ -14,8 +14,8 @@ from training.model import ModelSpec
 from training.specs import EncoderDecoder, SinusoidalStacks
 from training.trunks import sinusoids
 
-model_type = "pegasus"
 pooler = ""
+model_type = "pegasus"
 
 NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
 TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # of sinusoids, in theirs

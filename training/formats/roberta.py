@@ -11,8 +11,8 @@ from training.formats.named import Config, Names, Weights, gathered, kinds_of, o
 from training.losses import MaskedTokens
 from training.model import ModelSpec
 
-model_type = "roberta"
 pooler = "roberta.pooler.dense"
+model_type = "roberta"
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in prefixed(bert.NAMES, "bert.", "roberta.").items() if ours.startswith("trunk.")},

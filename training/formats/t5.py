@@ -11,8 +11,8 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Buckets, EncoderDecoder
 
-model_type = "t5"
 pooler = ""
+model_type = "t5"
 
 
 def _side(side: str) -> Names:

@@ -13,8 +13,8 @@ from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned, Sinusoidal
 from training.trunks import sinusoids_at
 
-model_type = "xlm"
 pooler = ""
+model_type = "xlm"
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.embeddings"],

@@ -23,8 +23,8 @@ from training.losses import MaskedTokens
 from training.model import ModelSpec
 from training.specs import RelativeStreams, TwoStream
 
-model_type = "xlnet"
 pooler = ""
+model_type = "xlnet"
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],
