@@ -1,5 +1,6 @@
 """What is exported loads by the Auto classes of transformers without a word: no warning, nothing in its log."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from preprocessing.vocab import Unigram, table_rows, train
+from preprocessing.vocab import ByteBPE, Unigram, given, table_rows, train
 from tests.family import recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, described, to_transformers, without_heads
+from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 
 ONE_OF_EACH = {  # a recipe for each type that an export may be, and for each class of a type
@@ -108,3 +111,24 @@ def test_a_net_whose_heads_have_no_weights_loads_by_auto_model_as_it_is(
     exported(case, vocabularies, tmp_path)
     with nothing_is_said():
         hf().AutoModel.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    theirs.train_from_iterator(["A fox; a box!"], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    theirs.add_special_tokens(["<start>", "<end>", "<hole>", "<fill>"])
+    (tmp_path / "theirs").mkdir()
+    theirs.save(str(tmp_path / "theirs" / "tokenizer.json"))
+    roles = {"cls_token": "<start>", "sep_token": "<end>", "mask_token": "<hole>", "pad_token": "<fill>"}
+    (tmp_path / "theirs" / "tokenizer_config.json").write_text(json.dumps(roles))
+    given(ByteBPE(size=400, file=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
+    spec = ModelSpec(trunk=recipe("bert_base", "tiny").trunk, losses=(MaskedTokens(),), vocab_size=400)
+    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")
+    with nothing_is_said():
+        found = hf().AutoTokenizer.from_pretrained(tmp_path / "hf")
+    text = "Two foxes <hole> and a box"
+    assert found(text, add_special_tokens=False).input_ids == theirs.encode(text, add_special_tokens=False).ids
+    assert {key: getattr(found, key) for key in roles} == roles
