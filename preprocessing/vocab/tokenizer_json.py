@@ -23,6 +23,7 @@ _KEYS: Final = {  # of these files, for each role; the first that is there
     "pad": ("pad_token",),
     "unk": ("unk_token",),
 }
+_TEXT: Final = ("normalizer", "pre_tokenizer")  # what a text goes through before its words are cut
 _USUAL: Final = {
     "sep": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -81,22 +82,20 @@ def scheme(about: Mapping[str, Any], path: Path) -> str:
     >>> scheme({"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}, Path("tokenizer.json"))
     'byte_bpe'
     """
-    model = about["model"]
-    steps = {step["type"] for key in ("normalizer", "pre_tokenizer") for step in _steps(about.get(key))}
-    spaces = steps & {"Metaspace", "Prepend", "Replace"}
+    model, steps = about["model"], [step for key in _TEXT for step in _steps(about.get(key))]
+    types = {step["type"] for step in steps}
+    marks = any("\u2581" in (step.get("replacement"), step.get("content"), step.get("prepend")) for step in steps)
     suffix, prefix = model.get("end_of_word_suffix"), model.get("continuing_subword_prefix")
     match model["type"]:
         case "WordPiece" if prefix in (None, "##"):
             return "wordpiece"
-        case "Unigram" if "Metaspace" in steps or not about.get("pre_tokenizer"):
+        case "Unigram" if marks:
             return "unigram"
-        case "BPE" if "ByteLevel" in steps and not suffix and not prefix:
+        case "BPE" if "ByteLevel" in types and not suffix and not prefix:
             return "byte_bpe"
-        case "BPE" if spaces and not suffix and not prefix:
+        case "BPE" if marks and not suffix and not prefix:
             return "sentencepiece_bpe"
-        case "BPE" if not steps - {"Split"} and not about.get("normalizer") and not suffix and not prefix:
-            return "byte_bpe"  # said too little to tell; what is no byte-level BPE shows when it is read
-    marked = f"{prefix!r} inside of words" if prefix else f"{suffix!r} at their ends" if suffix else "no space mark"
+    marked = f"{prefix!r} inside of words" if prefix else f"{suffix!r} at their ends" if suffix else "no mark of spaces"
     raise BadInput(
         f"vocab.file: {path}: is {model['type']} with {marked}, of which no kind of Sesame tells where words begin; "
         "name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"

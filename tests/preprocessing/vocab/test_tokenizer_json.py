@@ -206,7 +206,9 @@ def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folde
     [
         ({"type": "BPE", "end_of_word_suffix": "</w>"}, "'</w>' at their ends, of which no kind of Sesame tells"),
         ({"type": "WordPiece", "continuing_subword_prefix": "@@"}, "'@@' inside of words"),
-        ({"type": "WordLevel"}, "is WordLevel with no space mark"),
+        ({"type": "BPE"}, "is BPE with no mark of spaces"),
+        ({"type": "Unigram"}, "is Unigram with no mark of spaces"),
+        ({"type": "WordLevel"}, "is WordLevel with no mark of spaces"),
     ],
 )
 def test_a_scheme_whose_words_nothing_here_can_tell_is_refused(
