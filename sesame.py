@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,6 +90,9 @@ def recipes() -> list[str]:
 class Session:
     """One recipe on one text under one folder; each method makes what it needs and is not there yet."""
 
+    job: "Job"
+    """What is done, its stages and their folders."""
+
     def __init__(self, flags: "Flags", progress: Progress = "auto") -> None:
         self._progress: Progress = progress
         self._open(flags)
@@ -102,8 +106,6 @@ class Session:
         recipe, stages = self.job.recipe, self.job.plan
         states = ", ".join(f"{stage.name} {stage.state}" for stage in (stages.corpus, stages.run))
         return f"{recipe.name} on {self.job.corpus.name}, {recipe.num_steps:,} steps ({states})"
-
-    job: "Job"
 
     @property
     def recipe(self) -> "Recipe":
@@ -224,15 +226,12 @@ def _shorter(recipe: "Recipe", steps: int) -> list[str]:
     total = recipe.num_steps
     if not 1 < steps < total:
         raise BadInput(f"steps is {steps}, allowed is a number from 2 to {total}, which the recipe has")
-    upto = [round(steps * sum(one.steps for one in recipe.phases[: number + 1]) / total) for number in _places(recipe)]
-    counts = [stop - start for start, stop in zip([0, *upto], upto, strict=False)]
+    upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
+    counts = [stop - start for start, stop in pairwise([0, *upto])]
     phases = [asdict(phase) | {"steps": count} for phase, count in zip(recipe.phases, counts, strict=True) if count]
-    short = [f"phases={json.dumps(phases)}", f"optim.warmup={recipe.optim.warmup * steps // total}"]
+    warmup = min(recipe.optim.warmup, max(1, recipe.optim.warmup * steps // total))
+    short = [f"phases={json.dumps(phases)}", f"optim.warmup={warmup}"]
     return short + ([f"optim.horizon={max(1, recipe.optim.horizon * steps // total)}"] if recipe.optim.horizon else [])
-
-
-def _places(recipe: "Recipe") -> range:
-    return range(len(recipe.phases))
 
 
 def _text(shown: Any) -> str:
