@@ -28,9 +28,10 @@ $(READY): pyproject.toml constraints.txt
 	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
 	@echo "setup: installing the pinned packages (a few minutes, 2 GB)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
+	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # what Sesame was called before; not there: no matter
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
 	@echo "setup: compiling them, so that no process does it anew (a minute)"
-	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration || true # some are examples of bad syntax
+	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some are examples of bad syntax
 	@DS_ACCELERATOR=cpu python -c 'from training.engines import ops; ops.setup()'
 	@touch $@
 

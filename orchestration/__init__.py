@@ -2,7 +2,8 @@
 
 Read cli.py (the verbs), config/ (recipes, clusters and corpora) and jobs/ (the stages of a verb), then launch/ (Ray),
 tracking/ (MLflow), reports/ (what is written for people) and terminal/ (what a terminal shows). figures.py draws,
-progress.py is how jobs report; recipes/, corpora/ and clusters/ hold YAML only.
+progress.py is how jobs report, version.py knows the name on a package index; recipes/, corpora/ and clusters/ hold YAML
+only. sesame.py, beside this folder, is the same jobs for Python.
 
 It is the highest floor: it imports all others, and none imports it. pyproject.toml says which of its folders may import
 which package.

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestration.terminal import Answer, announce, planned, print_answer, refuse
+from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"sesame {version('sesame')}")
+        print(f"sesame {sesame_version()}")
         raise typer.Exit
 
 
@@ -341,6 +341,9 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     overrides: Overrides = None,
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
+    heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,
+    license: Annotated[str, typer.Option(metavar="ID", help="Of the weights, for the model card.")] = "unknown",
+    push: Annotated[str, typer.Option(metavar="REPO", help="Also to this repository of the hub.")] = "",
     scale: Scale = "",
     data: Data = None,
     out: Out = WORK,
@@ -350,12 +353,16 @@ def export(
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import views
+    from training.formats import auto_class
 
     flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
-    files, becomes = pretrain_stage.export(pretrain_stage.run_folder(flags), folder)
+    run_folder = pretrain_stage.run_folder(flags)
+    files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
-    loads = f"python -c 'from transformers import AutoModel; AutoModel.from_pretrained(\"{folder}\")'"
-    values = {"folder": str(folder), "files": files, "is": becomes}
+    said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
+    auto = auto_class(becomes.split(",")[0])
+    loads = f"python -c 'from transformers import {auto}; {auto}.from_pretrained(\"{folder}\")'"
+    values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
     return print_answer(Answer((views.lines(said),), values, (loads,)), as_json)
 
 

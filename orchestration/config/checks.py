@@ -11,10 +11,11 @@ from typing import Any
 from orchestration.config.error_messages import annotations, kind_of, options
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.compat import unfaithful
+from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
 from preprocessing.rows import impossible
 from preprocessing.segment import Segment
-from preprocessing.vocab import VocabSpec
+from preprocessing.vocab import VocabSpec, given
 from training.losses import check_losses
 from training.specs import Trunk
 
@@ -44,14 +45,19 @@ def _rows(recipe: Recipe) -> Iterator[str]:
 
 
 def _vocabulary(recipe: Recipe) -> Iterator[str]:
-    """Special tokens and languages that the vocabulary lacks."""
+    """Special tokens and languages that the vocabulary lacks; a file of one that cannot be read, or does not fit."""
     segment, vocab = recipe.data.segment, recipe.data.vocab
+    roles, whose = vocab.special_roles, f"data.vocab of kind {vocab.kind}"
+    if vocab.file:
+        try:
+            roles, whose = frozenset(given(vocab).specials), vocab.file
+        except BadInput as error:
+            yield f"data.{error}"
+            return
     for where, part in (("data.segment", segment), ("objective.rewrite", recipe.objective.rewrite)):
-        if missing := next((role for role in part.specials if role not in vocab.special_roles), ""):
-            yield (
-                f"{where}: {part.kind} needs a {missing} token, data.vocab of kind {vocab.kind} has none; "
-                f"{_remedy(vocab, missing)}"
-            )
+        if missing := next((role for role in part.specials if role not in roles), ""):
+            remedy = _remedy(vocab, missing) if not vocab.file else _name_it(vocab, missing)
+            yield f"{where}: {part.kind} needs a {missing} token, {whose} has none; {remedy}"
     if vocab.alpha < 1:
         named = segment.languages if "languages" in segment.can_emit else vocab.languages
         if set(named) != set(vocab.languages):
@@ -59,6 +65,13 @@ def _vocabulary(recipe: Recipe) -> Iterator[str]:
                 f"data.vocab.languages is {list(vocab.languages)}, data.segment.languages {list(named)}; "
                 "name the same in both"
             )
+
+
+def _name_it(vocab: VocabSpec, role: str) -> str:
+    """What to change so that a vocabulary of a file has a special token."""
+    if role == "sentinel":
+        return "set data.vocab.sentinels to as many as it has"
+    return f"say which it is by {role}_token in its tokenizer_config.json, or name another file"
 
 
 def _remedy(vocab: VocabSpec, role: str) -> str:

@@ -1,7 +1,7 @@
 """Jobs: one recipe on one text on one cluster, stage by stage.
 
 Read job.py and stages.py first; corpus.py, pretrain.py and evaluate.py are the stages, ray_stages.py the
-last two on one Ray, ablation.py is many runs.
+last two on one Ray, ablation.py is many runs, hub.py the way of an export to a hub.
 """
 
 from orchestration.jobs.job import Flags, Job, open_job

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestration import launch, tracking
-from orchestration.jobs import stages
+from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
 from orchestration.progress import Report
+from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Manifest
@@ -92,12 +93,15 @@ def run_of(flags: Flags) -> Run:
     return job.pretraining()
 
 
-def export(folder: Path, to: Path) -> tuple[list[str], str]:
-    """Copy what a finished run has for `transformers` to `to`, which must be new or empty.
+def export(
+    folder: Path, to: Path, *, heads: bool = True, license: str = "unknown", repo: str = ""
+) -> tuple[list[str], str, str]:
+    """Copy what a finished run has for `transformers` to `to`, which must be new or empty, with a model card.
 
-    Returns the names of its files, and what they are to transformers. BadInput where that has no such net, too.
+    `heads` False: the trunk alone, for `AutoModel`. `repo`: of a hub, which gets the folder as well. Returns the names
+    of its files, what they are to transformers, and the address on the hub. BadInput where that has no such net, too.
     """
-    from training.formats import described, load_spec
+    from training.formats import described, load_spec, load_weights, to_transformers, without_heads
 
     made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS
     if not (weights / "spec.json").is_file():
@@ -106,13 +110,21 @@ def export(folder: Path, to: Path) -> tuple[list[str], str]:
     becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
+    api = hub.connect(repo) if repo else None
     unfinished = to.with_name(f".{to.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(made, unfinished)
+    if heads:
+        shutil.copytree(made, unfinished)
+    else:
+        spec, tensors = load_weights(weights)
+        to_transformers(tensors, spec, made, unfinished, heads=False)
+        becomes = without_heads(becomes.split(",")[0])
+    write_atomic(unfinished / "README.md", model_card(folder, license=license, heads=heads).encode())
     if to.exists():
         to.rmdir()
     unfinished.rename(to)
-    return sorted(path.name for path in to.iterdir()), becomes
+    address = hub.push(api, to, repo) if api else ""
+    return sorted(path.name for path in to.iterdir()), becomes, address
 
 
 def _named(flags: Flags) -> Path | None:

@@ -16,6 +16,7 @@ from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.vocab import given
 from training.tasks import TASKS
 
 MARK = "stage.json"
@@ -114,6 +115,8 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     of_run = part_code.digests(recipe.sampling, recipe.objective.losses, recipe.trunk, recipe.optim)
     text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
+    if recipe.data.vocab.file:  # another file may come to lie at the same path
+        causes["file"] = given(recipe.data.vocab).hash
     pieces = Stage("vocab", out / "vocab", label, causes, of_vocab)
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
     shards = Stage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)

@@ -1,6 +1,6 @@
-"""What is written for people: recipes in words, the family's table, data cards, ablations.
+"""What is written for people: recipes in words, the family's table, data cards, model cards, ablations.
 
-Read describe.py first, then diff.py and family.py.
+Read describe.py first, then diff.py and family.py; model_card/ has the page of a run, data_card/ that of a corpus.
 """
 
 from orchestration.reports.describe import brief, losses

@@ -1,16 +1,16 @@
 """Vocabularies: train or load one, turn documents into ids with the places where words begin.
 
-Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py are
-its siblings, folding.py how sentencepiece folds case and accents. specs.py has the union of the kinds, which is the
-registry; vocab.py a vocabulary that is ready to encode, training.py the way from the one to the other. A new kind is a
-file here and one line in the union.
+Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
+are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
+sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
+ready to encode, training.py the way from the one to the other. A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
 from preprocessing.vocab.part import VocabKind
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
-from preprocessing.vocab.training import train
+from preprocessing.vocab.training import given, train
 from preprocessing.vocab.vocab import Encoded, Vocab
 from preprocessing.vocab.word_level import SingleBytes, WholeWords
 from preprocessing.vocab.wordpiece import WordPiece
@@ -27,6 +27,7 @@ __all__ = [
     "VocabSpec",
     "WholeWords",
     "WordPiece",
+    "given",
     "table_rows",
     "train",
 ]

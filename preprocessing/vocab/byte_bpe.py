@@ -7,8 +7,8 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 
 Layout = Literal["gpt2", "roberta"]
@@ -18,6 +18,7 @@ SPECIALS: Final[
     "gpt2": {"sep": "<|endoftext|>"},
     "roberta": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
 }
+DICTIONARY: Final = "dict.txt"  # of fairseq: GPT-2's ids in the order of RoBERTa's
 LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as the pieces write these bytes
 WHITE: Final = LINE_ENDS + "\u0120"  # and space
 _NUM_BYTES: Final = 256
@@ -32,7 +33,7 @@ class ByteBPE:
     size: int = 50257
     specials: Layout = "gpt2"
     rows: int = 0  # as for WordPiece
-    file: str = ""  # tokenizer.json, or a folder with vocab.json + merges.txt or encoder.json + vocab.bpe
+    file: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "specials 'roberta'") | {"sep": ""}
     order: ClassVar[str] = "training"
@@ -53,9 +54,20 @@ class ByteBPE:
         return f"{self.size:,} byte-level BPE pieces{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
-        layout = self.specials
-        pieces = from_file(self.file, _read, self.size, layout) if self.file else _train(texts, self.size, layout)
-        return Made(SPECIALS[layout], _files(pieces, layout))
+        if self.file:
+            return from_file(self.file, self._read)
+        return Made(SPECIALS[self.specials], _files(_train(texts, self.size, self.specials), self.specials))
+
+    def _read(self, path: Path) -> Made:
+        """The special tokens of a tokenizer.json are its own; beside fairseq's dict.txt, its pieces get RoBERTa's."""
+        found = tokenizer_json.find(path)
+        is_fairseq = (
+            self.specials == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
+        )
+        if found and not is_fairseq:
+            made = tokenizer_json.read(found, self.kind)
+            return made._replace(files=made.files | _companions(_of_json(found)))
+        return Made(SPECIALS[self.specials], _files(_read(path, self.size, self.specials), self.specials))
 
     @staticmethod
     def starts_word(piece: str) -> bool:
@@ -95,23 +107,17 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
     Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
     dict.txt lies beside them, its order up to `size` pieces: the published ids.
     """
-    if path.is_dir():
-        names = ("vocab.json", "merges.txt") if (path / "vocab.json").exists() else ("encoder.json", "vocab.bpe")
+    pairs = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+    names = next((pair for pair in pairs if (path / pair[0]).exists()), None)
+    if path.is_dir() and names:
         ids = json.loads((path / names[0]).read_text(encoding="utf-8"))
         lines = (path / names[1]).read_text(encoding="utf-8").split("\n")
         merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
     else:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        model = content["model"]
-        if model["type"] != "BPE":
-            raise BadInput(
-                f"vocab.file: {path}: is {model['type']}, vocab.kind is byte_bpe; change the kind or the file"
-            )
-        ids = model["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
-        merges = [_pair(merge) for merge in model["merges"]]
+        ids, merges = _of_json(tokenizer_json.inside(path, tokenizer_json.NAME, pairs[0][0], pairs[1][0]))
     if layout == "roberta" and SPECIALS["roberta"]["mask"] not in ids:
         ordinary = sorted(ids, key=ids.__getitem__)
-        dictionary = path / "dict.txt" if path.is_dir() else path.with_name("dict.txt")
+        dictionary = path / DICTIONARY if path.is_dir() else path.with_name(DICTIONARY)
         if dictionary.exists():
             entries = [line.split()[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
             entries = entries[: size - len(SPECIALS["roberta"])]
@@ -119,6 +125,13 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
             ordinary = [ordinary[int(entry)] if entry.isdigit() else entry for entry in entries]
         ids = _with_specials(ordinary, layout)
     return Pieces(ids, merges)
+
+
+def _of_json(path: Path) -> Pieces:
+    """Pieces of a tokenizer.json, those that were added to its model among them."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
+    return Pieces(ids, [_pair(merge) for merge in content["model"]["merges"]])
 
 
 def _files(pieces: Pieces, layout: Layout) -> dict[str, bytes]:
@@ -135,9 +148,13 @@ def _files(pieces: Pieces, layout: Layout) -> dict[str, bytes]:
         tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
     else:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return {"tokenizer.json": tokenizer.to_str().encode(), **_companions(pieces)}
+
+
+def _companions(pieces: Pieces) -> dict[str, bytes]:
+    """vocab.json and merges.txt, which say the pieces once more."""
     merges = "".join(f"{left} {right}\n" for left, right in pieces.merges)
     return {
-        "tokenizer.json": tokenizer.to_str().encode(),
         "vocab.json": json.dumps(pieces.ids, ensure_ascii=False).encode(),
         "merges.txt": f"#version: 0.2\n{merges}".encode(),
     }

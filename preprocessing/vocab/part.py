@@ -12,10 +12,14 @@ SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pie
 
 
 class Made(NamedTuple):
-    """What a kind makes of texts, or of a file: its special tokens, role -> piece, and its files, name -> content."""
+    """What a kind makes of texts, or of a file: its special tokens, role -> piece, and its files, name -> content.
+
+    `complete`: a special token that is not among the pieces of the model is the file's own, not one that was missing.
+    """
 
     names: dict[str, str]
     files: dict[str, bytes]
+    complete: bool = False
 
 
 class VocabKind(Protocol):
@@ -42,7 +46,7 @@ class VocabKind(Protocol):
 
     @property
     def file(self) -> str:
-        """Path of a vocabulary to load; "": train one."""
+        """Path of a vocabulary to load, a folder or a file; "": train one."""
 
     @property
     def order(self) -> str:

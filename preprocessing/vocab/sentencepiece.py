@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
-from preprocessing.vocab import folding
+from preprocessing.vocab import folding, tokenizer_json
 from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 from preprocessing.vocab.protobuf import field, message_at, number_at
 
@@ -28,6 +28,7 @@ NAMES: Final = {
     "mask": ("[MASK]", "<mask>"),
 }
 SPACE: Final = "\u2581"  # how a piece that begins a word begins
+_MODELS: Final = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # names of models on the hub
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
 _FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
@@ -48,7 +49,7 @@ class Unigram:
     lowercase: bool = False  # case is folded, accents stay: sentencepiece's nmt_nfkc_cf
     sentinels: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
     rows: int = 0  # as for WordPiece
-    file: str = ""  # spiece.model or tokenizer.json
+    file: str = ""  # spiece.model, tokenizer.json, or a folder with one of them
 
     strip_accents: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, str]] = _ROLES
@@ -97,7 +98,7 @@ class SentencePieceBPE:
     alpha: float = 1.0  # 1: languages in proportion to their text
     languages: tuple[str, ...] = ()  # none named: there is one
     rows: int = 0  # as for WordPiece
-    file: str = ""  # spiece.model
+    file: str = ""  # as for Unigram
 
     roles: ClassVar[Mapping[str, str]] = _ROLES
     order: ClassVar[str] = "training"
@@ -140,10 +141,12 @@ def _special_roles(num_sentinels: int) -> frozenset[str]:
 
 def _make(spec: Unigram | SentencePieceBPE, model_type: Model, texts: Iterable[str]) -> Made:
     if spec.file:
-        model = from_file(spec.file, _read, model_type, spec.lowercase, spec.strip_accents)
-    else:
-        model = _train(texts, spec, model_type)
-    files = _files(model, spec.sentinels)
+        return from_file(spec.file, _read, spec, model_type)
+    return _made(_train(texts, spec, model_type), spec.sentinels)
+
+
+def _made(model: bytes, num_sentinels: int) -> Made:
+    files = _files(model, num_sentinels)
     return Made(_specials(Tokenizer.from_buffer(files["tokenizer.json"])), files)
 
 
@@ -181,29 +184,28 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
     return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
 
 
-def _read(path: Path, model_type: Model, lowercase: bool, strip_accents: bool) -> bytes:
-    """A spiece.model, or one made from a tokenizer.json (of Unigram); where so asked, it folds case or drops accents.
+def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> Made:
+    """A spiece.model, which folds case or drops accents where so asked, or what a tokenizer.json says.
 
-    ALBERT's published model does not: its authors' script does it beforehand.
+    ALBERT's published model does not fold: its authors' script does it beforehand.
     """
-    content = _read_model(path, model_type)
-    if not lowercase and not strip_accents:
-        return content
-    wanted = folding.normaliser(lowercase=lowercase, strip_accents=strip_accents)
-    return content if _charsmap(content) == _charsmap(wanted) else content + wanted  # of a field, the last one holds
+    if found := tokenizer_json.find(path):
+        made = tokenizer_json.require_case(tokenizer_json.read(found, spec.kind), spec.file, spec.lowercase)
+        about = json.loads(made.files[tokenizer_json.NAME])
+        if _is_ours(about):
+            same = _made(_from_json(about), spec.sentinels)
+            return same if same.names == made.names else made
+        _require_sentinels(Tokenizer.from_buffer(made.files[tokenizer_json.NAME]), spec.sentinels)
+        return made
+    content = _read_model(tokenizer_json.inside(path, *_MODELS), model_type)
+    if spec.lowercase or spec.strip_accents:
+        wanted = folding.normaliser(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
+        content += wanted if _charsmap(content) != _charsmap(wanted) else b""  # of a field, the last one holds
+    return _made(content, spec.sentinels)
 
 
 def _read_model(path: Path, model_type: Model) -> bytes:
     content = path.read_bytes()
-    if path.suffix == ".json":
-        about = json.loads(content)
-        found = about["model"]["type"]
-        if (found, model_type) != ("Unigram", "unigram"):
-            raise BadInput(
-                f"vocab.file: {path}: is {found}, vocab.kind asks for a {model_type} model of sentencepiece; "
-                "change the kind or the file"
-            )
-        return _from_json(about, path)
     try:
         SentencePieceProcessor().LoadFromSerializedProto(content)
     except RuntimeError:
@@ -214,13 +216,24 @@ def _read_model(path: Path, model_type: Model) -> bytes:
     return content
 
 
-def _from_json(about: dict[str, Any], path: Path) -> bytes:
+def _is_ours(about: dict[str, Any]) -> bool:
+    """Whether a tokenizer.json of Unigram is one of sentencepiece's own models, which is faster and knows no </s>."""
+    if about["model"]["type"] != "Unigram" or (about["pre_tokenizer"] or {}).get("type") != "Metaspace":
+        return False
+    steps = (about["normalizer"] or {}).get("normalizers", [])
+    drops = [step["type"] for step in steps if step["type"] != "Precompiled"] == ["Strip", "Replace"] and len(steps) < 4
+    single = {"pattern": {"Regex": " {2,}"}, "content": SPACE}, {"pattern": {"Regex": " {2,}"}, "content": " "}
+    drops = drops and steps[-2]["strip_right"] and {key: steps[-1][key] for key in ("pattern", "content")} in single
+    space = about["pre_tokenizer"]
+    plain = space.get("prepend_scheme", "always") == "always" and space.get("split", True)
+    pieces = {piece for piece, _ in about["model"]["vocab"]}
+    added = all(token["special"] and token["content"] in pieces for token in about["added_tokens"])
+    return plain and added and drops
+
+
+def _from_json(about: dict[str, Any]) -> bytes:
     """The sentencepiece model of a tokenizer.json. `tokenizers` alone would take a </s> in a text for the real one."""
-    steps = about["normalizer"] or {}
-    steps = steps.get("normalizers", [steps]) if steps else []
-    known = {"Precompiled", "Strip", "Replace"}  # the last two drop spaces, as sentencepiece does without being asked
-    if not {step["type"] for step in steps} <= known or about["pre_tokenizer"]["type"] != "Metaspace":
-        raise BadInput(f"vocab.file: {path}: normalises text in its own way; name the spiece.model it was made from")
+    steps = about["normalizer"]["normalizers"]
     charsmap = next((step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"), "")
     special = {token["id"] for token in about["added_tokens"] if token["special"]}
     types = {**dict.fromkeys(special, _CONTROL), about["model"]["unk_id"]: _UNKNOWN}
@@ -253,8 +266,7 @@ def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
     tokenizer.add_special_tokens([*control, *reversed(_sentinels(num_sentinels))])
     known, names = tokenizer.get_vocab(), _specials(tokenizer)
-    if [known[name] for name in _sentinels(num_sentinels)] != [len(known) - 1 - n for n in range(num_sentinels)]:
-        raise BadInput("vocab.file: has fewer sentinels, or not at its end; set vocab.sentinels to as many as it has")
+    _require_sentinels(tokenizer, num_sentinels)
     if sep := names.get("sep"):
         front = [names["cls"]] if "cls" in names else []
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -263,6 +275,13 @@ def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
             special_tokens=[(name, known[name]) for name in (*front, sep)],
         )
     return {"tokenizer.json": tokenizer.to_str().encode(), "spiece.model": model}
+
+
+def _require_sentinels(tokenizer: Tokenizer, count: int) -> None:
+    """BadInput unless the last pieces are the sentinels."""
+    known = tokenizer.get_vocab()
+    if [known.get(name) for name in _sentinels(count)] != [len(known) - 1 - n for n in range(count)]:
+        raise BadInput("vocab.file: has fewer sentinels, or not at its end; set vocab.sentinels to as many as it has")
 
 
 def _sentinels(count: int) -> list[str]:

@@ -21,6 +21,11 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
     return vocab
 
 
+def given(spec: VocabSpec) -> Vocab:
+    """The vocabulary in `spec.file`. BadInput as `train` has it, so that it can be asked before there is any text."""
+    return train(spec, ())
+
+
 def fits(vocab: Vocab, spec: VocabSpec) -> None:
     """BadInput unless `vocab` is of the kind that `spec` asks for and has no more pieces than it asks for."""
     if vocab.kind != spec.kind:
@@ -28,7 +33,10 @@ def fits(vocab: Vocab, spec: VocabSpec) -> None:
             f"vocab.kind is {spec.kind}, the vocabulary given is {vocab.kind}; change the kind or the corpus"
         )
     if vocab.size > spec.size:
-        raise BadInput(f"vocab.size is {spec.size}, the vocabulary given has {vocab.size} pieces; ask for as many")
+        raise BadInput(
+            f"vocab.size is {spec.size}, the vocabulary given has {vocab.size} pieces; "
+            f"write data.vocab.size={vocab.size}"
+        )
 
 
 def _assemble(spec: VocabSpec, made: Made) -> Vocab:
@@ -36,9 +44,13 @@ def _assemble(spec: VocabSpec, made: Made) -> Vocab:
     tokenizer = Tokenizer.from_buffer(made.files["tokenizer.json"])
     ids = tokenizer.get_vocab()
     given = tokenizer.get_vocab_size(with_added_tokens=False)
-    if missing := [name for name in made.names.values() if ids[name] >= given]:
+    if missing := [name for name in made.names.values() if ids[name] >= given and not made.complete]:
         raise BadInput(f"vocab.file: {spec.file}: has no {', '.join(missing)}; name a file that has")
     if sorted(ids.values()) != list(range(len(ids))):
         raise BadInput(f"vocab.file: {spec.file}: has a piece twice, or leaves out an id; name another file")
     special = {role: ids[made.names[role]] if role in made.names else None for role in ROLES}
-    return Vocab.of(spec.kind, len(ids), special, spec.sentinels, made.files)
+    vocab = Vocab.of(spec.kind, len(ids), special, spec.sentinels, made.files)
+    if vocab.unk is None and vocab.words_that_are_special:
+        names = ", ".join(vocab.piece(id) for id in sorted(vocab.words_that_are_special))
+        raise BadInput(f"vocab.file: {spec.file}: takes {names} in a text for the special token; name another file")
+    return vocab

@@ -168,7 +168,26 @@ class Vocab:
     def _encode(self, texts: list[str]) -> list[list[int]]:
         if "spiece.model" in self.files:  # it is the truth there, and several times faster
             return self._sentencepiece.encode(texts, out_type=int)
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [self._ordinary(encoding.ids) for encoding in encodings]
+
+    def _ordinary(self, ids: list[int]) -> list[int]:
+        """The ids of a text without special tokens, which are unknown where its words would give them."""
+        if not self.words_that_are_special or self.unk is None or self.words_that_are_special.isdisjoint(ids):
+            return ids
+        return [self.unk if id in self.words_that_are_special else id for id in ids]
+
+    @cached_property
+    def words_that_are_special(self) -> frozenset[int]:
+        """Special tokens that are also words of the model, so that their names, written out in a text, give them.
+
+        Sentencepiece knows its control pieces; `tokenizers` takes them for words of a unigram model.
+        """
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = {*self.special_ids, *(id for id, token in added.items() if token.special)} - {self.unk}
+        names = [self.piece(id) for id in sorted(special)]
+        encodings = self._tokenizer.encode_batch(names + [f"a {name} b" for name in names], add_special_tokens=False)
+        return frozenset(special.intersection(chain.from_iterable(encoding.ids for encoding in encodings)))
 
     def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
         """Ids of each text, and the character with which each begins, the space before a word left aside."""
@@ -177,7 +196,7 @@ class Vocab:
             pairs = [(one["ids"], one["offsets"]) for one in found]
         else:
             encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-            pairs = [(encoding.ids, encoding.offsets) for encoding in encodings]
+            pairs = [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
         return [
             (ids, [start + (stop - start > 1 and text[start].isspace()) for start, stop in offsets])
             for text, (ids, offsets) in zip(texts, pairs, strict=True)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -33,7 +34,7 @@ class WordPiece:
     lowercase: bool = True
     order: Literal["training", "frequency"] = "training"
     rows: int = 0  # of the net's table, where it is filled up beyond `size`; 0: one for each piece
-    file: str = ""  # vocab.txt or tokenizer.json; empty: train one
+    file: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
@@ -50,8 +51,16 @@ class WordPiece:
         return f"{self.size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
-        ids = from_file(self.file, _read) if self.file else self._trained(list(texts))
-        return Made(SPECIALS, _files(ids, self.lowercase))
+        if self.file:
+            return from_file(self.file, self._read)
+        return Made(SPECIALS, _files(self._trained(list(texts)), self.lowercase))
+
+    def _read(self, path: Path) -> Made:
+        if found := tokenizer_json.find(path):
+            made = tokenizer_json.require_case(tokenizer_json.read(found, self.kind), self.file, self.lowercase)
+            ids = Tokenizer.from_buffer(made.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
+            return made._replace(files=made.files | {"vocab.txt": _lines(ids)})
+        return Made(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
 
     def _trained(self, texts: Sequence[str]) -> dict[str, int]:
         ids = _train(texts, self.size, self.lowercase)
@@ -104,17 +113,9 @@ def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) ->
     return {piece: int(rank_V[id]) for piece, id in ids.items()}
 
 
-def _read(path: Path) -> dict[str, int]:
-    """Ids of the pieces of a vocab.txt (one a line) or a tokenizer.json."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        model = json.loads(text)["model"]
-        if model["type"] != "WordPiece":
-            raise BadInput(
-                f"vocab.file: {path}: is {model['type']}, vocab.kind is wordpiece; change the kind or the file"
-            )
-        return model["vocab"]
-    lines = text.removesuffix("\n").split("\n")  # splitlines would cut at characters that are pieces
+def _ids(path: Path) -> dict[str, int]:
+    """Ids of the pieces of a vocab.txt, one a line."""
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines cuts at characters of pieces
     return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
 
 
@@ -127,8 +128,12 @@ def _files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
     sep, cls = SPECIALS["sep"], SPECIALS["cls"]
     tokenizer.post_processor = processors.BertProcessing((sep, known[sep]), (cls, known[cls]))
     tokenizer.decoder = decoders.WordPiece()
-    lines = "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__))
-    return {"tokenizer.json": tokenizer.to_str().encode(), "vocab.txt": lines.encode()}
+    return {"tokenizer.json": tokenizer.to_str().encode(), "vocab.txt": _lines(ids)}
+
+
+def _lines(ids: dict[str, int]) -> bytes:
+    """A vocab.txt of these pieces."""
+    return "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__)).encode()
 
 
 def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:

@@ -4,7 +4,6 @@ import json
 import shlex
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from orchestration import jobs
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job
+from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.training.corpora import mini_corpus
 
@@ -250,7 +250,7 @@ def test_both_names_of_help_work(capsys, words):
 
 def test_the_version_is_that_of_the_distribution(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"sesame {metadata.version('sesame')}\n"
+    assert capsys.readouterr().out == f"sesame {sesame_version()}\n"
 
 
 @pytest.mark.parametrize("how", ["", "--json"])

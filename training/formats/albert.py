@@ -18,6 +18,7 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Trunk
 
+pooler = "albert.pooler"
 model_type = "albert"
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"

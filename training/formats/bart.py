@@ -12,11 +12,12 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import EncoderDecoder, LearnedPlain
 
+pooler = ""
 model_type = "bart"
 
 OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
 EPSILON = 1e-5
-BIAS = "final_logits_bias"  # theirs, [1, V]: a buffer of zeros that nothing trains
+BIAS = "final_logits_bias"  # theirs, [1, V]: a buffer of zeros that nothing trains, and that a file may leave out
 
 
 def _side(side: str) -> Names:
@@ -106,7 +107,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES) | {BIAS: torch.zeros(1, spec.vocab_size)}
+    return renamed(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned
 
+pooler = "bert.pooler.dense"
 model_type = "bert"
 
 NAMES: Names = {

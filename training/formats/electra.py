@@ -17,6 +17,7 @@ from training.losses import MaskedTokens, Replaced
 from training.model import ModelSpec
 from training.specs import Encoder, Twin
 
+pooler = ""
 model_type = "electra"
 
 NAMES: Names = {

@@ -12,6 +12,7 @@ from training.formats.named import Config, Names, Weights, gathered, losses_in, 
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
+pooler = "ernie.pooler.dense"
 model_type = "ernie"
 
 NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")

@@ -5,12 +5,15 @@ the tied token table is one tensor in either. Weights go by our names, as in `Mo
 what several layers share is there once.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
+from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
@@ -30,11 +33,37 @@ def described(spec: ModelSpec, pad: int | None) -> str:
     return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
 
 
-def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path) -> None:
+def model_type(spec: ModelSpec, pad: int | None) -> str:
+    """The model type of transformers that `to_transformers` makes of a net; BadInput where it makes nothing."""
+    return _format(_known(spec), pad)[0].model_type
+
+
+def auto_class(architecture: str) -> str:
+    """The Auto class of transformers that makes an architecture, so that all tensors of a folder are taken.
+
+    >>> auto_class("BertForPreTraining"), auto_class("GPT2LMHeadModel"), auto_class("BertModel")
+    ('AutoModelForPreTraining', 'AutoModelForCausalLM', 'AutoModel')
+    """
+    kinds = {"ForMaskedLM": "ForMaskedLM", "ForConditionalGeneration": "ForSeq2SeqLM", "LMHeadModel": "ForCausalLM"}
+    kinds = {"WithLMHeadModel": "ForPreTraining", "ForPreTraining": "ForPreTraining"} | kinds
+    return "AutoModel" + next((auto for suffix, auto in kinds.items() if architecture.endswith(suffix)), "")
+
+
+def without_heads(architecture: str) -> str:
+    """The class of transformers that has the trunk alone, as `AutoModel` makes it.
+
+    >>> without_heads("BertForPreTraining"), without_heads("XLMWithLMHeadModel")
+    ('BertModel', 'XLMModel')
+    """
+    return re.sub("(For[A-Z][A-Za-z]+|(With)?LMHeadModel)$", "Model", architecture)
+
+
+def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path, *, heads: bool = True) -> None:
     """Write a folder for `from_pretrained`: model.safetensors, the tokenizer's files and config.json.
 
-    The class is the one that computes the same; a head that none has is left out (see `described`). BadInput where
-    transformers has no such net.
+    The class is the one that computes the same; a head that none has is left out (see `described`). `heads` False:
+    the trunk alone, which `AutoModel` takes without a word; it has a pooler there, which begins at random where this
+    net has none. BadInput where transformers has no such net.
     """
     vocab = Vocab.load(vocab_dir)
     if vocab.size > spec.vocab_size:
@@ -42,14 +71,36 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path)
         raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
     known = _known(spec)
     format, architecture = _format(known, vocab.pad)
-    heads = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
-    tensors = format.theirs({name: tensor for name, tensor in state.items() if not name.startswith(heads)}, known)
+    left_out = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
+    given = {name: tensor for name, tensor in state.items() if not name.startswith(left_out)}
+    tensors = format.theirs(given if heads else _trunk(given), known)
+    if not heads:
+        architecture = without_heads(architecture)
+        tensors |= _pooler(format.pooler, tensors, spec.trunk)
     (out / "config.json").unlink(missing_ok=True)
     write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
     vocab.save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))
+
+
+def _trunk(state: Weights) -> dict[str, Tensor]:
+    """The tensors that are no head's, but for the pooler of pairs, which is transformers' own."""
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
+    }
+
+
+def _pooler(name: str, tensors: Weights, trunk: Trunk) -> dict[str, Tensor]:
+    """A pooler as transformers would begin it, where its class has one and these tensors have not."""
+    if not name or f"{name}.weight" in tensors:
+        return {}
+    weight = torch.empty(trunk.width, trunk.width)
+    weight.normal_(0, trunk.init_std, generator=torch.Generator().manual_seed(0))
+    return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(trunk.width)}
 
 
 def _known(spec: ModelSpec) -> ModelSpec:

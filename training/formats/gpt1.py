@@ -11,6 +11,7 @@ from training.formats.named import Config, Names, Weights, gathered, our_keys, r
 from training.losses import NextToken
 from training.model import ModelSpec
 
+pooler = ""
 model_type = "openai-gpt"
 
 NAMES: Names = {

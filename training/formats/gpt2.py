@@ -11,6 +11,7 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Decoder, Everything, LearnedCausal
 
+pooler = ""
 model_type = "gpt2"
 
 NAMES: Names = {

@@ -16,6 +16,7 @@ from training.losses import MaskedTokens
 from training.model import ModelSpec
 from training.specs import Around, Encoder, Everything
 
+pooler = "longformer.pooler.dense"
 model_type = "longformer"
 
 SELF = "longformer.encoder.layer.*.attention.self"

@@ -11,6 +11,7 @@ from training.formats.named import Config, Names, Weights, gathered, kinds_of, l
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
+pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
 
 NAMES: Names = {

@@ -27,6 +27,10 @@ class Format(Protocol):
     @property
     def model_type(self) -> str: ...
 
+    @property
+    def pooler(self) -> str:
+        """Their linear over the first token that the class without heads has, trained or not; "" where it has none."""
+
     def architecture(self, spec: ModelSpec, pad: int | None, /) -> str | None:
         """The class of transformers that computes what `spec` computes, None where this type has none."""
 

@@ -14,6 +14,7 @@ from training.model import ModelSpec
 from training.specs import EncoderDecoder, SinusoidalStacks
 from training.trunks import sinusoids
 
+pooler = ""
 model_type = "pegasus"
 
 NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
@@ -82,7 +83,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     positions = spec.trunk.positions
     assert isinstance(positions, SinusoidalStacks)
     tables = {name: _positions(positions.max, spec.trunk.width) for name in TABLES}
-    return renamed(state, NAMES) | tables | {bart.BIAS: torch.zeros(1, spec.vocab_size)}
+    return renamed(state, NAMES) | tables
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from training.formats.named import Config, Names, Weights, gathered, kinds_of, o
 from training.losses import MaskedTokens
 from training.model import ModelSpec
 
+pooler = "roberta.pooler.dense"
 model_type = "roberta"
 
 NAMES: Names = {

@@ -11,6 +11,7 @@ from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Buckets, EncoderDecoder
 
+pooler = ""
 model_type = "t5"
 
 

@@ -13,6 +13,7 @@ from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned, Sinusoidal
 from training.trunks import sinusoids_at
 
+pooler = ""
 model_type = "xlm"
 
 NAMES: Names = {

@@ -23,6 +23,7 @@ from training.losses import MaskedTokens
 from training.model import ModelSpec
 from training.specs import RelativeStreams, TwoStream
 
+pooler = ""
 model_type = "xlnet"
 
 NAMES: Names = {

@@ -49,9 +49,20 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
 
 
 def test_class_and_the_head_that_is_left_out_are_named(tmp_path: Path) -> None:
-    files, becomes = learn.export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    files, becomes, _ = learn.export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert becomes.startswith("BertForMaskedLM, without its span_boundary head")
+
+
+def test_the_trunk_alone_is_what_auto_model_takes(tmp_path: Path) -> None:
+    from transformers import AutoModel  # slow to import
+
+    run = finished(SPANBERT, tmp_path / "run")
+    _, becomes, _ = learn.export(run, tmp_path / "hf", heads=False)
+    assert becomes == "BertModel"
+    _, info = AutoModel.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(info.values())
+    assert "from transformers import AutoModel, AutoTokenizer" in (tmp_path / "hf" / "README.md").read_text()
 
 
 def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -73,6 +73,15 @@ def test_a_key_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, 
     assert differs(plan(tiny(), corpus, "the text", tmp_path), changed) == redone
 
 
+def test_another_vocabulary_at_the_same_path_touches_what_depends_on_it(tmp_path: Path):
+    file = tmp_path / "vocab.txt"
+    file.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    before = planned(tmp_path, f"data.vocab.file={file}")
+    assert differs(before, planned(tmp_path, f"data.vocab.file={file}")) == []
+    file.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    assert differs(before, planned(tmp_path, f"data.vocab.file={file}")) == ["vocab", "corpus", "run"]
+
+
 @pytest.mark.parametrize(
     ("stage", "name"), [("text", "text.json"), ("vocab", "specials.json"), ("corpus", "manifest.json")]
 )

@@ -289,6 +289,9 @@ def test_no_text_at_all_is_bad_input_for_unigram() -> None:
     one_line(error)
 
 
+OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "spec", "message"),
     [
@@ -297,13 +300,18 @@ def test_no_text_at_all_is_bad_input_for_unigram() -> None:
         ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat\n", WordPiece, "a piece twice"),
         ("vocab.txt", b"[PAD]\n\xff\xfe\n", WordPiece, "cannot be read as this kind"),
         ("tokenizer.json", b"{", WordPiece, "cannot be read as this kind"),
-        ("tokenizer.json", b'{"model": {"type": "BPE"}}', WordPiece, "is BPE, vocab.kind is wordpiece"),
-        ("tokenizer.json", b'{"model": {"type": "WordPiece"}}', ByteBPE, "is WordPiece, vocab.kind is byte_bpe"),
+        ("tokenizer.json", OF_BYTES, WordPiece, "is BPE of kind byte_bpe, vocab.kind is wordpiece"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "WordPiece"}}',
+            ByteBPE,
+            "is WordPiece of kind wordpiece, vocab.kind is byte_bpe",
+        ),
         ("tokenizer.json", b'{"model": []}', ByteBPE, "cannot be read as this kind"),
         ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
         ("spiece.model", b"", Unigram, "is no sentencepiece model"),
-        ("tokenizer.json", b'{"model": {"type": "BPE"}}', Unigram, "is BPE, vocab.kind asks for a unigram model"),
-        ("tokenizer.json", b'{"model": {"type": "Unigram"}}', SentencePieceBPE, "asks for a bpe model"),
+        ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_bpe, vocab.kind is unigram"),
+        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "vocab.kind is sentencepiece_bpe"),
     ],
 )
 def test_a_file_that_is_no_such_vocabulary_is_bad_input(

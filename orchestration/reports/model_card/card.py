@@ -1,0 +1,308 @@
+"""The model card of a run: README.md as a hub of models shows it, front matter and all, from what is in its folder.
+
+It names no path and no time: the same run gives the same card on any machine. What a folder does not have yet (scores,
+a corpus that was moved away) the card leaves out, and says so.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from orchestration.config import flat, load, names
+from preprocessing.errors import BadInput
+from preprocessing.manifest import FILE_NAME, Manifest
+from preprocessing.shards import Store
+from preprocessing.text import language
+from preprocessing.vocab import Vocab
+from training.losses import LossContext
+from training.run import Run
+
+RUN: Final = "pretrain.json"  # of a run folder; launch and jobs write these files
+RESULT, WEIGHTS, EXPORT, SCORES = "result.json", "weights", "export", "scores/*/scores.json"
+_LANGUAGE_DOCUMENTS: Final = 100
+_LANGUAGE_TOKENS: Final = 200  # of each
+_LANGUAGE_SHARE: Final = 0.05  # of the documents, from which on a language is named
+_PIPELINES: Final = {
+    "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForPreTraining": "fill-mask",
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForSeq2SeqLM": "text2text-generation",
+    "AutoModel": "feature-extraction",
+}
+
+
+@dataclass(frozen=True)
+class _Net:
+    """What the weights of a run are."""
+
+    parameters: int
+    model_type: str = ""
+    architecture: str = ""  # class of transformers; "": none has such a net
+    auto: str = ""  # its Auto class
+    missing: str = ""  # what that class does not have of the net
+
+
+def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True) -> str:
+    """The card of a run, as Markdown: how to load it, its recipe, its data, its scores, its licence.
+
+    `license`: an identifier of the hub; whoever trains says it. `heads` False: the card of an export without them.
+    BadInput where the folder holds no run.
+    """
+    try:
+        run = Run.from_json((run_folder / RUN).read_text())
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadInput(f"{run_folder}: holds no run of this version; give a run folder") from None
+    name, scores = run_folder.name.rpartition("-")[0] or run_folder.name, _scores(run_folder)
+    manifest, languages = _corpus(Path(run.corpus))
+    net = _net(run_folder, run, heads)
+    matter = _front_matter(name, net, license, languages, scores)
+    sections = [
+        f"# {name}\n\n{_about(run, net, manifest)}",
+        *([f"## Use it\n\n{_use(net, heads)}"] if net else []),
+        f"## Recipe\n\n{_recipe(run, name)}",
+        f"## Data\n\n{_data(manifest, languages)}",
+        f"## Results\n\n{_results(run_folder, scores)}",
+        f"## Licence\n\n{_licence(license)}",
+    ]
+    return f"---\n{matter}\n---\n\n" + "\n\n".join(sections) + "\n"
+
+
+# Front matter: YAML, of which JSON is a part
+
+
+def _front_matter(
+    name: str, net: _Net | None, license: str, languages: Mapping[str, float], scores: Sequence[Mapping[str, Any]]
+) -> str:
+    values: dict[str, Any] = {"license": license, "library_name": "transformers"}
+    values |= {"language": list(languages)} if languages else {}
+    if net and net.architecture:
+        values["pipeline_tag"] = _pipeline(net)
+    values["tags"] = ["sesame", "pretraining", *([net.model_type] if net and net.model_type else [])]
+    if scores:
+        values["model-index"] = [{"name": name, "results": [_indexed(score) for score in scores]}]
+    return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+
+
+def _pipeline(net: _Net) -> str:
+    return "feature-extraction" if net.model_type == "electra" else _PIPELINES[net.auto]
+
+
+def _indexed(score: Mapping[str, Any]) -> dict[str, Any]:
+    """A score as the hub lists it."""
+    metric = {"type": "accuracy", "value": round(100 * mean(score["pretrained"]), 1), "name": "accuracy, fine-tuned"}
+    return {
+        "task": {"type": "text-classification"},
+        "dataset": {"name": f"{score['task']} (made from held-out text)", "type": f"sesame-{score['task']}"},
+        "metrics": [metric],
+    }
+
+
+# Sections
+
+
+def _about(run: Run, net: _Net | None, manifest: Manifest | None) -> str:
+    text = f"the corpus {manifest.name}" if manifest else "a corpus that is no longer beside the run"
+    size = f" with {net.parameters:,} parameters" if net else ""
+    start = ", beginning with the weights of another net" if run.start else ""
+    return f"{_first_up(run.trunk.describe())}{size}, pretrained with Sesame on {text}{start}."
+
+
+def _use(net: _Net, heads: bool) -> str:
+    if not net.architecture:
+        return (
+            "`transformers` has no such net; Sesame's own files of it (safetensors) are in the run's folder `weights`."
+        )
+    lines = [
+        "```python",
+        f"from transformers import {net.auto}, AutoTokenizer",
+        "",
+        f'model = {net.auto}.from_pretrained("FOLDER")',
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        "```",
+        "",
+        f"The class is `{net.architecture}`{f', without its {net.missing}' if net.missing else ''}.",
+    ]
+    if not heads:
+        lines.append("It has no heads. A pooler that this run did not train begins at random.")
+    return "\n".join(lines)
+
+
+def _recipe(run: Run, name: str) -> str:
+    sampling, losses = run.sampling, run.losses
+    masked = sampling.rewrite.describe() if sampling.rewrite.selects else sampling.choose.describe()
+    context = LossContext(
+        label_says=sampling.segment.label_says,
+        target=sampling.rewrite.target if run.trunk.reads_source else "",
+        permuted=run.trunk.hides_own_token,
+    )
+    words = _paper(name) | {
+        "packing": sampling.segment.describe(),
+        "masking": masked,
+        "objective": " + ".join(loss.describe(context) for loss in losses),
+        "architecture": run.trunk.describe(),
+        "training": "; ".join(f"{one.steps:,} steps of {one.batch:,} x {one.length:,} tokens" for one in run.phases),
+        "precision": run.machine.precision,
+        "seed": run.seed,
+        "recipe hash": run.recipe_hash[:16],
+    }
+    settings = {"optim": asdict(run.optim), "trunk": asdict(run.trunk)}
+    exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flat(settings)])
+    return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"
+
+
+def _paper(name: str) -> dict[str, str]:
+    """The shipped recipe whose name a run has, with its paper, and the scale."""
+    recipe, _, scale = name.rpartition("_")
+    known = name if name in names("recipes") else recipe
+    if known not in names("recipes"):
+        return {}
+    return {"named after": load(known).paper} | ({"scale": scale} if known != name else {})
+
+
+def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
+    if manifest is None:
+        return "The corpus is no longer beside the run."
+    kept, seen = manifest.ledger.kept, manifest.ledger.seen
+    said = (
+        f"{kept.documents:,} documents, {kept.tokens:,} tokens, {kept.bytes / 1e6:,.1f} MB of text, of "
+        f"{seen.documents:,} documents and {seen.bytes / 1e6:,.1f} MB that were read. Digest {manifest.digest[:16]}; "
+        f"vocabulary of {manifest.vocab['size']:,} pieces ({manifest.vocab['kind']}, {manifest.vocab['hash'][:12]})."
+    )
+    if languages:
+        said += (
+            " Languages, by a sample: " + ", ".join(f"{code} {share:.0%}" for code, share in languages.items()) + "."
+        )
+    splits = [(name, f"{one['rows']:,}", f"{one['tokens']:,}") for name, one in manifest.splits.items()]
+    lines = [("seen", f"{seen.documents:,}", f"{seen.bytes:,}")]
+    lines += [(name, f"{one.documents:,}", f"{one.bytes:,}") for name, one in sorted(manifest.ledger.dropped.items())]
+    lines.append(("kept", f"{kept.documents:,}", f"{kept.bytes:,}"))
+    tables = _table(("split", "documents", "tokens"), splits), _table(("ledger", "documents", "bytes"), lines)
+    return "\n\n".join((said, *tables))
+
+
+def _results(run_folder: Path, scores: Sequence[Mapping[str, Any]]) -> str:
+    parts = []
+    if (run_folder / RESULT).is_file():
+        result = json.loads((run_folder / RESULT).read_text())
+        figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
+        figures |= {key.removeprefix("eval/"): value for key, value in (result.get("evaluation") or {}).items()}
+        rows = [(key, _said(value)) for key, value in figures.items()]
+        parts.append("Pretraining, and the loss on held-out text:\n\n" + _table(("", ""), rows))
+    rows_ = [
+        (each["task"], _percent(each["pretrained"]), _percent(each["random"]), f"{100 * each['chance']:.1f}")
+        for each in scores
+    ]
+    head = ("task", "pretrained", "random initialisation", "chance")
+    said = "Accuracy after fine-tuning, in percent, mean over the seeds, against the same net from random weights:\n\n"
+    parts.append(said + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
+    return "\n\n".join(parts)
+
+
+def _licence(license: str) -> str:
+    own = (
+        "Whoever trained this model has not said its licence (`sesame export --license ID` does)."
+        if license == "unknown"
+        else f"The weights: {license}."
+    )
+    return (
+        f"{own} The text it was trained on keeps the licences of its sources. Sesame, which trained it, is Apache-2.0."
+    )
+
+
+# What is in a run folder
+
+
+def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
+    folder = run_folder / WEIGHTS
+    if not (folder / "spec.json").is_file():
+        return None
+    from training.formats import auto_class, described, load_spec, model_type, without_heads  # torch: a second
+
+    spec, parameters = load_spec(folder), _parameters(folder / "weights.safetensors")
+    try:
+        exported = run_folder / EXPORT
+        pad = Vocab.load(exported if exported.is_dir() else Path(run.corpus) / "vocab").pad
+        becomes = described(spec, pad)
+    except BadInput:
+        return _Net(parameters)
+    architecture, _, missing = becomes.partition(", without its ")
+    kind = model_type(spec, pad)
+    architecture = architecture if heads else without_heads(architecture)
+    return _Net(parameters, kind, architecture, auto_class(architecture), missing if heads else "")
+
+
+def _parameters(weights: Path) -> int:
+    """How many numbers are in a file of safetensors: its header says it, and no more is read."""
+    with weights.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+
+
+def _scores(run_folder: Path) -> list[dict[str, Any]]:
+    """The newest score of each task."""
+    files = sorted(run_folder.glob(SCORES), key=lambda path: path.stat().st_mtime)
+    found = [score for path in files for score in json.loads(path.read_text())]
+    return list({score["task"]: score for score in found if "pretrained" in score}.values())
+
+
+def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
+    """The manifest of a corpus, and the shares of its languages; nothing where it is not there any more."""
+    if not (folder / FILE_NAME).is_file():
+        return None, {}
+    manifest = Manifest.load(folder)
+    try:
+        return manifest, _languages(Store.open(folder, "train"))
+    except BadInput:
+        return manifest, {}
+
+
+def _languages(store: Store) -> dict[str, float]:
+    """The languages of documents spread over the first shard, the most frequent first, rare ones left out."""
+    shard, vocab = store.shards[0], Vocab.load(store.vocab_dir)
+    count = len(shard.num_tokens_N)
+    every = max(1, count // _LANGUAGE_DOCUMENTS)
+    found: Counter[str] = Counter()
+    for document in range(0, count, every):
+        start, stop = (int(at) for at in shard.offset_N1[document : document + 2])
+        found[language(vocab.decode(shard.ids_T[start : min(stop, start + _LANGUAGE_TOKENS)]))[0]] += 1
+    shares = {code: times / found.total() for code, times in sorted(found.items(), key=lambda one: (-one[1], one[0]))}
+    return {code: share for code, share in shares.items() if share >= _LANGUAGE_SHARE}
+
+
+# Words
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return "\n".join(_lines(head, rows))
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def _said(value: Any) -> str:
+    """
+    >>> _said(0.00123456), _said(12), _said(None), _said("adamw")
+    ('0.001235', '12', 'not finite', 'adamw')
+    """
+    return "not finite" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _percent(shares: Sequence[float]) -> str:
+    return f"{100 * mean(shares):.1f}"
+
+
+def _first_up(text: str) -> str:
+    """
+    >>> _first_up("encoder, 2 layers")
+    'Encoder, 2 layers'
+    """
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,258 @@
+"""Sesame from Python: the rows of a recipe, its batches, its model, a short training and its scores, a line each.
+
+    import sesame
+
+    bert = sesame.open("bert_base", scale="tiny", data="demo")
+    bert.rows()             # what the model sees at a step, decoded, with what it predicts
+    bert.batch()            # the same as tensors
+    bert.model()            # a torch module: as a run begins, or as it ended
+    bert.train(steps=20)    # a short run, through Ray, tracked by MLflow
+    bert.scores()           # fine-tuned, beside the same net from random weights
+
+These are the jobs of the command `sesame`, with its folders, its files and its errors: what the one has made, the other
+finds done. An error that can be mended is a SesameError of one line. `python -m sesame` is the command. Importing this
+module imports nothing heavy: a method imports what it needs when it is called.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from itertools import accumulate, pairwise
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from preprocessing.errors import BadInput, DataError, Diverged, MiscountedLoss, Preempted, ResourceError, SesameError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from orchestration.config import Recipe
+    from orchestration.jobs import Flags, Job
+    from orchestration.progress import Report
+    from orchestration.terminal.inspect import Sample
+    from preprocessing.manifest import Manifest
+    from training.evaluation import Comparison
+    from training.model import Model
+    from training.run import Run
+
+__all__ = [
+    "BadInput",
+    "DataError",
+    "Diverged",
+    "MiscountedLoss",
+    "Preempted",
+    "ResourceError",
+    "Rows",
+    "Scores",
+    "SesameError",
+    "Session",
+    "open",
+    "recipes",
+]
+
+Progress = Literal["auto", "rich", "plain", "none"]
+
+
+def open(
+    recipe: str,
+    *overrides: str,
+    scale: str = "",
+    data: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    out: str | PathLike[str] = "work",
+    on: str = "local",
+    seed: int | None = None,
+    progress: Progress = "auto",
+) -> "Session":
+    """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optim.peak=2e-4".
+
+    `scale`: "tiny" takes minutes on two cores. `data`: other text than the recipe's, files, folders, globs or a corpus.
+    `out`: where everything is written. `on`: the cluster. Nothing is made here; what does not fit is BadInput.
+    """
+    from orchestration.jobs import Flags
+
+    given = [data] if isinstance(data, str | PathLike) else data
+    texts = [str(one) for one in given]
+    return Session(
+        Flags(recipe=recipe, overrides=overrides, scale=scale, data=texts, out=Path(out), on=on, seed=seed), progress
+    )
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that come with Sesame."""
+    from orchestration.config import names
+
+    return names("recipes")
+
+
+class Session:
+    """One recipe on one text under one folder; each method makes what it needs and is not there yet."""
+
+    job: "Job"
+    """What is done, its stages and their folders."""
+
+    def __init__(self, flags: "Flags", progress: Progress = "auto") -> None:
+        self._progress: Progress = progress
+        self._open(flags)
+
+    def _open(self, flags: "Flags") -> None:
+        from orchestration.jobs import open_job
+
+        self._flags, self.job = flags, open_job(flags)
+
+    def __repr__(self) -> str:
+        recipe, stages = self.job.recipe, self.job.plan
+        states = ", ".join(f"{stage.name} {stage.state}" for stage in (stages.corpus, stages.run))
+        return f"{recipe.name} on {self.job.corpus.name}, {recipe.num_steps:,} steps ({states})"
+
+    @property
+    def recipe(self) -> "Recipe":
+        """All values of the recipe."""
+        return self.job.recipe
+
+    @property
+    def folder(self) -> Path:
+        """Of the run: its checkpoints, weights and scores."""
+        return self.job.plan.run.folder
+
+    @property
+    def command(self) -> str:
+        """The command line that does all of it, from text to scores."""
+        return self._flags.command("run")
+
+    def corpus(self) -> "Manifest":
+        """Vocabulary and corpus, made where they are not there yet: the manifest, with the ledger of what was read."""
+        from orchestration.jobs import corpus
+
+        with self._report() as report:
+            return corpus.corpus(self.job, (), report)
+
+    def rows(self, step: int = 0, count: int = 4) -> "Rows":
+        """The first rows of the batch of a step, decoded, as `sesame inspect` shows them; they print as text."""
+        from orchestration.terminal.inspect import samples
+
+        return Rows(samples(self._run(), step, count))
+
+    def batch(self, step: int = 0) -> "dict[str, Tensor]":
+        """All rows of a step as the model takes them: ids laid end to end, lengths, targets and where these are."""
+        import torch
+
+        from training.data import open_loader
+
+        run = self._run()
+        whole = 2 * max(phase.batch * phase.length for phase in run.phases)
+        machine = replace(run.machine, layout="unpadded", loader_workers=0, micro_tokens=whole)
+        if not 0 <= step < run.steps:
+            raise BadInput(f"step is {step}, this run has the steps 0 to {run.steps - 1}")
+        (batch,) = open_loader(replace(run, machine=machine), rank=0, world=1).at(step)
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def model(self) -> "Model":
+        """The net, to be called with a batch; its weights are those of the finished run, else those it begins with."""
+        from orchestration.launch import WEIGHTS
+        from training.formats import build_model, load_weights
+
+        model = build_model(self._run())
+        if self.job.plan.run.state == "done":
+            model.load_state_dict(load_weights(self.folder / WEIGHTS)[1], strict=False)
+        return model.eval()
+
+    def train(self, steps: int | None = None, resume: Literal["allow", "never", "must"] = "allow") -> dict[str, Any]:
+        """Pretrain, or go on, or find it done: steps, tokens, loss and last evaluation.
+
+        `steps`: fewer than the recipe has. That is another run, with phases and warm-up in proportion; from here on
+        this session is about it.
+        """
+        from orchestration.jobs import pretrain
+
+        if steps is not None and steps != self.recipe.num_steps:
+            self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
+        self.corpus()
+        with self._report() as report:
+            return pretrain.train(self.job, resume, report)
+
+    def scores(self, *tasks: str, seeds: int = 3, labels: int = 200) -> "Scores":
+        """Downstream accuracy after fine-tuning, beside random weights; the tasks of the recipe where none is named."""
+        from orchestration.jobs import evaluate, pretrain, stages
+
+        folder = pretrain.run_folder(self._flags)
+        stage = stages.scores(folder, tasks or pretrain.evals_of(self._flags), seeds, labels)
+        with self._report() as report:
+            return Scores(evaluate.evaluate(folder, stage, self.job.cluster.address, report))
+
+    def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
+        """A folder for `from_pretrained` of transformers; the names of its files."""
+        from orchestration.jobs import pretrain
+
+        run = pretrain.run_folder(self._flags)
+        return pretrain.export(run, Path(folder), heads=heads, license=license)[0]
+
+    def _run(self) -> "Run":
+        """The run as workers get it, on a corpus that is made."""
+        self.corpus()
+        return self.job.pretraining()
+
+    @contextmanager
+    def _report(self) -> "Iterator[Report]":
+        from orchestration.terminal import shown
+
+        with shown(self._progress) as report:
+            yield report
+
+
+class Rows(list["Sample"]):
+    """Rows as a model sees them, which print as text: what is predicted stands in brackets behind its token."""
+
+    def __repr__(self) -> str:
+        from orchestration.terminal.inspect import shown
+
+        return _text(shown(self))
+
+
+class Scores(list["Comparison"]):
+    """One comparison for each task, which print as a table."""
+
+    def __repr__(self) -> str:
+        from orchestration.jobs import evaluate
+        from orchestration.terminal import views
+
+        return _text(views.scores(evaluate.rows(self)))
+
+
+def _shorter(recipe: "Recipe", steps: int) -> list[str]:
+    """Overrides that give a recipe so many steps in all: each phase keeps its share, the warm-up its own."""
+    total = recipe.num_steps
+    if not 1 < steps < total:
+        raise BadInput(f"steps is {steps}, allowed is a number from 2 to {total}, which the recipe has")
+    upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
+    counts = [stop - start for start, stop in pairwise([0, *upto])]
+    phases = [asdict(phase) | {"steps": count} for phase, count in zip(recipe.phases, counts, strict=True) if count]
+    warmup = min(recipe.optim.warmup, max(1, recipe.optim.warmup * steps // total))
+    short = [f"phases={json.dumps(phases)}", f"optim.warmup={warmup}"]
+    return short + ([f"optim.horizon={max(1, recipe.optim.horizon * steps // total)}"] if recipe.optim.horizon else [])
+
+
+def _text(shown: Any) -> str:
+    """What a terminal would show, as plain text."""
+    from rich.console import Console
+
+    console = Console(width=100, color_system=None, force_jupyter=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get().rstrip()
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from orchestration.version import sesame_version
+
+        return sesame_version()
+    raise AttributeError(f"module 'sesame' has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    from orchestration.cli import main
+
+    sys.exit(main())

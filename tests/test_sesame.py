@@ -1,0 +1,212 @@
+"""`import sesame`: quick, the same jobs as the command, and the notebook that shows it."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sesame
+from orchestration.jobs import Flags, evaluate, open_job, pretrain, stages
+from orchestration.version import DISTRIBUTION, sesame_version
+from tests import notebook
+from tests.training.corpora import mini_corpus
+from training.evaluation import Comparison
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "docs" / "sesame.ipynb"
+HEAVY = ("apache_beam", "deepspeed", "mlflow", "numpy", "pyarrow", "pydantic", "ray", "rich", "torch", "typer", "yaml")
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> sesame.Session:
+    """A session whose corpus is made (of another text, which the tests need not build)."""
+    (tmp_path / "a.txt").write_text("A document about nothing. It has two sentences.\n")
+    session = sesame.open(
+        "bert_base", "cluster.workers=1", scale="tiny", data=tmp_path / "a.txt", out=tmp_path / "out", progress="none"
+    )
+    mini_corpus(session.job.plan.corpus.folder)
+    session.job.plan.corpus.finish()
+    return session
+
+
+# The module
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = f"import sesame, sys; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_it_holds_no_job_of_its_own() -> None:
+    """No import contract can look at a file outside of a package: so it is done here."""
+    tree = ast.parse((ROOT / "sesame.py").read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {module for module in modules if module and module.split(".")[0] not in sys.stdlib_module_names}
+    assert ours <= {
+        *("orchestration.cli", "orchestration.config", "orchestration.jobs", "orchestration.launch"),
+        *("orchestration.progress", "orchestration.terminal", "orchestration.terminal.inspect"),
+        *("orchestration.version", "preprocessing.errors", "preprocessing.manifest", "rich.console", "torch"),
+        *("training.data", "training.evaluation", "training.formats", "training.model", "training.run"),
+    }
+
+
+def test_python_m_sesame_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "sesame", "--version"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"sesame {sesame_version()}\n")
+    done = subprocess.run([sys.executable, "-m", "sesame", "chek"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "sesame: No such command 'chek'. Did you mean 'check'?\n")
+
+
+def test_the_distribution_has_a_name_of_its_own_and_the_module_is_in_it() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'name = "{DISTRIBUTION}"' in project
+    assert 'py-modules = ["sesame"]' in project
+    assert sesame.__version__ == sesame_version() == re.search(r'^version = "(.*)"$', project, re.MULTILINE)[1]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        sesame.no_such_name  # noqa: B018
+
+
+def test_it_knows_the_recipes() -> None:
+    assert {"bert_base", "gpt2", "t5_base"} <= set(sesame.recipes())
+
+
+# A session
+
+
+def test_what_is_wrong_is_the_error_of_the_command() -> None:
+    with pytest.raises(sesame.SesameError, match="did you mean bert_base") as error:
+        sesame.open("bert_bse")
+    assert isinstance(error.value, sesame.BadInput)
+    with pytest.raises(sesame.BadInput, match=r"say where yours is with --data"):
+        sesame.open("bert_base").rows()
+
+
+def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Path) -> None:
+    flags = Flags(
+        recipe="bert_base",
+        overrides=["cluster.workers=1"],
+        scale="tiny",
+        data=[str(tmp_path / "a.txt")],
+        out=tmp_path / "out",
+    )
+    assert bert.folder == open_job(flags).plan.run.folder
+    assert bert.command == flags.command("run")
+    assert repr(bert) == "bert_base_tiny on a, 4,000 steps (corpus done, run due)"
+
+
+def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Session) -> None:
+    from orchestration.terminal.inspect import samples
+
+    rows = bert.rows(step=3, count=2)
+    assert list(rows) == samples(pretrain.run_of(bert._flags), 3, 2)
+    assert repr(rows).startswith("step 3, row 0: ")
+    assert "[MASK](" in repr(rows)
+    with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):
+        bert.rows(step=4_000)
+
+
+def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Session) -> None:
+    batch = bert.batch(step=3)
+    assert len(batch["lengths"]) == 32
+    assert int(batch["lengths"].sum()) == len(batch["ids"])
+    first = bert.rows(step=3, count=1)[0]
+    assert len(first.tokens) == int(batch["lengths"][0])
+    scores = bert.model()(batch)
+    assert set(scores) == {"masked_tokens", "pair_label"}
+    assert float(scores["masked_tokens"].count) == len(batch["targets"])
+    with pytest.raises(sesame.BadInput, match="step is 4000, this run has the steps 0 to 3999"):
+        bert.batch(step=4_000)
+
+
+def test_a_short_training_is_another_run_in_the_proportions_of_the_recipe(
+    bert: sesame.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[Any] = []
+    monkeypatch.setattr(pretrain, "train", lambda job, resume, report: trained.append(job) or {"step": 20})
+    whole = bert.folder
+    assert bert.train(steps=20) == {"step": 20}
+    (job,) = trained
+    assert (job.recipe.num_steps, job.recipe.optim.warmup) == (20, bert.recipe.optim.warmup)
+    assert job.recipe.optim.warmup < 20
+    assert bert.folder == job.plan.run.folder != whole
+    assert bert.train() == {"step": 20}
+    assert trained[1].plan.run.folder == bert.folder
+    with pytest.raises(sesame.BadInput, match="steps is 21, allowed is a number from 2 to 20"):
+        bert.train(steps=21)
+
+
+@pytest.mark.parametrize(("steps", "counts"), [(1_000, [900, 100]), (7, [6, 1]), (3, [3])])
+def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]) -> None:
+    from orchestration.config import load
+
+    short = load("bert_base", sesame._shorter(load("bert_base"), steps))
+    assert [phase.steps for phase in short.phases] == counts
+    assert [phase.length for phase in short.phases] == [128, 512][: len(counts)]
+    assert short.optim.warmup == max(1, steps // 100)  # of 10,000 in a million
+
+
+def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(sesame.BadInput, match="not trained with these flags"):
+        bert.scores()
+    asked: list[stages.Stage] = []
+
+    def compared(folder: Path, stage: stages.Stage, address: str, report: Any) -> Sequence[Comparison]:
+        asked.append(stage)
+        return [Comparison(task="follows", chance=0.5, pretrained=(0.75,), random=(0.5,))]
+
+    monkeypatch.setattr(pretrain, "run_folder", lambda flags: bert.folder)
+    monkeypatch.setattr(evaluate, "evaluate", compared)
+    bert.job.plan.run.folder.mkdir(parents=True)
+    bert.job.plan.run.finish()
+    scores = bert.scores("follows", seeds=1, labels=40)
+    assert scores[0].margin == 0.25
+    assert "follows" in repr(scores)
+    assert "+0.250" in repr(scores)
+    assert asked[0].causes | {"run": ""} == {"run": "", "tasks": ["follows"], "num_seeds": 1, "labels": 40}
+
+
+# The notebook
+
+
+def test_the_notebook_shows_small_outputs_and_nothing_of_a_machine() -> None:
+    text = NOTEBOOK.read_text()
+    assert json.loads(text)["nbformat"] == 4
+    assert len(text) < 30_000
+    assert not re.search(r"/(home|root|tmp|work|usr|Users)/", text)
+    assert all(cell["outputs"] for cell in notebook.cells(NOTEBOOK) if notebook.code(cell))
+
+
+def test_the_notebook_does_what_the_module_promises() -> None:
+    used = set(re.findall(r"bert\.(\w+)\(", "".join(map(notebook.code, notebook.cells(NOTEBOOK)))))
+    assert {"rows", "batch", "model", "train", "scores", "export"} <= used
+    assert used <= set(dir(sesame.Session))
+
+
+def test_a_cell_shows_what_it_prints_and_its_last_expression() -> None:
+    names: dict[str, Any] = {}
+    assert notebook.run_cell("x = 2\nprint('a')\nx + 1", names) == "a\n3"
+    assert notebook.run_cell("y = x", names) == ""
+    with pytest.raises(ZeroDivisionError):
+        notebook.run_cell("1 / 0", names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(NOTEBOOK, "sesame.ipynb")
+    outputs = notebook.run(Path("sesame.ipynb"))
+    kept = [cell["outputs"] for cell in notebook.cells(NOTEBOOK) if notebook.code(cell)]
+    assert [bool(text) for text in outputs] == [bool(one) for one in kept]
+    assert "(20, " in outputs[4]
+    assert "follows" in outputs[6]
+    assert "README.md" in outputs[7]
+    assert "did you mean bert_base" in outputs[8]

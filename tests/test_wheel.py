@@ -1,0 +1,61 @@
+"""The wheel: all that the command and `import sesame` need is in it, and nothing else."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from orchestration.version import DISTRIBUTION, sesame_version
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("orchestration", "pipeline", "preprocessing", "training")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: setuptools writes beside its sources."""
+    pytest.importorskip("setuptools", reason="builds the wheel with the setuptools of this environment")
+    source = tmp_path_factory.mktemp("source")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("sesame.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
+    (built,) = source.glob("*.whl")
+    return built
+
+
+@pytest.mark.slow
+def test_recipes_corpora_clusters_and_the_module_are_in_it(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {
+        str(path.relative_to(ROOT))
+        for place in ("recipes", "corpora", "clusters")
+        for path in (ROOT / "orchestration" / place).rglob("*")
+        if path.is_file()
+    }
+    modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert not (wanted | modules | {"sesame.py"}) - names
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {*PACKAGES, "sesame.py"}
+    assert wheel.name.startswith(f"{DISTRIBUTION.replace('-', '_')}-{sesame_version()}-")
+
+
+@pytest.mark.slow
+def test_what_is_installed_of_it_works_outside_of_a_checkout(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import sys; sys.path = [path for path in sys.path if path]; "
+        f"sys.path[:0] = [{str(tmp_path / 'site')!r}]; sys.path.append({sysconfig.get_path('purelib')!r}); "
+        "import sesame, runpy; print(sesame.__file__, sesame.__version__, len(sesame.recipes())); "
+        "print(sesame.open('bert_base', scale='tiny', data='demo').recipe.name); "
+        "sys.argv = ['sesame', '--version']; runpy.run_module('sesame', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(str(tmp_path / "site" / "sesame.py")), done.stderr
+    assert lines[1:] == ["bert_base_tiny", f"sesame {sesame_version()}"]

@@ -1,0 +1,134 @@
+"""What is exported loads by the Auto classes of transformers without a word: no warning, nothing in its log."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from preprocessing.vocab import ByteBPE, Unigram, given, table_rows, train
+from tests.family import recipe
+from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
+from training.formats import FORMATS, auto_class, described, to_transformers, without_heads
+from training.losses import MaskedTokens
+from training.model import Model, ModelSpec
+
+ONE_OF_EACH = {  # a recipe for each type that an export may be, and for each class of a type
+    "albert": "albert_base",
+    "bart": "bart_base",
+    "bert": "bert_base",
+    "bert, masked tokens alone": "spanbert_base",
+    "electra": "electra_small",
+    "gpt2": "gpt2",
+    "longformer": "longformer_base",
+    "megatron-bert": "megatron_bert_345m",
+    "openai-gpt": "gpt1",
+    "pegasus": "pegasus_base",
+    "roberta": "roberta_base",
+    "t5": "t5_base",
+    "xlm": "xlm_mlm",
+    "xlm, causal": "xlm_clm",
+    "xlnet": "xlnet_base",
+}
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small ones: padding is token 0, or 1."""
+    texts = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 4
+    train(Unigram(size=44), texts).save(unigram := tmp_path_factory.mktemp("unigram"))
+    return {
+        "wordpiece": vocabulary(ZERO_PAD, tmp_path_factory.mktemp("wordpiece")),
+        "byte_bpe": vocabulary(ONE_PAD, tmp_path_factory.mktemp("byte_bpe")),
+        "unigram": unigram,
+        "sentencepiece_bpe": unigram,
+    }
+
+
+@contextmanager
+def nothing_is_said() -> Iterator[None]:
+    """Fails where anything is warned of, by Python or in the log of transformers."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            yield
+    finally:
+        logger.removeHandler(handler)
+    assert said == []
+
+
+def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
+    """The class of transformers that a small net of the recipe is exported as."""
+    one = recipe(ONE_OF_EACH[case], "tiny")
+    spec = ModelSpec(trunk=one.trunk, losses=one.objective.losses, vocab_size=table_rows(one.data.vocab))
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
+    where = vocabularies[one.data.vocab.kind]
+    to_transformers(dict(model.named_parameters()), spec, where, folder, **more)
+    return described(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
+
+
+def test_every_type_that_is_exported_is_tried() -> None:
+    tried = {case.split(",")[0] for case in ONE_OF_EACH}
+    assert tried == {format.model_type for format in FORMATS} - {"ernie"}  # which goes out as bert
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH)
+def test_the_net_with_its_heads_loads_without_a_word(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
+    architecture = exported(case, vocabularies, tmp_path)
+    with nothing_is_said():
+        net = getattr(hf(), auto_class(architecture)).from_pretrained(tmp_path)
+        tokenizer = hf().AutoTokenizer.from_pretrained(tmp_path)
+        tokenizer("The quick brown fox", "and the lazy dog", return_tensors="pt")
+    assert type(net).__name__ == architecture
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH)
+def test_the_trunk_alone_loads_by_auto_model_without_a_word(
+    case: str, vocabularies: dict[str, Path], tmp_path: Path
+) -> None:
+    architecture = exported(case, vocabularies, tmp_path, heads=False)
+    with nothing_is_said():
+        net, info = hf().AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+        hf().AutoTokenizer.from_pretrained(tmp_path)
+    assert type(net).__name__ == without_heads(architecture)
+    assert not any(info.values()), info
+
+
+@pytest.mark.parametrize("case", ["gpt2", "openai-gpt", "t5", "bart", "pegasus"])
+def test_a_net_whose_heads_have_no_weights_loads_by_auto_model_as_it_is(
+    case: str, vocabularies: dict[str, Path], tmp_path: Path
+) -> None:
+    exported(case, vocabularies, tmp_path)
+    with nothing_is_said():
+        hf().AutoModel.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    theirs.train_from_iterator(["A fox; a box!"], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    theirs.add_special_tokens(["<start>", "<end>", "<hole>", "<fill>"])
+    (tmp_path / "theirs").mkdir()
+    theirs.save(str(tmp_path / "theirs" / "tokenizer.json"))
+    roles = {"cls_token": "<start>", "sep_token": "<end>", "mask_token": "<hole>", "pad_token": "<fill>"}
+    (tmp_path / "theirs" / "tokenizer_config.json").write_text(json.dumps(roles))
+    given(ByteBPE(size=400, file=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
+    spec = ModelSpec(trunk=recipe("bert_base", "tiny").trunk, losses=(MaskedTokens(),), vocab_size=400)
+    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")
+    with nothing_is_said():
+        found = hf().AutoTokenizer.from_pretrained(tmp_path / "hf")
+    text = "Two foxes <hole> and a box"
+    assert found(text, add_special_tokens=False).input_ids == theirs.encode(text, add_special_tokens=False).ids
+    assert {key: getattr(found, key) for key in roles} == roles
