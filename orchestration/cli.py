@@ -38,6 +38,15 @@ Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help
 Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
 Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
+LogEvery = Annotated[
+    int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
+]
+EvalEvery = Annotated[
+    int | None, typer.Option("--eval-every", metavar="STEPS", min=1, help="Between held-out losses; as --save-every.")
+]
+SaveEvery = Annotated[
+    int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
+]
 
 WORK = Path("work")
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
@@ -169,11 +178,15 @@ def train(
     out: Out = WORK,
     seed: Seed = None,
     resume: Resume = "allow",
+    log_every: LogEvery = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan[2:], job.recognised)
     if dry_run:
@@ -239,11 +252,15 @@ def everything(
     seeds: Seeds = 3,
     labels: Labels = 200,
     resume: Resume = "allow",
+    log_every: LogEvery = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan, job.recognised)
     if dry_run:
@@ -386,6 +403,12 @@ def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")]
 
     print(f"http://127.0.0.1:{port} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
     return track.ui(out, port)
+
+
+def _intervals(log_every: int | None, eval_every: int | None, save_every: int | None) -> list[str]:
+    """The flags about intervals as what they are short for: keys of the cluster."""
+    given = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
+    return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":

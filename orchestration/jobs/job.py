@@ -71,7 +71,7 @@ class Job:
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
-        recipe, every = self.recipe, self.cluster.cadence(self.recipe)
+        recipe = self.recipe
         return Run(
             trunk=recipe.trunk,
             losses=recipe.objective.losses,
@@ -85,9 +85,8 @@ class Job:
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
-            save_every=every,
-            eval_every=every,
             keep=self.cluster.keep,
+            **self.cluster.intervals(recipe),
         )
 
     @cached_property

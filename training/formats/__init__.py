@@ -4,8 +4,19 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 """
 
 from training.formats.all import FORMATS
-from training.formats.export import described, to_transformers
+from training.formats.export import described, pipeline, to_transformers
+from training.formats.named import Pipeline
 from training.formats.start import build_model
 from training.formats.weights import load_spec, load_weights, save_weights
 
-__all__ = ["FORMATS", "build_model", "described", "load_spec", "load_weights", "save_weights", "to_transformers"]
+__all__ = [
+    "FORMATS",
+    "Pipeline",
+    "build_model",
+    "described",
+    "load_spec",
+    "load_weights",
+    "pipeline",
+    "save_weights",
+    "to_transformers",
+]

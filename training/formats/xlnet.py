@@ -13,6 +13,7 @@ from training.formats.named import (
     Names,
     Weights,
     gathered,
+    goes_on,
     kinds_of,
     our_keys,
     renamed,
@@ -24,6 +25,7 @@ from training.model import ModelSpec
 from training.specs import RelativeStreams, TwoStream
 
 model_type = "xlnet"
+pipeline = goes_on
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],
