@@ -12,7 +12,7 @@ def not_default(part: Any, usual: Any = None) -> dict[str, Any]:
 
     >>> from orchestration.config.recipe import load
     >>> not_default(load("gpt2").trunk)
-    {'kind': 'decoder', 'layers': 12, 'width': 768, 'heads': 12, 'dropout': 0.1}
+    {'layers': 12, 'width': 768, 'heads': 12, 'kind': 'decoder'}
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(part):

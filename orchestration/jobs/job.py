@@ -38,6 +38,7 @@ class Flags:
     data: Sequence[str] = ()
     out: Path = Path("work")
     seed: int | None = None
+    command_line: str = ""  # as it was typed
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
@@ -45,7 +46,9 @@ class Flags:
         >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
         """
-        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *self.overrides]
+        of_recipe, _ = split_overrides(self.overrides)
+        values = self.overrides if verb in ("train", "run", "table", "check") else of_recipe
+        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
         if verb in ("train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
@@ -63,6 +66,7 @@ class Job:
     cluster: Cluster
     corpus: Corpus
     out: Path
+    command: str = ""  # the command line that asked for it
 
     @property
     def recognised(self) -> list[str]:
@@ -113,7 +117,7 @@ def open_job(flags: Flags) -> Job:
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out)
+    return Job(recipe, cluster, corpus, flags.out, flags.command_line)
 
 
 def _inputs(corpus: Corpus) -> str:

@@ -187,9 +187,7 @@ def targets_of(run: Run, step: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("die_at", [3, 8, 11, 18])
-def test_the_points_of_a_run_that_died_between_them_are_those_of_another(
-    run: Run, die_at: int, tmp_path: Path
-) -> None:
+def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Run, die_at: int, tmp_path: Path) -> None:
     run = replace(run, log_every=7, save_every=4)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
