@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # torch takes seconds to import
 
 NAME: Final = "model"  # runs:/RUN/model
 STATE: Final = "sesame.model"  # the tag of a run that says what its model is, or why it has none
+VERSIONS: Final = "mlflow.modelVersions"  # the tag by which the UI shows, with a model, what it is registered as
 INSTANCES: Final = {  # the classes of transformers' pipelines
     "fill-mask": "FillMaskPipeline",
     "text-generation": "TextGenerationPipeline",
@@ -279,7 +280,7 @@ def register(folder: Path, export: Path, name: str) -> Version:
         if found := _version_of(client, name, tracked.run_id, model_id):
             number, is_new = found, False
         else:
-            number, is_new = _next_version(client, name, tracked.run_id, model_id), True
+            number, is_new = _next_version(client, name, tracked, model_id), True
         task = client.get_logged_model(model_id).model_type
     example = example_of(export, task) if export.is_dir() else SENTENCE
     return Version(name, number, f"models:/{name}/{number}", tracked.uri, is_new, example)
@@ -303,10 +304,10 @@ def _asked(tracked: Tracked) -> Iterator[Any]:
 def _version_of(client: Any, name: str, run_id: str, model_id: str) -> str:
     """The version of `name` that the model is already; "" where it is none."""
     versions = client.search_model_versions(f"run_id = '{run_id}'")
-    return next((str(one.version) for one in versions if (one.name, one.model_id) == (name, model_id)), "")
+    return next((str(one.version) for one in versions if one.name == name and model_id in one.source), "")
 
 
-def _next_version(client: Any, name: str, run_id: str, model_id: str) -> str:
+def _next_version(client: Any, name: str, tracked: Tracked, model_id: str) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
@@ -314,6 +315,11 @@ def _next_version(client: Any, name: str, run_id: str, model_id: str) -> str:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    note = client.get_logged_model(model_id).tags.get(NOTE, "")
-    made = client.create_model_version(name, f"models:/{model_id}", run_id, description=note, model_id=model_id)
+    model = client.get_logged_model(model_id)
+    # A server looks the model up by its id. Here that is done in the store that is the process' default, another one.
+    source = f"models:/{model_id}" if tracked.uri.startswith("http") else model.artifact_location
+    note = model.tags.get(NOTE, "")
+    made = client.create_model_version(name, source, tracked.run_id, description=note, model_id=model_id)
+    versions = json.loads(model.tags.get(VERSIONS, "[]")) + [{"name": name, "version": made.version}]
+    client.set_logged_model_tags(model_id, {VERSIONS: json.dumps(versions)})
     return str(made.version)

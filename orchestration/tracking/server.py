@@ -20,6 +20,7 @@ KEPT: Final = {  # what the page keeps in the browser, by MLflow 3.17's keys and
     "mlflow.workflowType_v1": '"machine_learning"',
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
     "mlflow.settings.telemetry.enabled_v1": "false",
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens by itself once
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
 CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")  # headers of the page
@@ -57,7 +58,7 @@ def ui(out: Path, port: int) -> NoReturn:
     }
     if where.artifacts:
         environment[constants.ARTIFACT_ROOT_ENV_VAR] = where.artifacts
-    command = [sys.executable, "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
+    command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "warning"]
     sys.stdout.flush()
     os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
