@@ -320,6 +320,6 @@ def _next_version(client: Any, name: str, tracked: Tracked, model_id: str) -> st
     source = f"models:/{model_id}" if tracked.uri.startswith("http") else model.artifact_location
     note = model.tags.get(NOTE, "")
     made = client.create_model_version(name, source, tracked.run_id, description=note, model_id=model_id)
-    versions = json.loads(model.tags.get(VERSIONS, "[]")) + [{"name": name, "version": made.version}]
+    versions = [*json.loads(model.tags.get(VERSIONS, "[]")), {"name": name, "version": made.version}]
     client.set_logged_model_tags(model_id, {VERSIONS: json.dumps(versions)})
     return str(made.version)
