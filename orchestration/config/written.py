@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 
-def not_default(part: Any, usual: Any = None) -> dict[str, Any]:
-    """The values of a part, and of parts inside of it, that are not those of `usual`, or not its defaults; and kinds.
+def not_default(part: Any) -> dict[str, Any]:
+    """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
 
     >>> from orchestration.config.recipe import load
     >>> not_default(load("gpt2").trunk)
@@ -17,9 +17,8 @@ def not_default(part: Any, usual: Any = None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        default = getattr(usual, field.name) if type(usual) is type(part) else _default(field)
-        if value != default or field.name == "kind":
-            values[field.name] = not_default(value, default) if dataclasses.is_dataclass(value) else _plain(value)
+        if value != _default(field) or field.name == "kind":
+            values[field.name] = _plain(value)
     return values
 
 
@@ -30,8 +29,8 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [not_default(one) if dataclasses.is_dataclass(one) else _plain(one) for one in value]
-    return value
+        return [_plain(one) for one in value]
+    return not_default(value) if dataclasses.is_dataclass(value) else value
 
 
 def to_yaml(part: Any) -> str:
