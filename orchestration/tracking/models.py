@@ -189,7 +189,7 @@ def example_of(export: Path, task: str) -> str:
     words = SENTENCE.split()
     if vocab.unk is not None and vocab.unk in vocab.encode(SENTENCE):
         ordinary = (vocab.decode([id]).strip() for id in range(vocab.size) if id not in vocab.special_ids)
-        words = [piece for piece in ordinary if piece.isalpha()][-len(SENTENCE.split()) :]
+        words = [piece for piece in ordinary if piece.isalnum()][-len(words) :] or words
     if task == "fill-mask":
         words[len(words) // 2] = _mask(export)
     return " ".join(words)

@@ -81,6 +81,7 @@ def client_of(uri: str) -> Any:
     os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
     for name, value in {
         "LOGGING_LEVEL": "WARNING",
+        "SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where a command's answer goes
         "HTTP_REQUEST_TIMEOUT": "30",
         "HTTP_REQUEST_MAX_RETRIES": "3",
     }.items():

@@ -80,6 +80,15 @@ def mlmodel(place: track.Place, tracked: track.Tracked) -> tuple[Any, Path]:
     return Described.load(str(folder)), folder
 
 
+def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
+    for pieces in (["w5", "w6"], ["##", "--"]):
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
+        (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
+        vocab.train(vocab.WordPiece(size=len(words), file=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
+        (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]"}')
+        assert "[MASK]" in models.example_of(tmp_path, "fill-mask").split()
+
+
 @pytest.mark.parametrize(("kind", "net"), [("bert", "BertForMaskedLM"), ("gpt", "GPT2LMHeadModel")])
 def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
     kind: str, net: str, place: track.Place, store: None, tmp_path: Path

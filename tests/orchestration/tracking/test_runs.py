@@ -370,6 +370,14 @@ def test_system_metrics_are_kept(
     )
 
 
+def test_nothing_of_mlflow_is_printed_between_our_answers(monkeypatch: pytest.MonkeyPatch, place: track.Place) -> None:
+    from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as SILENT
+
+    monkeypatch.delenv(SILENT.name, raising=False)
+    track.client_of(place.uri)
+    assert SILENT.get()
+
+
 # Figures
 
 
