@@ -40,12 +40,13 @@ class CorpusRun:
     is_known: bool
 
 
-def corpus_metadata(corpus: Corpus, vocab: VocabSpec) -> Metadata:
+def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Metadata:
     """What the run says about itself: values that are not the defaults, and all of them as its artifact corpus.json."""
     note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
     return Metadata(
         corpus.name,
         {"corpus": not_default(corpus), "vocab": not_default(vocab)},
+        {"command": command},
         note=f"The text `{corpus.name}`, cleaned and tokenised.\n\n{note}",
         files={"corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1)},
     )

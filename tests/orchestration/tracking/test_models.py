@@ -112,6 +112,30 @@ def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
     assert [(metric.key, metric.value) for metric in ours.metrics] == [("eval/loss", 2.5)]
 
 
+def test_a_discriminator_gives_vectors_of_the_tokens(
+    place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    recipe = load("electra_base", scale="tiny")
+    spec = ModelSpec(trunk=recipe.trunk, losses=recipe.objective.losses, vocab_size=320)
+    monkeypatch.setitem(SPECS, "bert", spec)
+    loaded = mlflow.pyfunc.load_model(f"runs:/{logged('bert', place, tmp_path).run_id}/model")
+    vectors = loaded.predict("The people of the town")
+    assert vectors.ndim == 2
+    assert vectors.shape[1] == recipe.trunk.width
+    assert (
+        "the vectors of the first of several texts"
+        in (mlmodel(place, known(tmp_path))[1] / "model_card.md").read_text()
+    )
+
+
+def known(folder: Path) -> track.Tracked:
+    tracked = track.known(folder)
+    assert tracked
+    return tracked
+
+
 def test_a_caller_says_how_much_is_generated(place: track.Place, store: None, tmp_path: Path) -> None:
     import mlflow
 
