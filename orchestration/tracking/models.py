@@ -134,7 +134,6 @@ def _write(folder: Path, export: Path, what: "Pipeline", card: str, model: Any, 
 
 def _mlmodel(what: "Pipeline", model: Any, run_id: str, folder: Path) -> Any:
     """What MLmodel says: flavours, signature and the rest."""
-    from mlflow import pyfunc
     from mlflow.models import Model
 
     mlmodel = Model(
@@ -164,7 +163,12 @@ def _mlmodel(what: "Pipeline", model: Any, run_id: str, folder: Path) -> Any:
         **({"transformers_version": installed} if installed else {}),
     )
     if not what.lacks:
-        pyfunc.add_to_model(mlmodel, "mlflow.transformers", conda_env="conda.yaml", python_env="python_env.yaml")
+        mlmodel.add_flavor(
+            "python_function",
+            loader_module="mlflow.transformers",
+            python_version=platform.python_version(),
+            env={"conda": "conda.yaml", "virtualenv": "python_env.yaml"},
+        )
     return mlmodel
 
 

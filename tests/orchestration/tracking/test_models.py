@@ -32,7 +32,7 @@ RUSSIAN = ("один", "два", "три", "четыре", "пять", "шест
 VOCABS = {"bert": vocab.WordPiece(size=100), "gpt": vocab.ByteBPE(size=300)}
 SPECS = {"bert": BERT, "gpt": GPT}
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that load
+LOADS = pytest.mark.filterwarnings("ignore")  # of the libraries that load; what we write is written without warnings
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,7 @@ def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
         assert "[MASK]" in models.example_of(tmp_path, "fill-mask").split()
 
 
+@LOADS
 @pytest.mark.parametrize(("kind", "net"), [("bert", "BertForMaskedLM"), ("gpt", "GPT2LMHeadModel")])
 def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
     kind: str, net: str, place: track.Place, store: None, tmp_path: Path
@@ -112,6 +113,7 @@ def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
     assert [(metric.key, metric.value) for metric in ours.metrics] == [("eval/loss", 2.5)]
 
 
+@LOADS
 def test_a_discriminator_gives_vectors_of_the_tokens(
     place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def known(folder: Path) -> track.Tracked:
     return tracked
 
 
+@LOADS
 def test_a_caller_says_how_much_is_generated(place: track.Place, store: None, tmp_path: Path) -> None:
     import mlflow
 
@@ -144,6 +147,7 @@ def test_a_caller_says_how_much_is_generated(place: track.Place, store: None, tm
     assert len(short) < len(long)
 
 
+@LOADS
 @pytest.mark.parametrize("kind", list(SPECS))
 def test_mlmodel_says_what_mlflow_itself_would_write(
     kind: str, place: track.Place, store: None, tmp_path: Path
@@ -215,6 +219,7 @@ def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(place: trac
     assert mlmodel(place, tracked)[0].model_id == first
 
 
+@LOADS
 def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
     place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +242,7 @@ def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
     assert mlflow.pyfunc.load_model(f"runs:/{tracked.run_id}/model").predict("The [MASK] of the town")
 
 
+@LOADS
 def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
     place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +275,7 @@ def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> N
 # The registry
 
 
+@LOADS
 def test_a_model_is_registered_once_and_its_versions_are_counted(
     place: track.Place, store: None, tmp_path: Path
 ) -> None:
