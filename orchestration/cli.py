@@ -8,8 +8,11 @@ import dataclasses
 import errno
 import logging
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,8 +41,18 @@ Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help
 Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
 Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
+LogEvery = Annotated[
+    int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
+]
+EvalEvery = Annotated[
+    int | None, typer.Option("--eval-every", metavar="STEPS", min=1, help="Between held-out losses; as --save-every.")
+]
+SaveEvery = Annotated[
+    int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
+]
 
 WORK = Path("work")
+_command_line = ContextVar("_command_line", default="")  # of `main`, for what keeps a record of it
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
@@ -169,11 +182,15 @@ def train(
     out: Out = WORK,
     seed: Seed = None,
     resume: Resume = "allow",
+    log_every: LogEvery = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan[2:], job.recognised)
     if dry_run:
@@ -239,11 +256,15 @@ def everything(
     seeds: Seeds = 3,
     labels: Labels = 200,
     resume: Resume = "allow",
+    log_every: LogEvery = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     announce(job.plan, job.recognised)
     if dry_run:
@@ -267,7 +288,12 @@ def everything(
         views.trained(job.plan.run.folder, result),
         views.scores(evaluate_stage.rows(compared)),
     )
-    next_ = (f"sesame ui --out {out}", flags.command("inspect"), flags.command("export"))
+    next_ = (
+        f"sesame ui --out {out}",
+        flags.command("inspect"),
+        flags.command("register", "--as", "NAME"),
+        flags.command("export"),
+    )
     return print_answer(Answer(shown_, values, next_), as_json)
 
 
@@ -367,6 +393,31 @@ def export(
 
 
 @app.command()
+def register(
+    run: Run,
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="In MLflow's model registry; made where missing.")],
+    overrides: Overrides = None,
+    scale: Scale = "",
+    data: Data = None,
+    out: Out = WORK,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> int:
+    """Make the model of a finished run the next version of NAME in MLflow's model registry."""
+    from orchestration.jobs import pretrain as pretrain_stage
+    from orchestration.terminal import views
+
+    found = pretrain_stage.register(_flags(run, overrides, scale=scale, data=data, out=out, seed=seed), name)
+    said = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
+    predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
+    next_ = (
+        shlex.join(["env", f"MLFLOW_TRACKING_URI={found.store}", "python", "-c", predict]),
+        f"sesame ui --out {out}",
+    )
+    return print_answer(Answer((views.lines([said]),), dataclasses.asdict(found), next_), as_json)
+
+
+@app.command()
 def doctor(
     out: Out = WORK,
     on: On = "local",
@@ -389,16 +440,23 @@ def doctor(
 @app.command()
 def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
-    from orchestration.tracking import runs as track
+    from orchestration.tracking import server
 
-    print(f"http://127.0.0.1:{port} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
-    return track.ui(out, port)
+    print(f"{server.address(port)} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
+    return server.ui(out, port)
+
+
+def _intervals(log_every: int | None, eval_every: int | None, save_every: int | None) -> list[str]:
+    """The flags about intervals as what they are short for: keys of the cluster."""
+    given = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
+    return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
     from orchestration.jobs import Flags
 
-    return Flags(recipe=recipe, overrides=overrides or (), **given | {"data": given.get("data") or ()})
+    given |= {"data": given.get("data") or (), "command_line": _command_line.get()}
+    return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 
 def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["Flags", "Job"]:
@@ -428,6 +486,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = typer.main.get_command(app)
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
+            _command_line.set(re.sub(r"//[^/@\s]+@", "//***@", shlex.join(["sesame", *given])))  # without passwords
             return int(command.invoke(context) or 0)
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code

@@ -34,6 +34,9 @@ COUNTED_STEPS = 3  # after each start: a head that does not score what its loss 
 SumName = tuple[str, str]
 """Kind of a loss, and what is summed: `loss`, `correct`, or a name of `Score.metrics`."""
 
+Sums = Mapping[str, Mapping[str, float]]
+"""By kind of a loss: its sums by name, and under `targets` their number."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -43,6 +46,7 @@ class State:
     tokens: int = 0  # read by all workers, without padding
     skipped: int = 0  # updates without a finite gradient
     skipped_in_row: int = 0
+    sums: Sums = field(default_factory=dict)  # of the updates since the losses were last logged
     loss: float = math.nan  # when it was last logged
     evaluation: dict[str, float] = field(default_factory=dict)  # when it was last done
 
@@ -80,28 +84,28 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
     validation = open_validation(run, engine.rank, engine.world)
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
-    meter = Meter(run.trunk, run.vocab_size, _peak(run, engine))
+    meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     for step, batches in ahead(loader, state.step, run.steps):
         step_work = _step_work(run.losses, batches, should_stop(), engine)
         if step_work.stop:
             break
         torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
-        sums = []
         for batch in batches:
             scores = engine.forward(batch)
             if step < resumed.step + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
             engine.backward(_objective(run.losses, scores, step_work.targets, engine.world))
-            sums.append(_sums(run.losses, scores))
+            tally.add(_sums(run.losses, scores))
+        tally.count(step_work.targets)
         learning_rate = rate(run.optim, step, run.steps)
         result = engine.step(learning_rate)
         state = _advance(state, step_work.work, result)
         meter.add(step_work.work)
 
         if _due(state.step, run.log_every, run.steps):
-            metrics = _metrics("train", run.losses, _totals(engine, sums), step_work.targets)
-            state = replace(state, loss=metrics["train/loss"])
+            metrics = _metrics("train", run.losses, tally.added_to(state.sums))
+            state = replace(state, sums={}, loss=metrics["train/loss"])
             log(state.step, metrics | _vitals(state, learning_rate, result) | meter.report())
         if state.skipped_in_row == MOST_SKIPPED:
             raise Diverged(
@@ -113,11 +117,13 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
             log(state.step, state.evaluation)
             meter.skip()
         if _due(state.step, run.save_every, run.steps):
+            state = replace(state, sums=tally.added_to(state.sums))
             log(state.step, _save(run, engine, state))
             saved = state
             meter.skip()
 
     if saved.step < state.step:  # stopped on request
+        state = replace(state, sums=tally.added_to(state.sums))
         _save(run, engine, state)
     return Result(finished=state.step == run.steps, state=state)
 
@@ -130,9 +136,46 @@ def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[
     step_work = _step_work(run.losses, batches, stop=False, engine=engine)
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.rank))  # an address that no update has
     engine.model.eval()
-    sums = [_sums(run.losses, engine.forward(batch)) for batch in batches]
+    tally = Tally(engine)
+    for batch in batches:
+        tally.add(_sums(run.losses, engine.forward(batch)))
+    tally.count(step_work.targets)
     engine.model.train()
-    return _metrics("eval", run.losses, _totals(engine, sums), step_work.targets)
+    return _metrics("eval", run.losses, tally.added_to({}))
+
+
+class Tally:
+    """Adds up what becomes metrics, on the device: it waits for the device and for other workers in `added_to` only.
+
+    The terms are single-precision numbers of similar size and their sums double: as long as these are exact, they are
+    the same in whatever pieces they are added up, so that a run that was stopped logs what another one does.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sums: dict[SumName, Tensor] = {}
+        self._targets: dict[str, int] = {}
+
+    def add(self, sums: Mapping[SumName, Tensor]) -> None:
+        """The sums of a micro-batch of this worker."""
+        self._sums = {name: self._sums[name] + value if self._sums else value for name, value in sums.items()}
+
+    def count(self, targets: Mapping[str, int]) -> None:
+        """The targets of a step of all workers."""
+        self._targets = {kind: self._targets.get(kind, 0) + count for kind, count in targets.items()}
+
+    def added_to(self, sums: Sums) -> dict[str, dict[str, float]]:
+        """`sums` and what was added here on all workers, all of which call it; it is empty afterwards."""
+        total = {kind: dict(of_kind) for kind, of_kind in sums.items()}
+        if self._sums:
+            values = self._engine.reduce_sums(torch.stack(list(self._sums.values())).tolist())
+            found = dict(zip(self._sums, values, strict=True))
+            found |= {(kind, "targets"): count for kind, count in self._targets.items()}
+            for (kind, name), value in found.items():
+                of_kind = total.setdefault(kind, {})
+                of_kind[name] = of_kind.get(name, 0) + value
+        self._sums, self._targets = {}, {}
+        return total
 
 
 def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> StepWork:
@@ -188,19 +231,13 @@ def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> dict[SumName, 
     }
 
 
-def _totals(engine: Engine, sums: Sequence[Mapping[SumName, Tensor]]) -> dict[SumName, float]:
-    """`_sums` added up over micro-batches and workers."""
-    total = torch.stack([torch.stack(list(one.values())) for one in sums]).sum(0)
-    return dict(zip(sums[0], engine.reduce_sums(total.tolist()), strict=True))
-
-
-def _metrics(
-    prefix: str, losses: Sequence[Loss], totals: Mapping[SumName, float], targets: Mapping[str, int]
-) -> dict[str, float]:
-    """Means over all workers: the weighted loss; loss and accuracy of each kind, and the other metrics of its head."""
+def _metrics(prefix: str, losses: Sequence[Loss], sums: Sums) -> dict[str, float]:
+    """Means over the targets: the weighted loss; loss and accuracy of each kind, and the other metrics of its head."""
     metrics = {f"{prefix}/loss": 0.0}
     for loss in losses:
-        means = {name: total / max(1, targets[kind]) for (kind, name), total in totals.items() if kind == loss.kind}
+        totals = dict(sums[loss.kind])
+        targets = max(1, totals.pop("targets"))
+        means = {name: total / targets for name, total in totals.items()}
         mean = means.pop("loss")
         metrics[f"{prefix}/loss"] += loss.weight * mean
         metrics[f"{prefix}/{loss.kind}/loss"] = mean

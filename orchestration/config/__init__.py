@@ -1,6 +1,6 @@
 """Recipes, clusters and corpora: YAML -> frozen parts, checked. The only YAML and pydantic.
 
-Read recipe.py first, then checks.py (what would go wrong later) and scales.py (`--scale`).
+Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--scale`) and written.py (the way back).
 """
 
 from orchestration.config.checks import check
@@ -8,6 +8,7 @@ from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.overrides import flat, split_overrides
 from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
+from orchestration.config.written import not_default, to_yaml
 
 __all__ = [
     "Cluster",
@@ -21,5 +22,7 @@ __all__ = [
     "load_corpus",
     "names",
     "nearest",
+    "not_default",
     "split_overrides",
+    "to_yaml",
 ]

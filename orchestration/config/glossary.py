@@ -129,7 +129,9 @@ TERMS: Final = (
     Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
-    Term("cluster.save_every", "steps between checkpoints", ("save_steps", "eval_steps"), ("save_interval",)),
+    Term("cluster.log_every", "steps between points of the metrics", ("logging_steps",), ("log_interval",)),
+    Term("cluster.eval_every", "steps between evaluations", ("eval_steps",), ("eval_interval", "validate_interval")),
+    Term("cluster.save_every", "steps between checkpoints", ("save_steps",), ("save_interval",)),
     Term("cluster.keep", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
 )
 

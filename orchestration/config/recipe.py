@@ -147,15 +147,19 @@ class Cluster:
     gpus_per_worker: int = 0
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
-    save_every: int = 0  # steps between checkpoints, and between evaluations; 0: a quarter of the run, at most 1,000
+    log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
+    eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
+    save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
     keep: int = 2  # checkpoints
     machine: Machine = Machine()
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
-        for name in ("max_restarts", "save_every"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a number from 0 up")
+        require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
+        require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
+        for name in ("eval_every", "save_every"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
         require(
@@ -170,9 +174,10 @@ class Cluster:
         most = min(phase.batch for phase in recipe.phases)
         return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
 
-    def cadence(self, recipe: Recipe) -> int:
-        """Steps between checkpoints."""
-        return self.save_every or max(1, min(1_000, recipe.num_steps // 4))
+    def intervals(self, recipe: Recipe) -> dict[str, int]:
+        """Steps between two points of the metrics, two evaluations, two checkpoints; they change nothing learned."""
+        save_every = self.save_every or max(1, min(1_000, recipe.num_steps // 4))
+        return {"log_every": self.log_every, "eval_every": self.eval_every or save_every, "save_every": save_every}
 
 
 _CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {

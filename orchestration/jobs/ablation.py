@@ -143,8 +143,9 @@ def _metadata(plan: Plan) -> tracking.Metadata:
     return tracking.Metadata(
         table.name,
         {"rows": rows, "columns": columns},
-        {"table": table.name, "title": table.title, "paper": table.paper},
-        file="table.json",
+        {"table": table.name, "title": table.title, "paper": table.paper, "command": plan.job.command},
+        f"{table.title} ({table.paper}): {len(plan.cells)} runs, the children of this one.",
+        {"table.json": json.dumps({"rows": rows, "columns": columns}, indent=1)},
     )
 
 

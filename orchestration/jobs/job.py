@@ -41,6 +41,7 @@ class Flags:
     data: Sequence[str] = ()
     out: Path = Path("work")
     seed: int | None = None
+    command_line: str = ""  # as it was typed
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
@@ -48,7 +49,9 @@ class Flags:
         >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
         """
-        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *self.overrides]
+        of_recipe, _ = split_overrides(self.overrides)
+        values = self.overrides if verb in ("train", "run", "table", "check") else of_recipe
+        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
         if verb in ("train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
@@ -67,6 +70,7 @@ class Job:
     corpus: Corpus
     out: Path
     notes: tuple[str, ...] = ()  # about the text, to be said with how it is read
+    command: str = ""  # the command line that asked for it
 
     @property
     def recognised(self) -> list[str]:
@@ -76,7 +80,7 @@ class Job:
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
-        recipe, every = self.recipe, self.cluster.cadence(self.recipe)
+        recipe = self.recipe
         return Run(
             trunk=recipe.trunk,
             losses=recipe.objective.losses,
@@ -90,9 +94,8 @@ class Job:
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
-            save_every=every,
-            eval_every=every,
             keep=self.cluster.keep,
+            **self.cluster.intervals(recipe),
         )
 
     @cached_property
@@ -129,7 +132,7 @@ def open_job(flags: Flags) -> Job:
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else ())
+    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line)
 
 
 def _inputs(corpus: Corpus) -> str:

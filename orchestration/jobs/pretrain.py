@@ -1,18 +1,22 @@
 """The second half of a job: pretraining through Ray, and what it leaves behind."""
 
 import dataclasses
+import glob
 import json
 import math
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestration import launch, tracking
+from orchestration.config import flat, not_default, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
 from orchestration.progress import Report
+from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
@@ -38,32 +42,68 @@ def train(
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
         write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
-        num_workers = cluster.num_workers(recipe)
-        tags = {
-            "recipe": recipe.name,
-            "recipe_hash": recipe.hash,
-            "corpus_hash": Manifest.load(corpus).digest,
-            "cluster": cluster.name,
-            "world": num_workers,
-            "zero": cluster.machine.zero,
-            "precision": cluster.machine.precision,
-            "changed_code": ", ".join(stage.changed_code()),
-        }
+        tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
+        metadata = _metadata(job, tags | dict(more_tags or {}))
         result = launch.pretrain(
             job.pretraining(resume),
-            workers=num_workers,
+            workers=cluster.num_workers(recipe),
             cpus=cluster.cpus_per_worker,
             gpus=cluster.gpus_per_worker,
             place=tracking.place(job.out),
-            metadata=tracking.Metadata(recipe.name, dataclasses.asdict(recipe), tags | dict(more_tags or {})),
+            metadata=metadata,
             address=cluster.address,
             max_restarts=cluster.max_restarts,
             on_progress=report,
             asked=asked,
         )
-        write_atomic(stage.folder / RESULT, json.dumps(_finite(dataclasses.asdict(result.state)), indent=1).encode())
+        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key != "sums"}
+        write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
+
+
+def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
+    """What the MLflow run of a job says about itself: how it differs from the defaults, in whole, and in words."""
+    recipe, cluster = job.recipe, job.cluster
+    tags = {
+        "command": job.command,
+        "recipe": recipe.name,
+        "recipe_hash": recipe.hash,
+        "cluster": cluster.name,
+        **{f"cluster.{key}": value for key, value in flat(dataclasses.asdict(cluster)) if key != "name"},
+        **{f"cluster.{key}": value for key, value in cluster.intervals(recipe).items()},
+        "world": cluster.num_workers(recipe),
+        "zero": cluster.machine.zero,
+        "precision": cluster.machine.precision,
+        **tags,
+    }
+    params = {key: value for key, value in not_default(recipe).items() if key != "expected"}
+    files = {"recipe.yaml": to_yaml(recipe), "cluster.yaml": to_yaml(cluster)}
+    return tracking.Metadata(recipe.name, params, tags, _note(job), files)
+
+
+def _note(job: Job) -> str:
+    """The description of a run, in Markdown."""
+    recipe, cluster = job.recipe, job.cluster
+    workers, about = cluster.num_workers(recipe), row(recipe)
+    lines = [
+        f"`{recipe.name}`" + (f" ({recipe.paper})" if recipe.paper else "") + f" on the corpus `{job.corpus.name}`",
+        *(f"{name}: {about[name]}" for name in ("packing", "masking", "objective", "architecture")),
+        f"parameters: {about['parameters']:,}",
+        f"steps: {recipe.num_steps:,} of {', '.join(f'{p.batch:,} x {p.length:,} tokens' for p in recipe.phases)}",
+        f"workers: {workers:,} on the cluster `{cluster.name}`, {cluster.machine.precision}",
+        f"folder: `{job.plan.run.folder.absolute()}`",
+    ]
+    again = [f"\n```sh\n{job.command}\n```"] if job.command else []
+    return "\n".join([*(f"* {line}" for line in lines), *again])
+
+
+def register(flags: Flags, name: str) -> tracking.Version:
+    """Register the model of a finished run in MLflow's model registry; BadInput where there is no such run or store."""
+    folder = run_folder(flags)
+    if not (folder / stages.MARK).is_file():
+        raise BadInput(f"{folder}: this run is not finished, so it has no model; go on with `sesame train`")
+    return tracking.register(folder, folder / launch.EXPORT, name)
 
 
 def run_folder(flags: Flags) -> Path:
@@ -128,8 +168,11 @@ def export(
 
 
 def _named(flags: Flags) -> Path | None:
-    """The run folder that is given by its path, or by its name under runs/."""
-    folders = (Path(flags.recipe), flags.out / "runs" / flags.recipe)
+    """The run folder that is given by its path, or by its name under runs/, also as MLflow shows that."""
+    runs = flags.out / "runs"
+    folders = [Path(flags.recipe), runs / flags.recipe]
+    if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
+        folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
     return next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestration.tracking import MetricLog, Tracked
+from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
@@ -74,7 +74,8 @@ class Worker:
         run = Run.from_json(run_json)
         connect(run.machine)
         engine = DeepSpeedEngine(build_model(run), run.optim, run.machine)
-        metrics = MetricLog(Path(run.folder), tracked) if self.rank == 0 else None
+        tags = hardware() | _gpus(run, self.world)
+        metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
         def sink(step: int, values: dict[str, float]) -> None:
             self.latest = (step, {**self.latest[1], **values})
@@ -86,8 +87,10 @@ class Worker:
         finally:
             if metrics:
                 metrics.close()
-        if result.finished:
-            export_weights(run, engine)
+        if result.finished and (lacks := export_weights(run, engine)):
+            logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
+            with log_and_suppress("why the run has no model"):
+                tag(tracked, **{STATE: f"none: {lacks}"})
         return result
 
 
@@ -102,19 +105,32 @@ class _Deque(logging.Handler):
         self.said.append((record.name, record.levelno, record.getMessage()))
 
 
-def export_weights(run: Run, engine: "Engine") -> None:
-    """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it."""
+def _gpus(run: Run, world: int) -> dict[str, str]:
+    """A tag with the number of GPUs and what they are; none on a machine without."""
+    import torch
+
+    if run.machine.device != "cuda":
+        return {}
+    return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
+
+
+def export_weights(run: Run, engine: "Engine") -> str:
+    """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
+
+    The first one is told why there is no export; "" where there is one.
+    """
     from training.formats import save_weights, to_transformers
 
     state = engine.full_state()
     if engine.rank != 0:
-        return
+        return ""
     spec, folder = engine.model.spec, Path(run.folder)
     save_weights(state, spec, folder / WEIGHTS)
     try:
         to_transformers(state, spec, Path(run.corpus) / "vocab", folder / EXPORT)
     except BadInput as error:
-        logging.getLogger(__name__).warning("no export to transformers: %s", error)
+        return str(error)
+    return ""
 
 
 def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: int, budget: "Budget") -> "Outcome":

@@ -1,11 +1,13 @@
 """MLflow: runs, corpora as runs, metrics that survive a crash. The only mlflow.
 
-Read runs.py first, then metrics.py and corpus_runs.py.
+Read runs.py first, then metadata.py (what a run says of itself), metrics.py, models.py (the net as an MLflow model, and
+the registry), corpus_runs.py; server.py is the UI.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
-from orchestration.tracking.metadata import Metadata
+from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
+from orchestration.tracking.models import STATE, Version, log_model, register
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
@@ -14,7 +16,6 @@ from orchestration.tracking.runs import (
     log_and_suppress,
     log_eval,
     log_figures,
-    log_model,
     log_scores,
     log_table,
     place,
@@ -25,13 +26,16 @@ from orchestration.tracking.runs import (
 __all__ = [
     "METRICS_FILE",
     "RUN_FILE",
+    "STATE",
     "Metadata",
     "MetricLog",
     "Place",
     "Tracked",
+    "Version",
     "corpus_metadata",
     "corpus_progress",
     "corpus_run",
+    "hardware",
     "history",
     "known",
     "log_and_suppress",
@@ -42,6 +46,7 @@ __all__ = [
     "log_scores",
     "log_table",
     "place",
+    "register",
     "run",
     "tag",
 ]

@@ -4,6 +4,7 @@ A corpus that the store already knows by its digest gets no second run. One that
 the run that it has.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from orchestration.config import not_default
 from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import runs as track
-from orchestration.tracking.metadata import Metadata, log_corpus, log_metadata
+from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -27,7 +29,6 @@ EXPERIMENT: Final = "corpora"
 EVERY_S: Final = 5.0  # between two batches of metrics
 # Tags:
 DIGEST: Final = "sesame.corpus"  # of the manifest, when there is one
-FOLDER: Final = "sesame.folder"  # as a URI
 CARD: Final = "sesame.card"  # "logged"
 
 
@@ -39,9 +40,16 @@ class CorpusRun:
     is_known: bool
 
 
-def corpus_metadata(corpus: Corpus, vocab: VocabSpec) -> Metadata:
-    """What the run says about itself, also as its artifact corpus.json."""
-    return Metadata(corpus.name, {"corpus": asdict(corpus), "vocab": asdict(vocab)}, file="corpus.json")
+def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Metadata:
+    """What the run says about itself: values that are not the defaults, and all of them as its artifact corpus.json."""
+    note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
+    return Metadata(
+        corpus.name,
+        {"corpus": not_default(corpus), "vocab": not_default(vocab)},
+        {"command": command},
+        note=f"The text `{corpus.name}`, cleaned and tokenised.\n\n{note}",
+        files={"corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1)},
+    )
 
 
 @contextmanager
@@ -56,13 +64,13 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
             tracked = Tracked(place.uri, known)
         else:
             tracked = _begun(client, place, folder) or track.created(
-                client, place, metadata.name, EXPERIMENT, **{FOLDER: _uri(folder)}
+                client, place, telling_name(metadata.name, folder), EXPERIMENT, **{FOLDER: _uri(folder)}
             )
     if known:
         yield CorpusRun(tracked, is_known=True)
         return
     with track.heartbeat(client, tracked):
-        log_metadata(client, tracked.run_id, metadata)
+        log_metadata(client, tracked.run_id, metadata, folder)
         began_s = time.monotonic()
         yield CorpusRun(tracked, is_known=False)
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s

@@ -1,41 +1,69 @@
-"""What an MLflow run says about itself: parameters, tags, the commit it was made from, the corpus it has read."""
+"""What an MLflow run says about itself: description, parameters, tags, files, the corpus it has read."""
 
+import importlib.metadata
 import json
+import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import psutil
 
 from preprocessing.manifest import Manifest
+
+NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
+FOLDER: Final = "sesame.folder"  # the tag with the folder in which all that a run has made is, as a URI
+LONGEST: Final = 5_000  # characters of a tag or a parameter; MLflow's limits are 8,000 and 6,000
+LIBRARIES: Final = (
+    "apache-beam", "deepspeed", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "sentencepiece", "tokenizers",
+    "torch", "transformers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a run says about itself: parameters (nested; also an artifact, `file`) and tags."""
+    """What a run says about itself: parameters (nested), tags, a description in Markdown, text files by name."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)
-    file: str = "recipe.json"
+    note: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
-def log_metadata(client: Any, run_id: str, metadata: Metadata, corpus: Path | None = None) -> None:
-    """Give a run its tags, with those of git and host; a new one also its parameters, as a file too, and its dataset.
+def telling_name(label: str, folder: Path) -> str:
+    """What a run is called in lists: its label and the first four digits of the hash in its folder's name.
 
-    `corpus` is the folder of that dataset; None where it is still to be made.
+    >>> telling_name("bert_base_tiny", Path("work/runs/bert_base_tiny-10a7c2f4"))
+    'bert_base_tiny-10a7'
+    >>> telling_name("mine", Path("elsewhere"))
+    'mine'
+    """
+    found = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
+    return f"{label}-{found[1]}" if found else label
+
+
+def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
+    """Give a run its tags, with those of git, libraries and machine, and its files; a new one parameters and dataset.
+
+    `folder` is where its results are, `corpus` the folder of its dataset; None where that is still to be made.
     """
     from mlflow.entities import Param, RunTag
 
-    logged = {"mlflow.source.name": "sesame", "host": platform.node(), **git_tags(), **metadata.tags}
-    client.log_batch(run_id, tags=[RunTag(key, str(value)) for key, value in logged.items()])
+    logged: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
+    logged |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
+    client.log_batch(run_id, tags=[RunTag(key, str(value)[:LONGEST]) for key, value in logged.items()])
+    for name, text in metadata.files.items():
+        client.log_text(run_id, text, name)
     if client.get_run(run_id).data.params:  # resumed: parameters cannot change, and the folder's name has their hash
         return
-    flat = [Param(key, value[:6000]) for key, value in flattened(metadata.params).items()]
+    flat = [Param(key, value[:LONGEST]) for key, value in flattened(metadata.params).items()]
     for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
         client.log_batch(run_id, params=flat[start : start + 100])
-    client.log_dict(run_id, dict(metadata.params), metadata.file)
     if corpus:
         log_corpus(client, run_id, corpus, "pretraining")
 
@@ -67,6 +95,38 @@ def git_tags() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return {}
     return {"mlflow.source.git.commit": commit, "git_dirty": str(bool(changes))}
+
+
+def libraries() -> dict[str, str]:
+    """The versions of Python and of the libraries that numbers depend on, as tags; of those that are installed."""
+    found = {"library.python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[f"library.{name}"] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # the extra of another floor
+            continue
+    return found
+
+
+def hardware() -> dict[str, str]:
+    """This machine as tags: its name, system, processor, the cores that this process may use, memory in GiB."""
+    return {
+        "host": platform.node(),
+        "hardware.system": platform.platform(),
+        "hardware.processor": _processor(),
+        "hardware.cores": str(len(os.sched_getaffinity(0))),
+        "hardware.memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
+    }
+
+
+def _processor() -> str:
+    """As its maker names it, where Linux knows that."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:

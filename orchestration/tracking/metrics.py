@@ -50,7 +50,16 @@ class MetricLog:
     Values that are not finite are null in the file and NaN in MLflow, which would store infinity as 1.8e308.
     """
 
-    def __init__(self, folder: Path, tracked: Tracked | None, *, system: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tracked: Tracked | None,
+        *,
+        system: bool = True,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """`tags` are what the worker adds to those of its run: the machine that trains may not be the driver's."""
+        self._tags = dict(tags or {})
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
         path = folder / METRICS_FILE
@@ -86,6 +95,9 @@ class MetricLog:
             last = self._closing.wait(FLUSH_S)
             try:
                 client = client_of(tracked.uri)
+                for key in list(self._tags):
+                    client.set_tag(tracked.run_id, key, self._tags[key])
+                    del self._tags[key]
                 if monitor is None and system:
                     monitor = _system_monitor(tracked)
                 if mirrored is None:

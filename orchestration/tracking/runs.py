@@ -9,8 +9,6 @@ import json
 import logging
 import os
 import platform
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +16,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from orchestration.tracking.metadata import Metadata, flattened, log_metadata
+from orchestration.tracking.metadata import (
+    FOLDER,
+    NOTE,
+    Metadata,
+    flattened,
+    git_tags,
+    hardware,
+    libraries,
+    log_metadata,
+    telling_name,
+)
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -35,6 +43,7 @@ HEARTBEAT_S = 10.0
 STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
 RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
+KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
 
 Scores = Mapping[str, Sequence[float]]
 
@@ -72,6 +81,7 @@ def client_of(uri: str) -> Any:
     os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
     for name, value in {
         "LOGGING_LEVEL": "WARNING",
+        "SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where a command's answer goes
         "HTTP_REQUEST_TIMEOUT": "30",
         "HTTP_REQUEST_MAX_RETRIES": "3",
     }.items():
@@ -94,9 +104,12 @@ def client_of(uri: str) -> Any:
 def experiment(client: Any, place: Place, name: str = "") -> str:
     """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
     name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
-    if found := client.get_experiment_by_name(name):
-        return found.experiment_id
-    return client.create_experiment(name, artifact_location=place.artifacts or None)
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        return client.create_experiment(name, artifact_location=place.artifacts or None, tags=dict([KIND]))
+    if KIND[0] not in found.tags:
+        client.set_experiment_tag(found.experiment_id, *KIND)
+    return found.experiment_id
 
 
 def known(folder: Path) -> Tracked | None:
@@ -158,10 +171,10 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
     another living process holds the run, or when the store does not answer.
     """
     with reached(place) as client:
-        tracked = _resumed(client, place, folder) or created(client, place, metadata.name)
+        tracked = _resumed(client, place, folder) or created(client, place, telling_name(metadata.name, folder))
     with heartbeat(client, tracked):
         write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
-        log_metadata(client, tracked.run_id, metadata, corpus)
+        log_metadata(client, tracked.run_id, metadata, folder, corpus)
         yield tracked
 
 
@@ -267,21 +280,18 @@ def log_figures(tracked: Tracked, figures: Mapping[str, "Figure"]) -> None:
         client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
 
 
-def log_model(tracked: Tracked, export: Path) -> None:
-    """The exported folder as plain files: nothing is pickled, `transformers` loads it as it is."""
-    client_of(tracked.uri).log_artifacts(tracked.run_id, str(export), "model")
-
-
 def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Scores, figure: "Figure") -> None:
     """A finished child run `name` with all scores (value i at step i, a seed); their means go to `tracked`."""
     from mlflow.entities import Metric, Param
 
     client = client_of(tracked.uri)
-    parent = client.get_run(tracked.run_id).info
+    parent = client.get_run(tracked.run_id)
+    kept = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
+    tags = {key: value for key, value in parent.data.tags.items() if key in kept}
+    tags |= {"mlflow.parentRunId": tracked.run_id, "mlflow.source.name": "sesame", **git_tags()}
+    tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
     child = client.create_run(
-        parent.experiment_id,
-        tags={"mlflow.parentRunId": tracked.run_id, OWNER: json.dumps(asdict(Owner.me()))},
-        run_name=name,
+        parent.info.experiment_id, tags=tags, run_name=f"{name} of {parent.info.run_name}"
     ).info.run_id
     now_ms = int(time.time() * 1000)
     points = [Metric(key, value, now_ms, step) for key, values in scores.items() for step, value in enumerate(values)]
@@ -310,28 +320,3 @@ def log_table(tracked: Tracked, scores: Mapping[str, float], page: Path, figure:
     log_scores(tracked, scores)
     client_of(tracked.uri).log_artifact(tracked.run_id, str(page))
     log_figures(tracked, {page.stem: figure})
-
-
-# The UI
-
-
-def ui(out: Path, port: int) -> NoReturn:
-    """Become the server of the MLflow UI for `out`, on 127.0.0.1. Raises ResourceError where the port is in use."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ResourceError(
-                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
-            ) from error
-    where = place(out)
-    client_of(where.uri).search_experiments()  # makes or migrates the store before the server's processes race for it
-    # One worker and no job runner: 0.5 GB instead of 1.5 (measured), and nothing here needs them.
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where.uri, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--workers", "1"]
-    if where.artifacts:
-        command += ["--default-artifact-root", where.artifacts]
-    sys.stdout.flush()
-    os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import jobs
+from orchestration import cli, jobs
 from orchestration.cli import main
 from orchestration.config import names
-from orchestration.jobs import Flags, open_job
+from orchestration.jobs import Flags, open_job, pretrain, ray_stages
+from orchestration.tracking import Version
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.training.corpora import mini_corpus
@@ -48,6 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, said.err.splitlines()[-1].removeprefix("sesame: ")
 
 
+TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
 NO_RECIPE = "is not one of the recipes (`sesame recipes` lists them) and not a .yaml file"
 CORPORA = f"({', '.join(names('corpora'))})"
 BAD = {
@@ -293,6 +295,77 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
     assert main(["inspect", run, "--out", str(tmp_path / "out"), "--rows", "1"]) == 0
     assert main(["eval", run, "--out", str(tmp_path / "out"), *small, "--json"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["train", "run"])
+def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb) -> None:
+    asked = []
+    monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)
+    monkeypatch.setattr(ray_stages, "_is_due", lambda *more: False)
+    words = [] if verb == "train" else ["evals=[]"]
+    assert main([verb, *made, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
+    assert main([verb, *made, *words]) == 0
+    often, seldom = (job.pretraining() for job in asked)
+    assert (often.log_every, often.eval_every, often.save_every) == (3, 20, 40)
+    assert (seldom.log_every, seldom.eval_every, seldom.save_every) == (10, 1_000, 1_000)
+    assert [job.recipe.hash for job in asked[:1]] == [job.recipe.hash for job in asked[1:]]
+    assert asked[0].plan.run.hash == asked[1].plan.run.hash
+    assert "every" not in "".join(line for line in capsys.readouterr().out.splitlines() if " inspect " in line)
+
+
+def test_an_interval_of_no_steps_is_refused(capsys, made) -> None:
+    code, said = refused(capsys, "train", *made, "--log-every", "0")
+    assert code == 2
+    assert "'--log-every'" in said
+    code, said = refused(capsys, "train", *made, "cluster.log_every=0")
+    assert (code, said) == (2, "override cluster.log_every=0: log_every is 0, allowed is a number of steps from 1 up")
+
+
+def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
+    asked = []
+    monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)
+    assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
+    assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
+    main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
+    assert cli._command_line.get() == "sesame check bert_base --data no://***@host/text"
+
+
+def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
+    out = ["--as", "mine", "--out", str(tmp_path / "out")]
+    assert refused(capsys, "register", "no_such_run", *out) == (2, f"no_such_run {NO_RECIPE}")
+    code, said = refused(capsys, "register", *made, "--as", "mine")
+    assert code == 2
+    assert "not trained with these flags" in said
+    folder = tmp_path / "out" / "runs" / "net-0123abcd"
+    folder.mkdir(parents=True)
+    (folder / "pretrain.json").write_text("{}")
+    for name in ("net-0123abcd", "net-0123", str(folder)):
+        code, said = refused(capsys, "register", name, *out)
+        assert (code, said) == (
+            2, f"{folder}: this run is not finished, so it has no model; go on with `sesame train`"
+        )  # fmt: skip
+    (folder / "stage.json").write_text("{}")
+    store = tmp_path / "gone.db"
+    (folder / "mlflow.json").write_text(json.dumps({"uri": f"sqlite:///{store}", "run_id": "0" * 32}))
+    code, said = refused(capsys, "register", "net-0123", *out)
+    assert (code, said.startswith(f"{store}: no such store")) == (2, True)
+    assert not store.exists()
+    assert refused(capsys, "register", "net-0123")[1:] == ("Missing option '--as'.",)
+
+
+def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> None:
+    found = Version("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
+    monkeypatch.setattr(pretrain, "register", lambda flags, name: found)
+    assert main(["register", "net-0123", "--as", "mine"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("mine: version 3\n")
+    (line,) = (line.removeprefix("next").strip() for line in said.splitlines() if line.startswith("next"))
+    words = shlex.split(line)
+    assert words[:4] == ["env", "MLFLOW_TRACKING_URI=sqlite:////out/mlflow.db", "python", "-c"]
+    assert "mlflow.pyfunc.load_model('models:/mine/3').predict('The [MASK] of the town')" in words[4]
+    compile(words[4], "next", "exec")
+    assert main(["register", "net-0123", "--as", "mine", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["number"] == "3"
 
 
 def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):

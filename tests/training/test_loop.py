@@ -13,6 +13,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput, Diverged, MiscountedLoss
 from tests.training.corpora import electra, gpt, mini_run
 from training import loop
+from training.data import open_loader
 from training.engines import StepResult
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -103,7 +104,6 @@ def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
 
 def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     """By hand, with plain torch, from the rows of the first step."""
-    from training.data import open_loader
     from training.engines.engine import to_tensors
 
     (batch,) = open_loader(run, 0, 1).at(0)
@@ -163,6 +163,47 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
     }  # fmt: skip
     assert set(logged[15]) == {"ckpt/save_s"}
     assert set(logged[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
+
+
+@pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
+def test_a_logged_loss_is_the_mean_over_the_targets_since_the_last_point(run: Run, make) -> None:
+    run = replace(make(run), resume="never", machine=Machine(micro_tokens=100))
+    each, seldom = train(run)[1], train(replace(run, log_every=8))[1]
+    assert list(seldom) == [8, 16, 20]
+    targets = [targets_of(run, step) for step in range(20)]
+    for start, stop in ((0, 8), (8, 16), (16, 20)):
+        for loss in run.losses:
+            key, counts = f"train/{loss.kind}/loss", [count[loss.kind] for count in targets[start:stop]]
+            total = sum(each[start + 1 + i][key] * count for i, count in enumerate(counts))
+            assert seldom[stop][key] == pytest.approx(total / sum(counts), rel=1e-9)
+        weighted = sum(loss.weight * seldom[stop][f"train/{loss.kind}/loss"] for loss in run.losses)
+        assert seldom[stop]["train/loss"] == pytest.approx(weighted)
+
+
+def targets_of(run: Run, step: int) -> dict[str, int]:
+    """How many targets each loss has in a step."""
+    batches = open_loader(run, 0, 1).at(step)
+    return {loss.kind: sum(loss.count(batch) for batch in batches) for loss in run.losses}
+
+
+@pytest.mark.parametrize("die_at", [3, 8, 11, 18])
+def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Run, die_at: int, tmp_path: Path) -> None:
+    run = replace(run, log_every=7, save_every=4)
+    whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=die_at)
+    resumed, logged = train(run)
+    assert resumed == whole
+    points = {step: all_logged[step]["train/loss"] for step in (7, 14, 20)}
+    assert losses(logged) == [loss for step, loss in points.items() if step > die_at // 4 * 4]
+
+
+def test_the_points_of_a_run_that_was_stopped_between_them_are_those_of_another(run: Run, tmp_path: Path) -> None:
+    run = replace(run, log_every=10)
+    _, whole = train(replace(run, folder=str(tmp_path / "whole")))
+    train(run, stop_at=3)
+    train(run, stop_at=13)
+    assert losses(train(run)[1]) == losses(whole)[1:]
 
 
 def test_perplexity_is_of_the_generator_and_accuracy_of_both_nets(run: Run) -> None:

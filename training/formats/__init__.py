@@ -4,18 +4,21 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 """
 
 from training.formats.all import FORMATS
-from training.formats.export import auto_class, described, model_type, to_transformers, without_heads
+from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
+from training.formats.named import Pipeline
 from training.formats.start import build_model
 from training.formats.weights import load_spec, load_weights, save_weights
 
 __all__ = [
     "FORMATS",
+    "Pipeline",
     "auto_class",
     "build_model",
     "described",
     "load_spec",
     "load_weights",
     "model_type",
+    "pipeline",
     "save_weights",
     "to_transformers",
     "without_heads",

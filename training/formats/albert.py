@@ -13,13 +13,25 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    kinds_of,
+    losses_in,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Trunk
 
 pooler = "albert.pooler"
 model_type = "albert"
+pipeline = fills_masks
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {

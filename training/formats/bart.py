@@ -7,13 +7,24 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    kinds_of,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import EncoderDecoder, LearnedPlain
 
 pooler = ""
 model_type = "bart"
+pipeline = fills_masks
 
 OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
 EPSILON = 1e-5

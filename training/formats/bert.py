@@ -6,13 +6,25 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    kinds_of,
+    losses_in,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned
 
 pooler = "bert.pooler.dense"
 model_type = "bert"
+pipeline = fills_masks
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],

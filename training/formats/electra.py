@@ -12,7 +12,18 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, losses_in, our_keys, prefixed, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Pipeline,
+    Weights,
+    gathered,
+    losses_in,
+    our_keys,
+    prefixed,
+    renamed,
+    their_keys,
+)
 from training.losses import MaskedTokens, Replaced
 from training.model import ModelSpec
 from training.specs import Encoder, Twin
@@ -62,6 +73,11 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     trunk = spec.trunk.net("discriminator")
     return their_keys(trunk, KEYS) | {"embedding_size": trunk.table_width}
+
+
+def pipeline(config: Config) -> Pipeline:
+    """Vectors of the tokens: no pipeline asks for a discriminator's answers."""
+    return Pipeline("feature-extraction", "ElectraModel")
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

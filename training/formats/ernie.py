@@ -8,12 +8,13 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, losses_in, our_keys, prefixed, renamed
+from training.formats.named import Config, Names, Weights, fills_masks, gathered, losses_in, our_keys, prefixed, renamed
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
+pipeline = fills_masks
 
 NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}

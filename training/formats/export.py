@@ -19,8 +19,8 @@ from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.vocab import Vocab
 from training.formats.all import FORMATS
-from training.formats.named import Format
-from training.formats.weights import Weights, write_json
+from training.formats.named import Format, Pipeline
+from training.formats.weights import Weights, read_json, write_json
 from training.model import ModelSpec
 from training.specs import Trunk
 
@@ -83,6 +83,12 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path,
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))
+
+
+def pipeline(folder: Path) -> Pipeline:
+    """What a pipeline of transformers does with the net in a folder of `to_transformers`."""
+    config = read_json(folder / "config.json")
+    return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
 
 
 def _trunk(state: Weights) -> dict[str, Tensor]:

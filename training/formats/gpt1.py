@@ -7,12 +7,13 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import gpt2
-from training.formats.named import Config, Names, Weights, gathered, our_keys, renamed, their_keys
+from training.formats.named import Config, Names, Weights, gathered, goes_on, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 
 pooler = ""
 model_type = "openai-gpt"
+pipeline = goes_on
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},

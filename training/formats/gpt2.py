@@ -6,13 +6,14 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.formats.named import Config, Names, Weights, gathered, goes_on, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Decoder, Everything, LearnedCausal
 
 pooler = ""
 model_type = "gpt2"
+pipeline = goes_on
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.wte"],

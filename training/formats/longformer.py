@@ -11,13 +11,24 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert, roberta
-from training.formats.named import Config, Names, Weights, gathered, our_keys, prefixed, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    our_keys,
+    prefixed,
+    renamed,
+    their_keys,
+)
 from training.losses import MaskedTokens
 from training.model import ModelSpec
 from training.specs import Around, Encoder, Everything
 
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
+pipeline = fills_masks
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, losses_in, our_keys, renamed
+from training.formats.named import Config, Names, Weights, fills_masks, gathered, kinds_of, losses_in, our_keys, renamed
 from training.losses import MaskedTokens, PairLabel
 from training.model import ModelSpec
 
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
+pipeline = fills_masks
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,15 @@ Weights = Mapping[str, Tensor]
 Config = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
 """Our modules and theirs. * is the number of the block; where they have several, ours is theirs stacked."""
+
+
+class Pipeline(NamedTuple):
+    """What the pipelines of transformers do with a net of ours."""
+
+    task: str  # theirs: fill-mask, text-generation, ...
+    model_class: str  # that the task wants; it may leave out heads of the class that computes the same
+    lacks: str = ""  # what cannot be done with it, in words; empty: nothing
+
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
@@ -36,6 +45,9 @@ class Format(Protocol):
 
     def config(self, spec: ModelSpec, vocab: Vocab, /) -> dict[str, Any]:
         """config.json, but for the keys that all have (see export.py), of which it may give others."""
+
+    def pipeline(self, config: Config, /) -> Pipeline:
+        """What a pipeline does with the net that our config.json describes."""
 
     def spec(self, config: Config, tensors: Weights, /) -> ModelSpec:
         """What their folder describes. KeyError, TypeError or ValueError where that is no net that we build."""
@@ -85,6 +97,22 @@ def prefixed(names: Names, old: str, new: str) -> dict[str, list[str]]:
     {'trunk.tokens': ['ernie.embeddings.word_embeddings']}
     """
     return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
+
+
+def fills_masks(config: Config) -> Pipeline:
+    """
+    >>> fills_masks({"architectures": ["BertForPreTraining"]})
+    Pipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
+    """
+    return Pipeline("fill-mask", config["architectures"][0].replace("ForPreTraining", "ForMaskedLM"))
+
+
+def goes_on(config: Config) -> Pipeline:
+    """
+    >>> goes_on({"architectures": ["GPT2LMHeadModel"]}).task
+    'text-generation'
+    """
+    return Pipeline("text-generation", config["architectures"][0])
 
 
 def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bart
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.formats.named import Config, Names, Pipeline, Weights, gathered, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import EncoderDecoder, SinusoidalStacks
@@ -59,6 +59,12 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     built_in["activation_dropout"] = spec.trunk.dropout  # inside of the feed-forward layer, as the authors' code
     starts = {"decoder_start_token_id": vocab.pad, "forced_eos_token_id": vocab.sep}
     return their_keys(spec.trunk, KEYS) | their_keys(spec.trunk, bart.DECODER_KEYS) | built_in | starts
+
+
+def pipeline(config: Config) -> Pipeline:
+    """Nothing: transformers 5 has no pipeline for an encoder with a decoder, and no class for this encoder alone."""
+    lacks = "transformers 5 has no pipeline for an encoder with a decoder"
+    return Pipeline("text2text-generation", config["architectures"][0], lacks)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

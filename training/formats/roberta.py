@@ -7,12 +7,24 @@ from torch import Tensor
 
 from preprocessing.vocab import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, prefixed, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    kinds_of,
+    our_keys,
+    prefixed,
+    renamed,
+    their_keys,
+)
 from training.losses import MaskedTokens
 from training.model import ModelSpec
 
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
+pipeline = fills_masks
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in prefixed(bert.NAMES, "bert.", "roberta.").items() if ours.startswith("trunk.")},

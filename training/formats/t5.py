@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.formats.named import Config, Names, Pipeline, Weights, gathered, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Buckets, EncoderDecoder
@@ -76,6 +76,11 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
         "feed_forward_proj": activation,
         "decoder_start_token_id": vocab.pad,
     }
+
+
+def pipeline(config: Config) -> Pipeline:
+    """Vectors of the encoder: transformers 5 has no pipeline for an encoder with a decoder."""
+    return Pipeline("feature-extraction", "T5EncoderModel")
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, our_keys, renamed, their_keys
+from training.formats.named import (
+    Config,
+    Names,
+    Pipeline,
+    Weights,
+    fills_masks,
+    gathered,
+    goes_on,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import ModelSpec
 from training.specs import Encoder, Everything, Learned, Sinusoidal
@@ -72,6 +83,10 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
         "use_lang_emb": trunk.languages > 0,
         "embed_init_std": trunk.init_std,
     }
+
+
+def pipeline(config: Config) -> Pipeline:
+    return goes_on(config) if config["causal"] else fills_masks(config)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

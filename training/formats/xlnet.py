@@ -13,6 +13,7 @@ from training.formats.named import (
     Names,
     Weights,
     gathered,
+    goes_on,
     kinds_of,
     our_keys,
     renamed,
@@ -25,6 +26,7 @@ from training.specs import RelativeStreams, TwoStream
 
 pooler = ""
 model_type = "xlnet"
+pipeline = goes_on
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],

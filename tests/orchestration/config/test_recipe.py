@@ -551,6 +551,28 @@ def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_
     assert load_cluster("local", ["workers=3"]).num_workers(recipe) == 3
 
 
+@pytest.mark.parametrize(
+    ("overrides", "log", "evaluate", "save"),
+    [
+        ([], 10, 1_000, 1_000),
+        (["cluster.save_every=50"], 10, 50, 50),
+        (["cluster.save_every=50", "cluster.eval_every=20"], 10, 20, 50),
+        (["cluster.eval_every=20", "cluster.log_every=1"], 1, 20, 1_000),
+    ],
+)
+def test_evaluations_are_as_often_as_checkpoints_unless_the_cluster_says_otherwise(
+    overrides: list[str], log: int, evaluate: int, save: int
+) -> None:
+    intervals = load_cluster("local", overrides).intervals(load("bert_base"))
+    assert intervals == {"log_every": log, "eval_every": evaluate, "save_every": save}
+
+
+def test_a_short_run_saves_four_times() -> None:
+    assert load_cluster("local").intervals(load("bert_base", scale="tiny"))["save_every"] == 1_000
+    few = load("bert_base", ["phases=[{length: 64, batch: 32, steps: 24}]"], scale="tiny")
+    assert load_cluster("local").intervals(few)["save_every"] == 6
+
+
 def test_a_device_and_its_gpus_must_agree():
     with pytest.raises(BadInput, match="gpus_per_worker is 1, allowed is 0 with device cpu"):
         load_cluster("local", ["gpus_per_worker=1"])

@@ -112,9 +112,14 @@ def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, plac
     run_id, client = look(place, folder).info.run_id, track.client_of(place.uri)
     pictures = {each.path for each in client.list_artifacts(run_id, "figures")}
     assert pictures == {f"figures/{name}.png" for name in ("loss_curve", "learning_rate", "throughput")}
-    assert {"model/config.json", "model/model.safetensors"} <= {
-        each.path for each in client.list_artifacts(run_id, "model")
+    run = client.get_run(run_id)
+    (model,) = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run_id}'")
+    assert (model.name, str(model.status), model.model_type) == ("model", "READY", "fill-mask")
+    assert {"MLmodel", "model", "components", "model_card.md"} <= {
+        each.path for each in client.list_logged_model_artifacts(model.model_id)
     }
+    assert run.data.tags["sesame.model"] == "fill-mask by BertForMaskedLM"
+    assert int(run.data.tags["hardware.cores"]) > 0
 
 
 def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:
@@ -179,8 +184,8 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
     told, client = look(place, folder), track.client_of(place.uri)
     children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")
     assert {(each.info.run_name, each.info.status) for each in children} == {
-        ("eval/source", "FINISHED"),
-        ("eval/follows", "FINISHED"),
+        ("eval/source of mini", "FINISHED"),
+        ("eval/follows of mini", "FINISHED"),
     }
     mean = sum(found[0].pretrained) / 2
     assert told.data.metrics["eval/source/pretrained_accuracy"] == pytest.approx(mean)

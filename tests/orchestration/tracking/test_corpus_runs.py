@@ -28,7 +28,7 @@ from preprocessing.vocab import WordPiece
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
-METADATA = corpus_metadata(SPEC, WordPiece(size=4_096))
+METADATA = corpus_metadata(SPEC, WordPiece(size=4_096), "sesame corpus mine")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,10 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     assert told.data.params["corpus.sources.0.kind"] == "text"
     assert told.data.params["corpus.clean.languages.0"] == "en"
     assert told.data.params["vocab.size"] == "4096"
+    assert "corpus.clean.repair" not in told.data.params  # has its default value
+    assert told.data.tags["command"] == "sesame corpus mine"
+    assert told.data.tags["sesame.folder"] == folder.as_uri()
+    assert "/texts" in told.data.tags["mlflow.note.content"]
     assert told.data.tags["sesame.corpus"] == manifest.digest
     values = told.data.metrics
     assert (values["documents"], values["bytes"]) == (4, 500)

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import urllib.request
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,14 @@ import psutil
 import pytest
 
 from orchestration import figures
-from orchestration.tracking import MetricLog, metrics
+from orchestration.tracking import MetricLog, metrics, server
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
 
-METADATA = track.Metadata("mini", {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}, {"recipe_hash": "abc"})
+PARAMS = {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}
+METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net", {"recipe.yaml": "name: mini\n"})
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +201,55 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     assert json.loads(lineage.dataset.profile)["digest"] == digest
     assert json.loads(lineage.dataset.source)["uri"] == corpus.as_uri()
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "pretraining")]
-    recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.json"))
-    assert json.loads(recipe.read_text()) == METADATA.params
+    recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml"))
+    assert recipe.read_text() == "name: mini\n"
+
+
+def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
+    place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mini-10a7c2f4"
+    with track.run(place, folder, corpus, METADATA) as tracked:
+        pass
+    told = look(tracked)
+    assert told.info.run_name == "mini-10a7"
+    tags = told.data.tags
+    assert tags["mlflow.note.content"] == "* a small net"
+    assert tags["sesame.folder"] == folder.as_uri()
+    assert tags["library.torch"] == version("torch")
+    assert tags["library.python"] == platform.python_version()
+    assert int(tags["hardware.cores"]) == len(os.sched_getaffinity(0))
+    assert float(tags["hardware.memory_gib"]) == pytest.approx(psutil.virtual_memory().total / 2**30, abs=0.1)
+    assert tags["hardware.processor"]
+
+
+def test_a_worker_says_what_it_runs_on(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+    with track.run(place, tmp_path, corpus, METADATA) as tracked:
+        MetricLog(tmp_path, tracked, system=False, tags={"host": "node-7", "hardware.gpus": "8 x H100"}).close()
+    tags = look(tracked).data.tags
+    assert (tags["host"], tags["hardware.gpus"]) == ("node-7", "8 x H100")
+
+
+def test_a_run_that_goes_on_tells_the_values_of_the_new_start(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+    for zero in (1, 3):
+        with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.machine.zero": zero})) as tracked:
+            pass
+    told = look(tracked)
+    assert (told.data.tags["cluster.machine.zero"], told.data.params["optim.peak"]) == ("3", "0.001")
+
+
+def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.Place, experiment: str) -> None:
+    kind = track.client_of(place.uri).get_experiment(experiment).tags["mlflow.experimentKind"]
+    assert kind == "custom_model_development"
+
+
+def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.Place) -> None:
+    client = track.client_of(place.uri)
+    older = client.create_experiment("older")
+    genai = client.create_experiment("agents", tags={"mlflow.experimentKind": "genai_development"})
+    assert [track.experiment(client, place, name) for name in ("older", "agents")] == [older, genai]
+    kinds = [client.get_experiment(number).tags["mlflow.experimentKind"] for number in (older, genai)]
+    assert kinds == ["custom_model_development", "genai_development"]
 
 
 def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
@@ -228,7 +278,9 @@ def test_an_evaluation_is_a_child_of_the_run_and_its_means_are_in_the_run(
     track.log_eval(tracked, "eval/source", {"labels": 200}, scores, figures.comparison("source", scores, chance=0.125))
     client = track.client_of(place.uri)
     (child,) = client.search_runs([look(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
-    assert (child.info.run_name, child.info.status) == ("eval/source", "FINISHED")
+    assert child.info.status == "FINISHED"
+    assert child.info.run_name == f"eval/source of {look(tracked).info.run_name}"
+    assert child.data.tags["sesame.folder"] == tmp_path.as_uri()
     assert child.data.params == {"labels": "200"}
     assert points(track.Tracked(place.uri, child.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
     means = look(tracked).data.metrics
@@ -318,6 +370,14 @@ def test_system_metrics_are_kept(
     )
 
 
+def test_nothing_of_mlflow_is_printed_between_our_answers(monkeypatch: pytest.MonkeyPatch, place: track.Place) -> None:
+    from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as SILENT
+
+    monkeypatch.delenv(SILENT.name, raising=False)
+    track.client_of(place.uri)
+    assert SILENT.get()
+
+
 # Figures
 
 
@@ -336,7 +396,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ResourceError, match=r"port \d+ of 127.0.0.1 .*--port"):
-            track.ui(tmp_path, taken.getsockname()[1])
+            server.ui(tmp_path, taken.getsockname()[1])
 
 
 @pytest.mark.slow
@@ -347,15 +407,21 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     program = (
-        f"from pathlib import Path; from orchestration.tracking import runs\nruns.ui(Path({str(tmp_path)!r}), {port})"
+        "from pathlib import Path; from orchestration.tracking import server\n"
+        f"server.ui(Path({str(tmp_path)!r}), {port})"
     )
-    server = subprocess.Popen([sys.executable, "-c", program], cwd=Path(track.__file__).parents[2])
+    served = subprocess.Popen([sys.executable, "-c", program], cwd=Path(track.__file__).parents[2])
     try:
         address = f"http://127.0.0.1:{port}"
-        assert b"<html" in fetched(f"{address}/").lower()
+        page = fetched(f"{address}/")
+        assert f"<head><script>{server.SCRIPT}</script>".encode() in page
+        (script,) = re.findall(rb"static/js/main[.a-z0-9]*js", page)
+        code = fetched(f"{address}/static-files/{script.decode()}")  # which keeps in the browser what ours sets
+        keys = [key.removesuffix("_v1").encode() for key in server.KEPT]
+        assert [key for key in keys if key not in code] == []
         picture = f"{address}/get-artifact?path=figures/loss_curve.png&run_uuid={tracked.run_id}"
         assert fetched(picture).startswith(b"\x89PNG")
-        here = psutil.Process(server.pid)
+        here = psutil.Process(served.pid)
         listening = {
             each.laddr.ip
             for process in [here, *here.children(recursive=True)]
@@ -364,10 +430,10 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
         }
         assert listening == {"127.0.0.1"}
     finally:
-        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        processes = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
         for process in reversed(processes):
             process.kill()
-        server.wait()
+        served.wait()
 
 
 def fetched(url: str) -> bytes:

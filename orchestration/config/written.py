@@ -1,0 +1,44 @@
+"""Recipes and clusters as they are written: which of their values are not the defaults, and all of them as YAML."""
+
+import dataclasses
+import json
+from typing import Any
+
+import yaml
+
+
+def not_default(part: Any) -> dict[str, Any]:
+    """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
+
+    >>> from orchestration.config.recipe import load
+    >>> not_default(load("gpt2").trunk)
+    {'layers': 12, 'width': 768, 'heads': 12, 'kind': 'decoder'}
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if value != _default(field) or field.name == "kind":
+            values[field.name] = _plain(value)
+    return values
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return not_default(value) if dataclasses.is_dataclass(value) else value
+
+
+def to_yaml(part: Any) -> str:
+    """A recipe or a cluster with all of its values, as a file that `load` or `load_cluster` reads as the same one.
+
+    >>> from orchestration.config.recipe import load_cluster
+    >>> to_yaml(load_cluster("local")).splitlines()[:2]
+    ['name: local', 'workers: 0']
+    """
+    plain = json.loads(json.dumps(dataclasses.asdict(part)))  # without tuples
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)

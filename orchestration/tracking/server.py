@@ -1,0 +1,107 @@
+"""The MLflow UI as Sesame serves it: the view of model training, without the banner about usage data.
+
+Which view the UI opens and whether it shows its banner are values that the page keeps in the browser; a server cannot
+set them. So the page gets a line of script that does, for one that has never been opened there.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from orchestration.tracking.runs import client_of, place
+from preprocessing.errors import ResourceError
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = "#/experiments?workflowType=machine_learning"
+KEPT: Final = {  # what the page keeps in the browser, by MLflow 3.17's keys and versions
+    "mlflow.workflowType_v1": '"machine_learning"',
+    "mlflow.telemetry.info.alert.dismissed_v1": "true",
+    "mlflow.settings.telemetry.enabled_v1": "false",
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens by itself once
+}
+SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
+CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")  # headers of the page
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
+"""A web application, as uvicorn calls it (ASGI)."""
+
+
+def address(port: int) -> str:
+    """Where the UI is, with the view that it opens."""
+    return f"http://127.0.0.1:{port}/{PAGE}"
+
+
+def ui(out: Path, port: int) -> NoReturn:
+    """Become the server of the MLflow UI for `out`, on 127.0.0.1. Raises ResourceError where the port is in use."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ResourceError(
+                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
+            ) from error
+    where = place(out)
+    client_of(where.uri).search_experiments()  # makes or migrates the store before the server reads it
+    from mlflow.server import constants
+
+    environment = os.environ | {
+        constants.BACKEND_STORE_URI_ENV_VAR: where.uri,
+        constants.REGISTRY_STORE_URI_ENV_VAR: where.uri,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs it, and it takes a gigabyte
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", "")))),
+    }
+    if where.artifacts:
+        environment[constants.ARTIFACT_ROOT_ENV_VAR] = where.artifacts
+    command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--log-level", "warning"]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
+
+
+def app() -> App:
+    """MLflow's own application, whose page begins with our script; uvicorn calls this."""
+    from mlflow.server.fastapi_app import app as theirs
+
+    return with_script(theirs)
+
+
+def with_script(theirs: App) -> App:
+    """The application, with SCRIPT at the head of its page `/`, which is never taken from a cache."""
+
+    async def ours(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != "/":
+            await theirs(scope, receive, send)
+            return
+        fresh = [(key, value) for key, value in scope["headers"] if not key.startswith(b"if-")]
+        page = _Page(send)
+        await theirs({**scope, "headers": fresh}, receive, page.take)
+
+    return ours
+
+
+class _Page:
+    """Holds back a page until it is whole."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._body = send, b""
+        self._start: Message = {}
+
+    async def take(self, message: Message) -> None:
+        """A part of the answer."""
+        if message["type"] == "http.response.start":
+            self._start = dict(message)
+            return
+        self._body += message.get("body", b"")
+        if message.get("more_body"):
+            return
+        body = self._body.replace(b"<head>", f"<head><script>{SCRIPT}</script>".encode(), 1)
+        kept = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
+        headers = [*kept, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+        await self._send({**self._start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})

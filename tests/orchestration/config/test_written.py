@@ -1,0 +1,34 @@
+"""What is not a default, and recipes and clusters as YAML: both come back as what they were."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orchestration.config import load, load_cluster, names, not_default, to_yaml
+
+
+@pytest.mark.parametrize("scale", ["", "tiny"])
+@pytest.mark.parametrize("name", names("recipes"))
+def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
+    name: str, scale: str, tmp_path: Path
+) -> None:
+    recipe = load(name, scale=scale)
+    for text in (to_yaml(recipe), yaml.safe_dump(not_default(recipe))):
+        (tmp_path / "recipe.yaml").write_text(text)
+        assert load(str(tmp_path / "recipe.yaml")) == recipe
+
+
+@pytest.mark.parametrize("name", names("clusters"))
+def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
+    cluster = load_cluster(name, ["cluster.log_every=3"])
+    (tmp_path / "cluster.yaml").write_text(to_yaml(cluster))
+    assert load_cluster(str(tmp_path / "cluster.yaml")) == cluster
+
+
+def test_only_what_differs_from_the_defaults_is_told() -> None:
+    told = not_default(load("bert_base"))
+    assert "seed" not in told
+    assert "decay" not in told["optim"]
+    assert told["trunk"]["layers"] == 12  # has no default
+    assert not_default(load("bert_base", ["optim.decay=0.02"]))["optim"]["decay"] == 0.02

@@ -1,0 +1,69 @@
+"""The page of the MLflow UI, with the line of script that is put into it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from orchestration.tracking import server
+
+HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
+
+
+async def theirs(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """An application that answers everything with its page, in two parts, or says that it has not changed."""
+    if any(key == b"if-none-match" for key, _ in scope["headers"]):
+        await send({"type": "http.response.start", "status": 304, "headers": []})
+        await send({"type": "http.response.body"})
+        return
+    headers = [(b"content-type", b"text/html"), (b"content-length", str(len(HTML)).encode()), (b"etag", b"1")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": HTML[:20], "more_body": True})
+    await send({"type": "http.response.body", "body": HTML[20:]})
+
+
+def answer(path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], bytes]:
+    """Headers and body of what is sent."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    scope = {"type": "http", "path": path, "headers": list(headers)}
+    asyncio.run(server.with_script(theirs)(scope, receive, send))
+    return dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_the_page_begins_with_our_script() -> None:
+    headers, body = answer("/")
+    assert body == HTML.replace(b"<head>", f"<head><script>{server.SCRIPT}</script>".encode())
+    assert headers[b"content-length"] == str(len(body)).encode()
+    assert b"etag" not in headers
+
+
+def test_a_page_that_the_browser_has_kept_is_sent_anew() -> None:
+    assert answer("/", (b"if-none-match", b"1"))[1].startswith(b"<!doctype html><html><head><script>")
+
+
+def test_everything_else_is_left_alone() -> None:
+    assert answer("/static-files/main.js")[1] == HTML
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mlflow.workflowType_v1", '"machine_learning"'),
+        ("mlflow.telemetry.info.alert.dismissed_v1", "true"),
+        ("mlflow.settings.telemetry.enabled_v1", "false"),
+    ],
+)
+def test_the_script_sets_what_nobody_has_set(key: str, value: str) -> None:
+    assert f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{value}');" in server.SCRIPT
+
+
+def test_the_address_is_that_of_the_view_of_model_training() -> None:
+    assert server.address(5000).endswith(":5000/#/experiments?workflowType=machine_learning")

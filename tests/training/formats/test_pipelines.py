@@ -1,0 +1,82 @@
+"""What a pipeline of transformers does with each format: it takes the class that we name, and answers."""
+
+from dataclasses import replace
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+import transformers
+
+from orchestration.config import load
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from training.formats import FORMATS, pipeline, to_transformers
+from training.formats.weights import read_json
+from training.model import Model, ModelSpec
+
+RECIPES = {  # a recipe of each model type, and of both kinds of XLM; its task
+    "roberta_base": "fill-mask",
+    "bert_base": "fill-mask",
+    "albert_base": "fill-mask",
+    "megatron_bert_345m": "fill-mask",
+    "longformer_base": "fill-mask",
+    "xlm_mlm": "fill-mask",
+    "xlm_clm": "text-generation",
+    "electra_base": "feature-extraction",
+    "gpt1": "text-generation",
+    "gpt2": "text-generation",
+    "bart_base": "fill-mask",
+    "pegasus_base": "text2text-generation",
+    "t5_base": "feature-extraction",
+    "xlnet_base": "text-generation",
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def exported(name: str, folder: Path) -> Path:
+    """The export of a random net of a recipe at tiny scale, with a small vocabulary of its kind."""
+    recipe = load(name, scale="tiny")
+    for size in (600, 900):  # SentencePiece has a smallest and a largest size for a text
+        try:
+            words = vocab.train(replace(recipe.data.vocab, size=size), list(topics.values())[:20])
+        except BadInput:
+            continue
+        break
+    else:
+        pytest.fail(f"{name}: no vocabulary")
+    words.save(folder / "vocab")
+    spec = ModelSpec(trunk=recipe.trunk, losses=recipe.objective.losses, vocab_size=1_200)
+    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    to_transformers(weights, spec, folder / "vocab", folder / "export")
+    return folder / "export"
+
+
+@pytest.mark.parametrize(("name", "task"), RECIPES.items())
+def test_a_pipeline_answers(name: str, task: str, tmp_path: Path) -> None:
+    folder = exported(name, tmp_path)
+    what = pipeline(folder)
+    assert what.task == task
+    net = getattr(transformers, what.model_class).from_pretrained(folder)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    if what.lacks:
+        with pytest.raises(KeyError, match=r"has been removed|Unknown task"):
+            transformers.pipeline(task, model=net, tokenizer=words)
+        return
+    answers = transformers.pipeline(task, model=net, tokenizer=words)
+    text = f"The {words.mask_token} of the house" if task == "fill-mask" else "The house"
+    more = {"max_new_tokens": 3} if task == "text-generation" else {}
+    assert len(answers([text, text], **more)) == 2
+
+
+@pytest.mark.parametrize("name", ["bert_base", "albert_base", "t5_base"])
+def test_the_class_has_all_of_its_weights_in_the_file(name: str, tmp_path: Path) -> None:
+    folder = exported(name, tmp_path)
+    kind = getattr(transformers, pipeline(folder).model_class)
+    _, report = kind.from_pretrained(folder, output_loading_info=True)
+    assert set(report["missing_keys"]) == set()
+
+
+def test_every_format_is_tried(tmp_path: Path) -> None:
+    tried = {read_json(exported(name, tmp_path / name) / "config.json")["model_type"] for name in RECIPES}
+    assert tried | {"ernie"} == {format.model_type for format in FORMATS}  # a net of ERNIE goes out as BERT
