@@ -128,6 +128,10 @@ TERMS: Final = (
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
     Term("cluster.save_every", "steps between checkpoints", ("save_steps", "eval_steps"), ("save_interval",)),
+    Term("corpus.sources.path", "a file, a folder, or a pattern with *"),
+    Term("corpus.sources.paths", "files of the same lines, one for each language"),
+    Term("corpus.sources.field", "the column or key that has the text"),
+    Term("corpus.sources.unit", "what a document is"),
     Term("cluster.keep", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
 )
 

@@ -118,7 +118,9 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             corpus_stage.corpus(job, (), report)
         cluster = plan.job.cluster
         with (
-            ray_session(cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs"),
+            ray_session(
+                cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs", report=report
+            ),
             stop_signals() as asked,
             tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
@@ -207,6 +209,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     folder = job.plan.run.folder
     pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
+        progress.of(cell)({"stage": "scores"})
         scores = launch.alone(measured, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
         plain = {name: dataclasses.asdict(score) for name, score in scores.items()}
         stage.folder.mkdir(parents=True, exist_ok=True)
@@ -217,7 +220,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
         with tracking.log_and_suppress(f"the scores of {cell.name}"):
             tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
             tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
-    progress.of(cell)({"done": job.recipe.num_steps})
+    progress.of(cell)({"stage": "", "done": job.recipe.num_steps})
     return found
 
 
@@ -238,6 +241,7 @@ class _Together:
         self._report = report
         self._done = {cell.name: 0 for cell in cells}
         self._total = sum(cell.job.recipe.num_steps for cell in cells)
+        self._now = dict.fromkeys(self._done, "")
         self._lock = threading.Lock()
 
     def of(self, cell: Cell) -> Report:
@@ -246,10 +250,15 @@ class _Together:
         def report(event: Mapping[str, Any]) -> None:
             with self._lock:
                 self._done[cell.name] = max(self._done[cell.name], event.get("done", 0))
+                self._now[cell.name] = event.get("stage", "")
 
         return report
 
     def show(self) -> None:
         with self._lock:
-            done = sum(self._done.values())
-        self._report({"stage": "table", "done": done, "total": self._total})
+            done, now = sum(self._done.values()), [stage for stage in self._now.values() if stage]
+        event: dict[str, Any] = {"stage": "table", "done": done, "total": self._total}
+        others = [stage for stage in now if stage != "pretrain"]
+        self._report(
+            event | ({"now": f"{len(now)} cells, now {others[0]}"} if others else {"now": f"{len(now)} cells"})
+        )

@@ -2,7 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,18 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     for number, command in enumerate(answer.next):
         console.print(Text(f"{'    ' if number else 'next'}  {command}", "dim"), soft_wrap=True)
     return answer.exit_code
+
+
+@contextmanager
+def waiting(what: str, after_s: float = 1.0) -> Iterator[None]:
+    """Say what is being done where that takes longer than `after_s`, as an import from a cold disk does."""
+    timer = threading.Timer(after_s, print, [f"{what} ..."], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:
