@@ -10,6 +10,7 @@ import inspect
 import io
 import re
 import sys
+import textwrap
 import tokenize
 import typing
 from collections.abc import Iterator
@@ -81,11 +82,19 @@ def find(asked: str) -> list[Part]:
             if keys and (_ends(part.path, of) or _ends(part.name, of) or not of):
                 found.append(dataclasses.replace(part, keys=keys))
     if not found:
-        theirs = glossary.key_of(asked)
-        meant = theirs or nearest(asked, names()) or nearest(asked.rpartition(".")[2], names())
-        hint = f"; did you mean {meant}?" if meant and not theirs else f"; here it is {meant}" if meant else ""
-        raise BadInput(f"{asked} is no part and no key{hint or '; `sesame keys` lists them all'}")
+        raise BadInput(f"{asked} is no part and no key; {_hint(asked)}")
     return found
+
+
+def _hint(asked: str) -> str:
+    """What someone may have meant."""
+    if theirs := glossary.key_of(asked):
+        return f"here it is {theirs}"
+    ends = dict[str, str]()  # the beginning of a path may have been left out
+    for name in names():
+        ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
+    close = nearest(asked, ends)
+    return f"did you mean {ends[close]}?" if close else "`sesame keys` lists them all"
 
 
 @cache
@@ -198,20 +207,22 @@ def _comments(cls: type) -> dict[str, str]:
     if not dataclasses.is_dataclass(cls):
         return {}
     declared, found, above = set(inspect.get_annotations(cls)), dict[str, str](), list[str]()
-    source = inspect.cleandoc(inspect.getsource(cls)) + "\n"
-    line = list[str]()
+    source = textwrap.dedent(inspect.getsource(cls)) + "\n"
+    line, depth = list[str](), 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             words = token.string.lstrip("# ")
-            if line and line[0] in declared:
+            if line and line[0] in declared and depth == 1:
                 found.setdefault(line[0], words)
             elif not line:
                 above.append(words)
         elif token.type == tokenize.NEWLINE:
-            if line and line[0] in declared and above:
+            if line and line[0] in declared and depth == 1 and above:
                 found.setdefault(line[0], " ".join(above))
             line, above = [], []
-        elif token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+        elif token.type in (tokenize.INDENT, tokenize.DEDENT):
+            depth += 1 if token.type == tokenize.INDENT else -1
+        elif token.type != tokenize.NL:
             line.append(token.string)
     return found
 

@@ -66,11 +66,12 @@ def override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         found = load(str(context.params.get("recipe") or context.params.get("run")))
     except BadInput:
         return []
-    in_cluster = {"cluster": dataclasses.asdict(load_cluster("local"))}
-    values = {key: _typed(value) for key, value in flat(dataclasses.asdict(found) | in_cluster)}
+    written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}
+    del written["expected"]  # what the paper says goes with the recipe as it is
+    values = {key: _typed(value) for key, value in flat(written)}
     keys = _beginning(incomplete.partition("=")[0], values)
     said = [(f"{key}=", values[key]) for key in keys]
-    return [*said, (f"{keys[0]}={values[keys[0]]}", "")] if len(keys) == 1 else said
+    return [*said, (f"{keys[0]}={values[keys[0]]}", "")] if len(keys) == 1 and values[keys[0]] else said
 
 
 def _typed(value: object) -> str:
