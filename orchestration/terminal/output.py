@@ -41,13 +41,13 @@ def print_answer(answer: Answer, as_json: bool) -> int:
 
 
 @contextmanager
-def waiting(what: str, after_s: float = 1.0) -> Iterator[None]:
+def waiting(what: str, after_s: float = 1.0) -> Iterator[threading.Thread]:
     """Say what is being done where that takes longer than `after_s`, as an import from a cold disk does."""
     timer = threading.Timer(after_s, print, [f"{what} ..."], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield timer
     finally:
         timer.cancel()
 

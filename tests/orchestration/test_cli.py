@@ -13,6 +13,7 @@ from orchestration import jobs
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job
+from orchestration.terminal import waiting
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.training.corpora import mini_corpus
 
@@ -240,6 +241,55 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Stop:
+    """Instead of a module that is slow to import: it ends the command."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, *more: object) -> None:
+        if name == self.name:
+            raise ResourceError(f"imports {name}")
+
+
+@pytest.mark.parametrize(
+    ("verb", "stage", "module"),
+    [
+        ("corpus", "importing Beam", "corpus"),
+        ("run", "importing Beam", "corpus"),
+        ("train", "importing", "pretrain"),
+        ("table", "importing Beam", "ablation"),
+    ],
+)
+def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb, stage, module):
+    name = f"orchestration.jobs.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(jobs, module, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
+    words = ["albert-sp"] if verb == "table" else flags
+    assert main([verb, *words]) == 4
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-3:] == [f"{stage} ...", f"{stage}: stopped after 0:00", f"sesame: imports {name}"]
+
+
+def test_what_takes_longer_than_a_moment_is_said(capsys):
+    with waiting("importing", after_s=60):
+        pass
+    assert capsys.readouterr().err == ""
+    with waiting("importing", after_s=0) as timer:
+        timer.join()
+    assert capsys.readouterr().err == "importing ...\n"
+
+
+def test_keys_answers_people_and_programs(capsys):
+    values = answer(capsys, "keys", "optim.adamw")
+    (part,) = values["parts"]
+    assert part["keys"][0] == {"name": "peak", "type": "number", "default": "", "means": "learning rate"}
+    assert main(["keys", "phases.0.steps"]) == 0
+    assert "training steps" in capsys.readouterr().out
+    assert refused(capsys, "keys", "optm") == (2, "optm is no part and no key; did you mean optim?")
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])
