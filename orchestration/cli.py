@@ -147,10 +147,10 @@ def keys(
     as_json: Json = False,
 ) -> int:
     """Every key of a recipe, a cluster file and a corpus file: its type, its default, and what it means."""
-    from orchestration.config import keys as known
+    from orchestration.config import find_keys, parts
     from orchestration.terminal import views
 
-    found = known.find(part) if part else list(known.parts())
+    found = find_keys(part) if part else list(parts())
     values: dict[str, Any] = {"parts": [dataclasses.asdict(each) for each in found]}
     return print_answer(Answer((views.keys(found),), values, ("sesame check bert_base optim.peak=2e-4",)), as_json)
 

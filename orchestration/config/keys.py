@@ -65,7 +65,7 @@ def parts() -> tuple[Part, ...]:
     return tuple(found.values())
 
 
-def find(asked: str) -> list[Part]:
+def find_keys(asked: str) -> list[Part]:
     """The parts that someone means: `optim` and what is inside of it, `optim.adamw`, `adamw`, one key `optim.peak`.
 
     The beginning of a path may be left out (`choose.spans`). BadInput where there is no such part or key.
@@ -91,15 +91,15 @@ def _hint(asked: str) -> str:
     if theirs := glossary.key_of(asked):
         return f"here it is {theirs}"
     ends = dict[str, str]()  # the beginning of a path may have been left out
-    for name in names():
+    for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
     close = nearest(asked, ends)
     return f"did you mean {ends[close]}?" if close else "`sesame keys` lists them all"
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """What `find` knows: parts, kinds and whole keys."""
+def key_names() -> tuple[str, ...]:
+    """What `find_keys` knows: parts, kinds and whole keys."""
     found = dict[str, None]()
     for part in parts():
         found |= dict.fromkeys([part.path, part.name, part.kind, part.path.rpartition(".")[2]])

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
@@ -45,7 +45,7 @@ class Worker:
         self.stopping = threading.Event()
         self.said: deque[Said] = deque()
         self.step = 0  # the last one that was logged
-        self.events: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
         for name in OURS:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
@@ -57,9 +57,9 @@ class Worker:
             probe.bind(("", 0))
             return get_node_ip_address(), probe.getsockname()[1]
 
-    def poll(self) -> tuple[int, list[dict[str, Any]], list[Said]]:
+    def poll(self) -> tuple[int, list[Mapping[str, Any]], list[Said]]:
         """The last step that was logged; since the last call, the last event of each stage, and the warnings."""
-        newest = dict[str, dict[str, Any]]()
+        newest = dict[str, Mapping[str, Any]]()
         for event in (self.events.popleft() for _ in range(len(self.events))):
             newest[event["stage"]] = event
         return self.step, list(newest.values()), [self.said.popleft() for _ in range(len(self.said))]

@@ -6,9 +6,7 @@ The shell asks at each press of a key: names are those of files, and only keys n
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
-
-import typer
+from typing import Any, Final
 
 HOME: Final = Path(__file__).parents[1]
 
@@ -33,28 +31,28 @@ def scale(incomplete: str) -> list[str]:
     return _beginning(incomplete, ("tiny", "small"))
 
 
-def run(context: typer.Context, incomplete: str) -> list[str]:
+def run(ctx: Any, incomplete: str) -> list[str]:
     """Runs in the folder of the command, then recipes."""
-    folder = Path(context.params.get("out") or "work") / "runs"
+    folder = Path(ctx.params.get("out") or "work") / "runs"
     runs = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
     return _beginning(incomplete, [*runs, *_names("recipes")])
 
 
 def table(incomplete: str) -> list[str]:
     """Tables of the literature."""
-    from orchestration.reports.ablations import tables
+    from orchestration.reports.ablations import TABLES
 
-    return _beginning(incomplete, tables.TABLES)
+    return _beginning(incomplete, TABLES)
 
 
 def part(incomplete: str) -> list[str]:
     """Parts and keys, as `sesame keys` takes them."""
-    from orchestration.config import keys
+    from orchestration.config import key_names
 
-    return _beginning(incomplete, keys.names())
+    return _beginning(incomplete, key_names())
 
 
-def override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """The keys of the recipe that the line names, and of a cluster; a whole key also with its value.
 
     The shell puts no blank behind what may go on in two ways, so that a value can be typed at once.
@@ -63,7 +61,7 @@ def override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     from preprocessing.errors import BadInput
 
     try:
-        found = load(str(context.params.get("recipe") or context.params.get("run")))
+        found = load(str(ctx.params.get("recipe") or ctx.params.get("run")))
     except BadInput:
         return []
     written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}

@@ -10,8 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from orchestration import reports
-from orchestration.config import Recipe
-from orchestration.config.keys import Part
+from orchestration.config import Part, Recipe
 from orchestration.reports import Node
 from orchestration.reports.ablations import Table as Comparison
 from orchestration.terminal.doctor import Finding

@@ -14,7 +14,7 @@ EVERY = [(part, key) for part in keys.parts() for key in part.keys]
 
 
 def names(asked: str) -> list[str]:
-    return [part.name for part in keys.find(asked)]
+    return [part.name for part in keys.find_keys(asked)]
 
 
 @pytest.mark.parametrize(("part", "key"), EVERY, ids=lambda each: each.name)
@@ -36,8 +36,10 @@ def test_the_keys_at_the_top_are_the_fields_of_the_file(path: str, root: type) -
 
 def test_there_are_parts_of_every_kind() -> None:
     assert len(EVERY) > 250
-    assert {"optim.lamb", "trunk.twin", "objective.choose.spans", "objective.losses.pair_label"} <= set(keys.names())
-    assert {"data.vocab.byte_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(keys.names())
+    assert {"optim.lamb", "trunk.twin", "objective.choose.spans", "objective.losses.pair_label"} <= set(
+        keys.key_names()
+    )
+    assert {"data.vocab.byte_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(keys.key_names())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_a_part_is_found_by_its_path_its_end_or_its_kind(asked: str, found: list
 
 
 def test_one_key_is_found_in_each_kind_that_has_it() -> None:
-    found = keys.find("optim.peak")
+    found = keys.find_keys("optim.peak")
     assert [part.name for part in found] == ["optim.adamw", "optim.lamb", "optim.adafactor"]
     assert {key.name for part in found for key in part.keys} == {"peak"}
 
@@ -79,18 +81,18 @@ def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
 )
 def test_what_is_not_there_is_answered_with_what_is_like_it(asked: str, answer: str) -> None:
     with pytest.raises(BadInput) as error:
-        keys.find(asked)
+        keys.find_keys(asked)
     assert str(error.value) == answer
 
 
 def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
-    (adamw,) = keys.find("optim.adamw")
+    (adamw,) = keys.find_keys("optim.adamw")
     by_name = {key.name: key for key in adamw.keys}
     assert by_name["peak"] == keys.Key("peak", "number", "", "learning rate")
     assert by_name["decay"] == keys.Key("decay", "number", "0.01", "weight decay; never on norms and biases")
     assert by_name["bias_correction"].default == "true"
     assert "cosine" in by_name["schedule"].means  # a name in a table: which ones there are
-    (spans,) = keys.find("choose.spans")
+    (spans,) = keys.find_keys("choose.spans")
     assert "`longest` words" in {key.name: key for key in spans.keys}["longest"].means
 
 

@@ -82,22 +82,22 @@ def test_clusters_corpora_tables_and_parts() -> None:
 
 def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "bert_base_tiny-912a72f8").mkdir(parents=True)
-    assert complete.run(Context(out=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]  # type: ignore[arg-type]
-    assert complete.run(Context(), "bert_base_c") == ["bert_base_cased"]  # type: ignore[arg-type]
+    assert complete.run(Context(out=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]
+    assert complete.run(Context(), "bert_base_c") == ["bert_base_cased"]
 
 
 def test_a_whole_key_also_has_its_value() -> None:
-    found = complete.override(Context(recipe="gpt2"), "optim.pe")  # type: ignore[arg-type]
+    found = complete.override(Context(recipe="gpt2"), "optim.pe")
     assert [word for word, _ in found] == ["optim.peak=", "optim.peak=0.00025"]
-    assert complete.override(Context(recipe="gpt2"), "start") == [("start=", "")]  # type: ignore[arg-type]
-    assert complete.override(Context(recipe="no_such"), "optim.pe") == []  # type: ignore[arg-type]
+    assert complete.override(Context(recipe="gpt2"), "start") == [("start=", "")]
+    assert complete.override(Context(recipe="no_such"), "optim.pe") == []
 
 
 def test_every_key_that_is_offered_can_be_given_with_its_value() -> None:
     from orchestration.config import load, load_cluster, split_overrides
 
     for recipe in ("bert_base", "t5_small", "xlnet_base"):
-        offered = [key + value for key, value in complete.override(Context(recipe=recipe), "")]  # type: ignore[arg-type]
+        offered = [key + value for key, value in complete.override(Context(recipe=recipe), "")]
         of_recipe, of_cluster = split_overrides(offered)
         typed = [each for each in of_recipe if not each.endswith("=") and not each.startswith("paper=")]
         assert load(recipe, typed).hash == load(recipe).hash
