@@ -220,7 +220,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
         with tracking.log_and_suppress(f"the scores of {cell.name}"):
             tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
             tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
-    progress.of(cell)({"stage": "", "done": job.recipe.num_steps})
+    progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
     return found
 
 
@@ -240,8 +240,8 @@ class _Together:
     def __init__(self, cells: Sequence[Cell], report: Report) -> None:
         self._report = report
         self._done = {cell.name: 0 for cell in cells}
+        self._now = dict.fromkeys(self._done, "")  # their stages: "" before the first, "done" after the last
         self._total = sum(cell.job.recipe.num_steps for cell in cells)
-        self._now = dict.fromkeys(self._done, "")
         self._lock = threading.Lock()
 
     def of(self, cell: Cell) -> Report:
@@ -250,15 +250,15 @@ class _Together:
         def report(event: Mapping[str, Any]) -> None:
             with self._lock:
                 self._done[cell.name] = max(self._done[cell.name], event.get("done", 0))
-                self._now[cell.name] = event.get("stage", "")
+                self._now[cell.name] = event["stage"]
 
         return report
 
     def show(self) -> None:
+        """Report the sum; no time left, since nobody knows how long the measures take that follow the steps."""
         with self._lock:
-            done, now = sum(self._done.values()), [stage for stage in self._now.values() if stage]
-        event: dict[str, Any] = {"stage": "table", "done": done, "total": self._total}
-        others = [stage for stage in now if stage != "pretrain"]
-        self._report(
-            event | ({"now": f"{len(now)} cells, now {others[0]}"} if others else {"now": f"{len(now)} cells"})
-        )
+            done, now = sum(self._done.values()), list(self._now.values())
+        event = {"stage": "table", "done": done, "total": self._total, "left_s": 0.0}
+        event["ended"] = f"{now.count('done')}/{len(now)} cells"
+        others = [stage for stage in now if stage not in ("", "done", "pretrain")]
+        self._report(event | ({"now": others[0]} if others else {}))

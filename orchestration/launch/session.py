@@ -98,7 +98,7 @@ def waiting_for(what: str) -> Iterator[None]:
 
     def log_wait() -> None:
         while not done.wait(SAID_EVERY_S):
-            log.warning("waiting for %s (%.0f s)", what, time.monotonic() - begun)
+            log.info("waiting for %s (%.0f s)", what, time.monotonic() - begun)
 
     thread = threading.Thread(target=log_wait, name=f"waiting for {what}", daemon=True)
     thread.start()

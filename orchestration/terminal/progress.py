@@ -3,7 +3,7 @@
 Workers never draw. Whoever works calls `report` with one flat dictionary:
   stage          what is being done; a new name ends the stage before it and begins a new one
   done, total    how far; without a total the stage ends where the next one begins
-  left_s         seconds to its end, where whoever works knows better than the pace so far
+  left_s         seconds to its end, where whoever works knows better than the pace so far; 0: nobody knows
   anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py says how
 A stage that makes a corpus says how many documents, bytes and tokens there are by now; how fast they come, and what
 time is left, is worked out here (Pace). The clock of a stage runs on while it says nothing, and each one that began is
