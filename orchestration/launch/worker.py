@@ -95,7 +95,7 @@ class Worker:
             if metrics:
                 metrics(step, values)
 
-        self._report("opening the corpus")
+        self._report("opening corpus and checkpoint")
         try:
             result = pretrain(run, engine, sink, self.stopping.is_set, steps.at)
         finally:

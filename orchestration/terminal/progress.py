@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
@@ -146,7 +147,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.stage: Stage | None = None
-        self.said_last = ""
+        self.said_s = 0.0
         self.lock, self.closed = threading.Lock(), threading.Event()
         self.clock = threading.Thread(target=self._say_again, name="progress", daemon=True)
         self.clock.start()
@@ -175,11 +176,15 @@ class Lines:
         self.stage = None
 
     def _say_again(self) -> None:
-        """What a stage has come to, every LINE_EVERY_S, also where it reports nothing."""
-        while not self.closed.wait(LINE_EVERY_S):
+        """What a stage has come to, LINE_EVERY_S after the last line, also where it reports nothing."""
+        wait_s = LINE_EVERY_S
+        while not self.closed.wait(wait_s):
             with self.lock:
-                if self.stage is not None:
+                wait_s = self.said_s + LINE_EVERY_S - perf_counter()
+                if wait_s <= 0 and self.stage is not None:
                     self._say(self.stage.running(WIDTH))
+                wait_s = wait_s if wait_s > 0 else LINE_EVERY_S
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+        self.said_s = perf_counter()

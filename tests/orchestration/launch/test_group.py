@@ -96,7 +96,13 @@ def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
     events: list[Mapping[str, Any]] = []
     start(run_of(corpus, tmp_path), place, on_progress=events.append)
     stages = [event["stage"] for event in events]
-    known = ("opening MLflow", "starting workers", "importing DeepSpeed", "building the net", "opening the corpus")
+    known = (
+        "opening MLflow",
+        "starting workers",
+        "importing DeepSpeed",
+        "building the net",
+        "opening corpus and checkpoint",
+    )
     known += ("pretrain", "mirroring metrics", "exporting weights", "logging to MLflow")
     assert tuple(dict.fromkeys(stages)) == known
     assert stages == sorted(stages, key=known.index)  # none comes again
