@@ -267,10 +267,11 @@ def evaluate(
     progress: Progress = "auto",
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
-    from orchestration.config import load_cluster
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.jobs import stages
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.config import load_cluster
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import stages
+        from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
@@ -358,8 +359,9 @@ def table(
     progress: Progress = "auto",
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
-    from orchestration.reports.ablations import tables
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.reports.ablations import tables
+        from orchestration.terminal import views
 
     if not name:
         values: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}

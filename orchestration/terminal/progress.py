@@ -6,9 +6,9 @@ Workers never draw. Whoever works calls `report` with one flat dictionary:
   left_s         seconds to its end, where whoever works knows better than the pace so far; 0: nobody knows
   anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py says how
 A stage that makes a corpus says how many documents, bytes and tokens there are by now; how fast they come, and what
-time is left, is worked out here (Pace). The clock of a stage runs on while it says nothing, and each one that began is
-said to be done or to have stopped. No line is wider than the terminal; where there is none, than 80 columns.
-Everything goes to stderr: stdout belongs to results (`--json`).
+time is left, is worked out here (Pace). The clock of a stage runs on while it says nothing. Each one that began is said
+to be done, or to have stopped, unless it was over at once and has nothing to show. No line is wider than the terminal;
+where there is none, than 80 columns. Everything goes to stderr: stdout belongs to results (`--json`).
 """
 
 import logging
