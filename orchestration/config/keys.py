@@ -233,4 +233,4 @@ def _sentences(cls: type) -> list[str]:
 
 def _first_sentence(cls: type) -> str:
     """What a part is."""
-    return _sentences(cls)[0].rstrip(".:")
+    return re.split(r"(?<=\.)\s+(?=[A-Z`])", " ".join((inspect.getdoc(cls) or "").split()))[0].rstrip(".")

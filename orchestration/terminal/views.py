@@ -168,9 +168,11 @@ def tables(found: Iterable[Comparison]) -> Table:
     return table
 
 
-def keys(parts: Iterable[Part]) -> Group:
+def keys(parts: Sequence[Part]) -> Group:
     """The keys of each part: type, default and what they mean."""
-    return Group(*(each for part in parts for each in (_head(part), _keys(part), Text())))
+    every = [key for part in parts for key in part.keys]
+    widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([7, *(len(key.default) for key in every)])
+    return Group(*(each for part in parts for each in (_head(part), _keys(part, widths), Text())))
 
 
 def _head(part: Part) -> Text:
@@ -179,9 +181,11 @@ def _head(part: Part) -> Text:
     return Text.assemble((part.path or "a recipe", NAME), (kind + within, NUMBER), f"\n{part.means}")
 
 
-def _keys(part: Part) -> Table:
+def _keys(part: Part, widths: Sequence[int]) -> Table | Text:
+    if not part.keys:
+        return Text("  no keys", QUIET)
     table = _table("  key", "type", "default", "what it is")
-    for column, width in zip(table.columns, (23, 14, 11), strict=False):
+    for column, width in zip(table.columns, widths, strict=False):
         column.width = width
     for key in part.keys:
         _add(table, f"  {key.name}", Text(key.type, QUIET), Text(key.default or "-", NUMBER), key.means)

@@ -289,6 +289,10 @@ def test_keys_answers_people_and_programs(capsys):
     assert part["keys"][0] == {"name": "peak", "type": "number", "default": "", "means": "learning rate"}
     assert main(["keys", "phases.0.steps"]) == 0
     assert "training steps" in capsys.readouterr().out
+    assert main(["keys", "choose.nothing"]) == 0
+    assert "no keys" in capsys.readouterr().out
+    assert main(["keys"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
     assert refused(capsys, "keys", "optm") == (2, "optm is no part and no key; did you mean optim?")
 
 
