@@ -323,7 +323,7 @@ def _grid(
 
     cell = ray.remote(finetune_one).options(**ONE_CORE)
     on_progress({"stage": "loading workers", "fine-tunings": len(grid)})
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".steps-") as counts:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(grid))]
         cells = [cell.remote(folder, corpus, *each, budget, file) for each, file in zip(grid, files, strict=True)]
         task_of = dict(zip(cells, (task for task, *_ in grid), strict=True))
