@@ -12,12 +12,13 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.exceptions import TyperException
 
-from orchestration.terminal import Answer, announce, complete, is_plain, planned, print_answer, refuse, waiting
+from orchestration.terminal import BEGAN_S, Answer, announce, complete, is_plain, planned, print_answer, refuse, waiting
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
@@ -479,10 +480,11 @@ def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags
 
 
 def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["Flags", "Job"]:
+    flags = _flags(recipe, overrides, **given)
     from orchestration.jobs import open_job
 
-    flags = _flags(recipe, overrides, **given)
-    return flags, open_job(flags)
+    with waiting("reading the recipe"):
+        return flags, open_job(flags)
 
 
 def _plan(job: "Job") -> "Plan":
@@ -503,6 +505,7 @@ def _usage(error: TyperException) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own where none is given; its exit code. Beam's options follow `--`."""
+    BEGAN_S.set(perf_counter())
     given = list(sys.argv[1:] if arguments is None else arguments)
     ours, beam = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     if beam and ours[:1] not in (["corpus"], ["run"]):

@@ -3,7 +3,7 @@
 Read output.py first; views.py are tables and trees, progress.py bars and lines of the stages in stage.py.
 """
 
-from orchestration.terminal.output import Answer, announce, planned, print_answer, refuse, waiting
+from orchestration.terminal.output import BEGAN_S, Answer, announce, planned, print_answer, refuse, waiting
 from orchestration.terminal.progress import is_plain, shown
 
-__all__ = ["Answer", "announce", "is_plain", "planned", "print_answer", "refuse", "shown", "waiting"]
+__all__ = ["BEGAN_S", "Answer", "announce", "is_plain", "planned", "print_answer", "refuse", "shown", "waiting"]

@@ -13,7 +13,7 @@ from orchestration import jobs
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job
-from orchestration.terminal import waiting
+from orchestration.terminal import output, waiting
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.training.corpora import mini_corpus
 
@@ -274,12 +274,19 @@ def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb
     assert lines[-3:] == [f"{stage} ...", f"{stage}: stopped after 0:00", f"sesame: imports {name}"]
 
 
-def test_what_takes_longer_than_a_moment_is_said(capsys):
-    with waiting("importing", after_s=60):
+def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
+    monkeypatch.setattr(output, "AT_ONCE_S", 60.0)
+    with waiting("importing"):
         pass
     assert capsys.readouterr().err == ""
-    with waiting("importing", after_s=0) as timer:
-        timer.join()
+    monkeypatch.setattr(output, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(output, "perf_counter", lambda: 100.0)
+    for began_s, waits_s in ((100.0, 1.0), (99.25, 0.25), (9.0, 0.0)):
+        token = output.BEGAN_S.set(began_s)
+        with waiting("importing") as timer:
+            assert timer.interval == pytest.approx(waits_s)
+            timer.join(None if waits_s == 0 else 0)
+        output.BEGAN_S.reset(token)
     assert capsys.readouterr().err == "importing ...\n"
 
 
