@@ -104,7 +104,7 @@ class Bars:
         if self.stage is None:
             return
         self.drawn.remove_task(self.task)
-        if stopped or not self.stage.is_brief:
+        if not self.stage.is_brief:
             line = self.stage.ended(self.drawn.console.width - 2, stopped)
             mark = ("* ", "green") if self.stage.is_whole and not stopped else ("! ", "yellow")
             self.drawn.console.print(Text.assemble(mark, line), no_wrap=True, crop=True)
@@ -171,7 +171,7 @@ class Lines:
             self._end(stopped)
 
     def _end(self, stopped: bool = False) -> None:
-        if self.stage is not None and (stopped or not self.stage.is_brief):
+        if self.stage is not None and not self.stage.is_brief:
             self._say(self.stage.ended(WIDTH, stopped))
         self.stage = None
 

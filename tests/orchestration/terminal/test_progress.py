@@ -81,15 +81,16 @@ def test_many_events_are_a_line_an_interval(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("mode", ["plain", "rich"])
 def test_what_was_begun_is_said_to_have_stopped_where_there_is_an_error(
-    mode: progress.Mode, capsys: pytest.CaptureFixture[str]
+    mode: progress.Mode, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(report: Any) -> None:
         report({"stage": "starting Ray"})
+        clock.now_s += 7
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         said(work, capsys, mode)
-    assert "starting Ray: stopped after 0:00" in capsys.readouterr().err
+    assert "starting Ray: stopped after 0:07" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["plain", "rich"])
