@@ -372,11 +372,9 @@ def table(
     from orchestration.terminal import shown
 
     compared, flags = tables.named(name), _flags(name, overrides, on=on, scale=scale, data=data, out=out)
-    with shown(progress) as report:
-        report({"stage": "importing Beam"})
+    with waiting("importing Beam"):
         from orchestration.jobs import ablation as ablation_job
-
-        report({"stage": "planning"})
+    with waiting("looking at what there is of its runs"):
         plan = ablation_job.plan(compared, flags, seeds)
     next_ = f"sesame ui --out {out}"
     if dry_run:
