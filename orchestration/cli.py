@@ -14,24 +14,55 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.exceptions import TyperException
 
-from orchestration.terminal import Answer, announce, planned, print_answer, refuse
+from orchestration.terminal import BEGAN_S, Answer, announce, complete, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
-    from orchestration.jobs import Flags, Job
+    from orchestration.jobs import Flags, Job, Plan
 
-Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, its name, or the recipe that was trained.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As optim.peak=2e-4.")]
-Scale = Annotated[str, typer.Option(metavar="tiny|small", help="Shrink the recipe: tiny takes minutes on two cores.")]
-On = Annotated[str, typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.")]
-Data = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.")]
+Recipe = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.", autocompletion=complete.recipe
+    ),
+]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run folder, its name, or the recipe that was trained.", autocompletion=complete.run
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="As optim.peak=2e-4; `sesame keys` lists the keys.",
+        autocompletion=complete.override,
+    ),
+]
+Scale = Annotated[
+    str,
+    typer.Option(
+        metavar="tiny|small",
+        help="Shrink the recipe: tiny takes minutes on two cores.",
+        autocompletion=complete.scale,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.", autocompletion=complete.cluster),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
+]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
@@ -54,9 +85,9 @@ SaveEvery = Annotated[
 WORK = Path("work")
 _command_line = ContextVar("_command_line", default="")  # of `main`, for what keeps a record of it
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
+COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -79,9 +110,16 @@ def sesame(
 
 @app.command()
 def recipes(
-    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A name or a .yaml file; none: the family.")] = "",
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RECIPE]", help="A name or a .yaml file; none: the family.", autocompletion=complete.recipe
+        ),
+    ] = "",
     overrides: Overrides = None,
-    diff: Annotated[str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.")] = "",
+    diff: Annotated[
+        str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.", autocompletion=complete.recipe)
+    ] = "",
     table: Annotated[bool, typer.Option("--table", help="The family as Markdown, with each oracle.")] = False,
     scale: Scale = "",
     as_json: Json = False,
@@ -108,6 +146,27 @@ def recipes(
     lines = abstract(one, other)
     values = {"from": one.name, "to": other.name, "differences": lines}
     return print_answer(Answer((views.difference(one, other, lines),), values, (f"sesame check {diff}",)), as_json)
+
+
+@app.command()
+def keys(
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PART]",
+            help="As optim, optim.adamw, spans, data.vocab, optim.peak; none: all.",
+            autocompletion=complete.part,
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> int:
+    """Every key of a recipe, a cluster file and a corpus file: its type, its default, and what it means."""
+    from orchestration.config import find_keys, parts
+    from orchestration.terminal import views
+
+    found = find_keys(part) if part else list(parts())
+    values: dict[str, Any] = {"parts": [dataclasses.asdict(each) for each in found]}
+    return print_answer(Answer((views.keys(found),), values, ("sesame check bert_base optim.peak=2e-4",)), as_json)
 
 
 @app.command()
@@ -148,14 +207,16 @@ def corpus(
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
-    wanted = [*job.plan[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
+    wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
         return print_answer(planned(wanted, flags.command("corpus")), as_json)
-    from orchestration.jobs import corpus as corpus_stage
     from orchestration.terminal import shown
 
     with shown(progress) as report:
+        report({"stage": "importing Beam"})
+        from orchestration.jobs import corpus as corpus_stage
+
         manifest = corpus_stage.corpus(job, context.obj, report, card)
         folders = corpus_stage.rows(job, context.obj, report) if rows else {}
     folder = job.plan.corpus.folder
@@ -192,13 +253,15 @@ def train(
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
-    announce(job.plan[2:], job.recognised)
+    announce(_plan(job)[2:], job.recognised)
     if dry_run:
         return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
-    from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
+        report({"stage": "importing"})
+        from orchestration.jobs import pretrain as pretrain_stage
+
         result = pretrain_stage.train(job, resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
     next_ = (flags.command("eval"), flags.command("inspect"), f"sesame ui --out {out}")
@@ -222,10 +285,11 @@ def evaluate(
     progress: Progress = "auto",
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
-    from orchestration.config import load_cluster
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.jobs import stages
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.config import load_cluster
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import stages
+        from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
@@ -233,10 +297,12 @@ def evaluate(
     announce([stage])
     if dry_run:
         return print_answer(planned([stage], flags.command("eval")), as_json)
-    from orchestration.jobs import evaluate as evaluate_stage
     from orchestration.terminal import shown
 
     with shown(progress) as report:
+        report({"stage": "importing PyTorch"})
+        from orchestration.jobs import evaluate as evaluate_stage
+
         compared = evaluate_stage.evaluate(folder, stage, load_cluster(on).address, report)
     values = {"folder": str(folder), "scores": [dataclasses.asdict(each) for each in compared]}
     next_ = (f"sesame ui --out {out}", flags.command("export"))
@@ -266,16 +332,20 @@ def everything(
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
-    announce(job.plan, job.recognised)
+    announce(_plan(job), job.recognised)
     if dry_run:
         return print_answer(planned(job.plan, flags.command("run")), as_json)
-    from orchestration.jobs import corpus as corpus_stage
-    from orchestration.jobs import evaluate as evaluate_stage
-    from orchestration.jobs import ray_stages
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
+        report({"stage": "importing Beam"})
+        from orchestration.jobs import corpus as corpus_stage
+
         manifest = corpus_stage.corpus(job, context.obj, report)
+        report({"stage": "importing PyTorch"})
+        from orchestration.jobs import evaluate as evaluate_stage
+        from orchestration.jobs import ray_stages
+
         result, compared = ray_stages.pretrain_and_evaluate(job, resume, report, num_seeds=seeds, labels=labels)
     values = {
         "folder": str(job.plan.run.folder),
@@ -299,7 +369,12 @@ def everything(
 
 @app.command()
 def table(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="albert-sp, ...; none: the tables there are.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="albert-sp, ...; none: the tables there are.", autocompletion=complete.table
+        ),
+    ] = "",
     overrides: Overrides = None,
     on: On = "local",
     scale: Scale = "tiny",
@@ -311,25 +386,27 @@ def table(
     progress: Progress = "auto",
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
-    from orchestration.reports.ablations import tables
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.reports.ablations import tables
+        from orchestration.terminal import views
 
     if not name:
         values: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in tables.TABLES.values()}
         return print_answer(
             Answer((views.tables(tables.TABLES.values()),), values, ("sesame table albert-sp",)), as_json
         )
-    from orchestration.jobs import ablation as ablation_job
+    from orchestration.terminal import shown
 
-    flags = _flags(name, overrides, on=on, scale=scale, data=data, out=out)
-    plan = ablation_job.plan(tables.named(name), flags, seeds)
+    compared, flags = tables.named(name), _flags(name, overrides, on=on, scale=scale, data=data, out=out)
+    with waiting("importing Beam"):
+        from orchestration.jobs import ablation as ablation_job
+    with waiting("looking at what there is of its runs"):
+        plan = ablation_job.plan(compared, flags, seeds)
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
         more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
         return print_answer(Answer((views.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
-    from orchestration.terminal import shown
-
     with shown(progress) as report:
         values = ablation_job.make(plan, report)
     if not as_json:
@@ -339,7 +416,12 @@ def table(
 
 @app.command()
 def inspect(
-    run: Annotated[str, typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.", autocompletion=complete.run
+        ),
+    ],
     overrides: Overrides = None,
     step: Annotated[int, typer.Option(metavar="N", min=0, help="The step whose batch is shown.")] = 0,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
@@ -453,17 +535,25 @@ def _intervals(log_every: int | None, eval_every: int | None, save_every: int | 
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
-    from orchestration.jobs import Flags
+    with waiting("importing"):
+        from orchestration.jobs import Flags
 
     given |= {"data": given.get("data") or (), "command_line": _command_line.get()}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 
 def _open(recipe: str, overrides: Sequence[str] | None, **given: Any) -> tuple["Flags", "Job"]:
+    flags = _flags(recipe, overrides, **given)
     from orchestration.jobs import open_job
 
-    flags = _flags(recipe, overrides, **given)
-    return flags, open_job(flags)
+    with waiting("reading the recipe"):
+        return flags, open_job(flags)
+
+
+def _plan(job: "Job") -> "Plan":
+    """The stages of a job; a folder of many files takes its time."""
+    with waiting("looking at the text"):
+        return job.plan
 
 
 def _usage(error: TyperException) -> str:
@@ -478,13 +568,18 @@ def _usage(error: TyperException) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own where none is given; its exit code. Beam's options follow `--`."""
+    BEGAN_S.set(perf_counter())
     given = list(sys.argv[1:] if arguments is None else arguments)
     ours, beam = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     if beam and ours[:1] not in (["corpus"], ["run"]):
         return refuse("options after `--` are for Beam: only corpus and run take them", 2)
+    if is_plain():
+        os.environ["TERM"] = "dumb"  # to rich and typer, and to whatever is started: text and nothing else
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         command = typer.main.get_command(app)
+        if COMPLETE in os.environ:
+            command(prog_name="sesame")
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
             _command_line.set(re.sub(r"//[^/@\s]+@", "//***@", shlex.join(["sesame", *given])))  # without passwords
             return int(command.invoke(context) or 0)

@@ -20,7 +20,7 @@ class Clean:
     mask: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
     languages: tuple[str, ...] = ()  # ISO 639-1 codes of those that are kept; none named: all
     rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
-    min_chars: int = 32
+    min_chars: int = 32  # of a document; shorter ones are dropped
     max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
     max_rejects: float = 0.05  # share of the documents that may be unreadable before the job fails
 
@@ -36,10 +36,10 @@ class Clean:
 class Dedup:
     """Which documents count as the same text; one of them is kept, independent of their order."""
 
-    exact: bool = True
+    exact: bool = True  # of documents with the same text one is kept
     near: bool = False  # MinHash LSH: documents that share most of their n-grams of words
-    ngram: int = 5
-    bands: int = 14
+    ngram: int = 5  # words that MinHash takes together
+    bands: int = 14  # of a signature; documents meet that have all rows of one in common
     rows: int = 8  # of a band; documents with Jaccard similarity s meet with probability 1 - (1 - s**rows)**bands
     least: float = 0.7  # similarity, as the whole signatures estimate it, from which documents that meet are near
     lines: int = 0  # lines of at least so many characters are kept once in the whole corpus; 0: all lines are kept
@@ -57,7 +57,7 @@ class Decontaminate:
     """Documents that share an n-gram of words with evaluation sets are dropped (GPT-3, appendix C: 13-grams)."""
 
     paths: tuple[str, ...] = ()  # of the evaluation sets, any text that a source reads
-    ngram: int = 13
+    ngram: int = 13  # words
 
     def __post_init__(self) -> None:
         require(1 <= self.ngram <= 64, "decontaminate.ngram", self.ngram, "a number of words from 1 to 64")
@@ -86,7 +86,7 @@ class Corpus:
     figures of two mixtures of the same text compare.
     """
 
-    name: str
+    name: str  # of the corpus and its folder
     sources: tuple[Source, ...] = ()
     mixture: tuple[Group, ...] = ()
     clean: Clean = Clean()
@@ -97,7 +97,7 @@ class Corpus:
     words: Literal["pieces", "jieba"] = "pieces"  # what begins a word: the vocabulary's pieces, or Chinese segmentation
     units: str = ""  # phrases to mask as one: "given" (spans of the sources), or a file of phrases, one a line
     validation: float = 0.005  # share of the documents
-    test: float = 0.005
+    test: float = 0.005  # share of the documents, for downstream tasks
     shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
 
     def __post_init__(self) -> None:

@@ -28,6 +28,9 @@ __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
 Sink = Callable[[int, dict[str, float]], None]
 """Takes the number of updates done and metrics by name; it is called on the first worker only."""
 
+Doing = Callable[[int, str], None]
+"""Takes the number of updates done, and what comes now: "evaluation", "checkpoint", or "" for the next update."""
+
 MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
 COUNTED_STEPS = 3  # after each start: a head that does not score what its loss counts shows it in its first batches
 
@@ -73,10 +76,17 @@ def never() -> bool:
     return False
 
 
-def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], bool] = never) -> Result:
+def nobody(done: int, doing: str) -> None:
+    """The `doing` of a run that nobody looks at."""
+
+
+def pretrain(
+    run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], bool] = never, doing: Doing = nobody
+) -> Result:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
-    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run.
+    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
+    of each update, evaluation and checkpoint before it begins, and of the end.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, MiscountedLoss where a head does not score the targets that its loss counts.
     """
@@ -86,6 +96,7 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
     state = saved = resumed = _resume(run, engine)
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
+    doing(state.step, "")
     for step, batches in ahead(loader, state.step, run.steps):
         step_work = _step_work(run.losses, batches, should_stop(), engine)
         if step_work.stop:
@@ -113,17 +124,21 @@ def pretrain(run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], boo
                 f"lower optim.peak (it is {run.optim.peak:g}) or raise optim.warmup (it is {run.optim.warmup})"
             )
         if validation and _due(state.step, run.eval_every, run.steps):
+            doing(state.step, "evaluation")
             state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).length))
             log(state.step, state.evaluation)
             meter.skip()
         if _due(state.step, run.save_every, run.steps):
             state = replace(state, sums=tally.added_to(state.sums))
+            doing(state.step, "checkpoint")
             log(state.step, _save(run, engine, state))
             saved = state
             meter.skip()
+        doing(state.step, "")
 
     if saved.step < state.step:  # stopped on request
         state = replace(state, sums=tally.added_to(state.sums))
+        doing(state.step, "checkpoint")
         _save(run, engine, state)
     return Result(finished=state.step == run.steps, state=state)
 

@@ -1,19 +1,34 @@
 """How fast a run is: real tokens per second, seconds per step, share of the device's peak that the model uses."""
 
+import re
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Final
 
 from training.specs import Trunk, Work
 
-PEAK_BF16 = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}  # dense FLOP/s, NVIDIA data sheets
+PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s; NVIDIA data sheets, half of what they give with sparsity
+    "B200": 2250e12,
+    "GH200": 989e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,  # SXM
+    "A100": 312e12,
+    "A40": 149.7e12,
+    "A30": 165e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+}
 
 
 def peak(device_name: str) -> float | None:
     """Dense bf16 FLOP/s of a device by the name torch gives it; None where it is not known.
 
-    >>> peak("NVIDIA H100 80GB HBM3")
-    989000000000000.0
+    >>> peak("NVIDIA H100 80GB HBM3"), peak("NVIDIA H100 PCIe"), peak("NVIDIA A10G")
+    (989000000000000.0, 756000000000000.0, None)
     """
-    return next((flops for name, flops in PEAK_BF16.items() if name in device_name), None)
+    return next((flops for name, flops in PEAK_BF16.items() if re.search(rf"\b{name}\b", device_name)), None)
 
 
 def flops(trunk: Trunk, vocab_size: int, work: Work) -> float:

@@ -1,21 +1,26 @@
 """Recipes, clusters and corpora: YAML -> frozen parts, checked. The only YAML and pydantic.
 
-Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--scale`) and written.py (the way back).
+Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--scale`), keys.py (what a key means) and
+written.py (the way back).
 """
 
 from orchestration.config.checks import check
 from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
+from orchestration.config.keys import Part, find_keys, key_names, parts
 from orchestration.config.overrides import flat, split_overrides
 from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
 from orchestration.config.written import not_default, to_yaml
 
 __all__ = [
     "Cluster",
+    "Part",
     "Recipe",
     "check",
     "digest",
+    "find_keys",
     "flat",
+    "key_names",
     "key_of",
     "load",
     "load_cluster",
@@ -23,6 +28,7 @@ __all__ = [
     "names",
     "nearest",
     "not_default",
+    "parts",
     "split_overrides",
     "to_yaml",
 ]

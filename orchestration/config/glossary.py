@@ -132,6 +132,10 @@ TERMS: Final = (
     Term("cluster.log_every", "steps between points of the metrics", ("logging_steps",), ("log_interval",)),
     Term("cluster.eval_every", "steps between evaluations", ("eval_steps",), ("eval_interval", "validate_interval")),
     Term("cluster.save_every", "steps between checkpoints", ("save_steps",), ("save_interval",)),
+    Term("corpus.sources.path", "a file, a folder, or a pattern with *"),
+    Term("corpus.sources.paths", "files of the same lines, one for each language"),
+    Term("corpus.sources.field", "the column or key that has the text"),
+    Term("corpus.sources.unit", "what a document is"),
     Term("cluster.keep", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
 )
 

@@ -75,8 +75,8 @@ class Objective:
 class Recipe:
     """One system of the family, as its paper has it."""
 
-    name: str
-    paper: str = ""
+    name: str  # of the recipe, its file and its runs
+    paper: str = ""  # the title, or what people call the system
     data: Data
     objective: Objective
     trunk: Annotated[Trunk, BY_KIND]
@@ -84,7 +84,7 @@ class Recipe:
     phases: tuple[Phase, ...]
     evals: tuple[str, ...] = ()  # kinds of tasks (training/tasks)
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
-    seed: int = 0
+    seed: int = 0  # of rows, first weights and dropout
     # Figures as a paper prints them, their `source` (which tables), and `of` what training and what test they are
     expected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -141,10 +141,10 @@ class Recipe:
 class Cluster:
     """Where a recipe runs: how many workers, and how each of them works."""
 
-    name: str
+    name: str  # of the cluster
     workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
-    cpus_per_worker: int = 1
-    gpus_per_worker: int = 0
+    cpus_per_worker: int = 1  # cores
+    gpus_per_worker: int = 0  # 1 or more with device cuda
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
@@ -193,8 +193,8 @@ class _GroupFile(Group):
 
 
 @spec
-class _CorpusFile(Corpus):
-    """A Corpus as pydantic reads it: the kind of a source says which class it is."""
+class CorpusFile(Corpus):
+    """A corpus file: text, what is kept of it, and what is held out. The `kind` of a source says which class it is."""
 
     sources: tuple[Annotated[Source, BY_KIND], ...] = ()
     mixture: tuple[_GroupFile, ...] = ()
@@ -235,7 +235,7 @@ def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
 def load_corpus(name_or_path: str) -> Corpus:
     """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
     document, where = _open("corpora", name_or_path)
-    read = _validated(_CorpusFile, document, where)
+    read = _validated(CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
     folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]

@@ -5,6 +5,6 @@ last two on one Ray, ablation.py is many runs, hub.py the way of an export to a 
 """
 
 from orchestration.jobs.job import Flags, Job, open_job
-from orchestration.jobs.stages import Stage
+from orchestration.jobs.stages import Plan, Stage
 
-__all__ = ["Flags", "Job", "Stage", "open_job"]
+__all__ = ["Flags", "Job", "Plan", "Stage", "open_job"]

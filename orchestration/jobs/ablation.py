@@ -118,7 +118,9 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             corpus_stage.corpus(job, (), report)
         cluster = plan.job.cluster
         with (
-            ray_session(cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs"),
+            ray_session(
+                cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs", report=report
+            ),
             stop_signals() as asked,
             tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
@@ -208,6 +210,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     folder = job.plan.run.folder
     pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
+        progress.of(cell)({"stage": "scores"})
         scores = launch.alone(measured, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
         plain = {name: dataclasses.asdict(score) for name, score in scores.items()}
         stage.folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +221,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
         with tracking.log_and_suppress(f"the scores of {cell.name}"):
             tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
             tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
-    progress.of(cell)({"done": job.recipe.num_steps})
+    progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
     return found
 
 
@@ -238,6 +241,7 @@ class _Together:
     def __init__(self, cells: Sequence[Cell], report: Report) -> None:
         self._report = report
         self._done = {cell.name: 0 for cell in cells}
+        self._now = dict.fromkeys(self._done, "")  # their stages: "" before the first, "done" after the last
         self._total = sum(cell.job.recipe.num_steps for cell in cells)
         self._lock = threading.Lock()
 
@@ -247,10 +251,15 @@ class _Together:
         def report(event: Mapping[str, Any]) -> None:
             with self._lock:
                 self._done[cell.name] = max(self._done[cell.name], event.get("done", 0))
+                self._now[cell.name] = event["stage"]
 
         return report
 
     def show(self) -> None:
+        """Report the sum; no time left, since nobody knows how long the measures take that follow the steps."""
         with self._lock:
-            done = sum(self._done.values())
-        self._report({"stage": "table", "done": done, "total": self._total})
+            done, now = sum(self._done.values()), list(self._now.values())
+        event = {"stage": "table", "done": done, "total": self._total, "left_s": 0.0}
+        event["ended"] = f"{now.count('done')}/{len(now)} cells"
+        others = [stage for stage in now if stage not in ("", "done", "pretrain")]
+        self._report(event | ({"now": others[0]} if others else {}))

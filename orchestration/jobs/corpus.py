@@ -22,13 +22,16 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     folder = job.plan.corpus.folder
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
+    report({"stage": "opening MLflow"})
     metadata = corpus_metadata(job.corpus, job.recipe.data.vocab, job.command)
     with corpus_run(tracking.place(job.out), folder, metadata) as run:
         untracked(job, beam_args, together(report, corpus_progress(run)))
         if with_card:
+            report({"stage": "data card"})
             known = data_card.facts_of(folder, job.recipe, job.corpus)
             drawn = data_card.pictures(known)
             log_card(run, data_card.save(known, drawn, folder), drawn)
+        report({"stage": "logging to MLflow"})
     return Manifest.load(folder)
 
 

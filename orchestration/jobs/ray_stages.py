@@ -35,10 +35,10 @@ def _ray(job: Job, report: Report) -> AbstractContextManager[None]:
     """A Ray with room for the workers of the one stage and a fine-tuning on each core of the other."""
     cluster = job.cluster
     workers = cluster.num_workers(job.recipe)
-    report({"stage": "start", "workers": workers})
     return ray_session(
         cluster.address,
         cpus=max(cores(), workers * cluster.cpus_per_worker),
         gpus=workers * cluster.gpus_per_worker,
         logs=job.plan.run.folder / "ray-logs",
+        report=report,
     )

@@ -1,6 +1,7 @@
 """Ray: a group of workers that trains one run, and a grid of fine-tunings. The only ray.
 
-Read group.py first; worker.py is what runs in a worker's process, session.py the connection to Ray.
+Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
+the connection to Ray.
 """
 
 from orchestration.launch.group import RUN, STOPPED, alone, cores, evaluate, pretrain

@@ -10,15 +10,17 @@ import json
 import logging
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
 from orchestration.launch.session import Asked, ray_session, stop_signals, waiting_for
+from orchestration.launch.steps import FineTunings
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, finetune_one
 from orchestration.progress import Report, ignore
 from preprocessing.errors import BadInput, DataError, Preempted, ResourceError, SesameError
@@ -66,14 +68,15 @@ def pretrain(
     if run.resume == "never":
         _set_aside(folder)
     write_atomic(folder / RUN, run.to_json().encode())
-    on_progress({"stage": "start", "workers": workers})
+    logs = folder / "ray-logs"
     with (
-        ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs"),
+        ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=logs, report=on_progress),
         nullcontext(asked) if asked else stop_signals() as asked,
-        tracking.run(place, folder, Path(run.corpus), metadata) as tracked,
-        _group(workers, cpus, gpus, run.machine) as group,
+        _told(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
+        _told(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
+        on_progress({"stage": "logging to MLflow"})
         with tracking.log_and_suppress("figures and model"):
             tracking.log_figures(tracked, figures.training(tracking.history(folder)))
             if result.finished and (folder / EXPORT).is_dir():
@@ -81,6 +84,14 @@ def pretrain(
         if not result.finished:
             raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
     return result
+
+
+@contextmanager
+def _told(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
+    """A context whose beginning is a stage."""
+    report({"stage": stage})
+    with entered as value:
+        yield value
 
 
 def _set_aside(folder: Path) -> None:
@@ -176,6 +187,7 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
     import ray
     from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+    on_progress({"stage": "starting workers", "workers": group.num})
     workers, futures, step = group.start(), [], 0
     try:
         with waiting_for(f"{len(workers)} workers to start"):
@@ -185,7 +197,7 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             ray.get(done)
-            step = max(step, _relay(workers[0], run.steps, on_progress))
+            step = max(step, _relay(workers[0], on_progress))
             if asked.signal and not stop_sent:
                 stop_sent = True
                 ray.get([worker.stop.remote() for worker in workers])
@@ -210,20 +222,19 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
             ray.kill(worker)
 
 
-def _relay(worker: Any, steps: int, on_progress: Report) -> int:
+def _relay(worker: Any, on_progress: Report) -> int:
     """Pass on what the first worker has to say; its last logged step."""
     import ray
     from ray.exceptions import ActorUnavailableError
 
     try:
-        step, values, said = ray.get(worker.poll.remote())
+        step, events, said = ray.get(worker.poll.remote())
     except ActorUnavailableError:  # not reached for once; were it dead, its `train` would say so
         return 0
     for name, level, message in said:
         logging.getLogger(name).log(level, message)
-    shown = {key.split("/")[-1]: values[key] for key in ("train/loss", "perf/tokens_per_s") if key in values}
-    if step:
-        on_progress({"stage": "pretrain", "done": step, "total": steps, **shown})
+    for event in events:
+        on_progress(event)
     return step
 
 
@@ -276,14 +287,14 @@ def evaluate(
     budget = budget or Budget()
     corpus = Path(json.loads((folder / RUN).read_text())["corpus"])
     grid = [(task, start, seed) for task in tasks for seed in seeds for start in ("pretrained", "random")]
-    on_progress({"stage": "finetune", "done": 0, "total": len(grid)})
     with (
-        ray_session(address, cpus=cpus or cores(), logs=folder / "ray-logs"),
+        ray_session(address, cpus=cpus or cores(), logs=folder / "ray-logs", report=on_progress),
         stop_signals() as asked,
     ):
         outcomes = _grid(folder, corpus, grid, budget, asked, on_progress)
     comparisons = compare(outcomes)
     if tracked := tracking.known(folder):
+        on_progress({"stage": "logging to MLflow"})
         for each in comparisons:
             with tracking.log_and_suppress(f"the scores of {each.task}"):
                 _track(tracked, each, budget)
@@ -311,22 +322,36 @@ def _grid(
     import ray
 
     cell = ray.remote(finetune_one).options(**ONE_CORE)
-    task_of = {cell.remote(folder, corpus, task, start, seed, budget): task for task, start, seed in grid}
-    unfit: dict[str, DataError] = {}
-    waiting = list(task_of)
-    while waiting:
-        done, waiting = ray.wait(waiting, timeout=POLL_S)
-        if asked.signal:
-            raise asked.stopped(f"{folder}: stopped with {len(waiting)} of {len(grid)} fine-tunings to do")
-        for future in done:
-            if error := _fault(future):
-                unfit[task_of[future]] = error
-        on_progress({"stage": "finetune", "done": len(grid) - len(waiting), "total": len(grid)})
+    on_progress({"stage": "loading workers", "fine-tunings": len(grid)})
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".steps-", ignore_cleanup_errors=True) as counts:
+        files = [Path(counts) / str(number) for number in range(len(grid))]
+        cells = [cell.remote(folder, corpus, *each, budget, file) for each, file in zip(grid, files, strict=True)]
+        task_of = dict(zip(cells, (task for task, *_ in grid), strict=True))
+        unfit: dict[str, DataError] = {}
+        waiting, together = list(task_of), FineTunings(len(cells), budget.steps, on_progress)
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=POLL_S)
+            if asked.signal:
+                raise asked.stopped(f"{folder}: stopped with {len(waiting)} of {len(grid)} fine-tunings to do")
+            for future in done:
+                if error := _fault(future):
+                    unfit[task_of[future]] = error
+            at_work = [file for future, file in zip(cells, files, strict=True) if future in waiting]
+            if len(at_work) < len(cells) or any(file.exists() for file in at_work):
+                together.at(len(cells) - len(waiting), sum(_counted(file) for file in at_work))
     if len(unfit) == len(set(task_of.values())):
         raise next(iter(unfit.values()))
     for error in unfit.values():
         log.warning("left out: %s", error)
     return ray.get([future for future, task in task_of.items() if task not in unfit])
+
+
+def _counted(file: Path) -> int:
+    """The steps that a fine-tuning has written down; 0 where it has not begun, or is just writing."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _fault(future: Any) -> DataError | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestration.progress import Report, ignore
 from preprocessing.errors import Preempted, ResourceError, SesameError
 
 log = logging.getLogger(__name__)
@@ -32,13 +33,17 @@ SAID_EVERY_S = 10.0
 
 
 @contextmanager
-def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | None = None) -> Iterator[None]:
+def ray_session(
+    address: str = "", *, cpus: int, gpus: int = 0, logs: Path | None = None, report: Report = ignore
+) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
 
     A connection that this process already has is used as it is. Where the block ends in an error that is not a
     SesameError, the logs of our own cluster are copied to `logs`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    if "ray" not in sys.modules:
+        report({"stage": "importing Ray"})
     import ray
 
     if ray.is_initialized():
@@ -48,6 +53,7 @@ def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | Non
     # A short path: Ray puts sockets below it, and their names end at 107 characters.
     temporary = Path(tempfile.mkdtemp(prefix="sesame-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))
     try:
+        report({"stage": "starting Ray"})
         if address:
             shipped = {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
             ray.init(address, runtime_env=shipped, **quiet)
@@ -55,6 +61,7 @@ def ray_session(address: str = "", *, cpus: int, gpus: int = 0, logs: Path | Non
             _start_patiently(temporary, cpus, gpus, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
         yield
+        report({"stage": "stopping Ray"})
     except Exception as error:
         own_logs = temporary / "session_latest" / "logs"
         if logs and own_logs.exists() and not isinstance(error, SesameError):
@@ -91,7 +98,7 @@ def waiting_for(what: str) -> Iterator[None]:
 
     def log_wait() -> None:
         while not done.wait(SAID_EVERY_S):
-            log.warning("waiting for %s (%.0f s)", what, time.monotonic() - begun)
+            log.info("waiting for %s (%.0f s)", what, time.monotonic() - begun)
 
     thread = threading.Thread(target=log_wait, name=f"waiting for {what}", daemon=True)
     thread.start()

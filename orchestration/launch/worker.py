@@ -3,15 +3,20 @@
 DS_ACCELERATOR and OMP_NUM_THREADS are set by launch.py before a process starts: DeepSpeed and OpenMP read them once.
 """
 
+import contextlib
 import logging
+import math
 import os
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
+from orchestration.launch.steps import Steps
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.shards import Store
@@ -29,6 +34,7 @@ OURS = ("orchestration", "preprocessing", "training")
 
 Said = tuple[str, int, str]
 """A message of one of our loggers: its name, level and text."""
+COUNT_EVERY_S = 0.3
 
 
 class Worker:
@@ -38,7 +44,8 @@ class Worker:
         self.rank, self.world = rank, world
         self.stopping = threading.Event()
         self.said: deque[Said] = deque()
-        self.latest: tuple[int, dict[str, float]] = (0, {})
+        self.step = 0  # the last one that was logged
+        self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
         for name in OURS:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
@@ -50,9 +57,12 @@ class Worker:
             probe.bind(("", 0))
             return get_node_ip_address(), probe.getsockname()[1]
 
-    def poll(self) -> tuple[int, dict[str, float], list[Said]]:
-        """The last step that was logged, its metrics, and the warnings since the last call."""
-        return *self.latest, [self.said.popleft() for _ in range(len(self.said))]
+    def poll(self) -> tuple[int, list[Mapping[str, Any]], list[Said]]:
+        """The last step that was logged; since the last call, the last event of each stage, and the warnings."""
+        newest = dict[str, Mapping[str, Any]]()
+        for event in (self.events.popleft() for _ in range(len(self.events))):
+            newest[event["stage"]] = event
+        return self.step, list(newest.values()), [self.said.popleft() for _ in range(len(self.said))]
 
     def stop(self) -> None:
         """Ask the loop to end with a checkpoint."""
@@ -67,31 +77,42 @@ class Worker:
             "MASTER_ADDR": meeting[0],
             "MASTER_PORT": str(meeting[1]),
         }
+        self._report("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect
         from training.formats import build_model
         from training.loop import pretrain
 
         run = Run.from_json(run_json)
+        steps = Steps(run, self.events.append)
+        self._report("building the net")
         connect(run.machine)
         engine = DeepSpeedEngine(build_model(run), run.optim, run.machine)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
         def sink(step: int, values: dict[str, float]) -> None:
-            self.latest = (step, {**self.latest[1], **values})
+            self.step = step
+            steps.log(values)
             if metrics:
                 metrics(step, values)
 
+        self._report("opening corpus and checkpoint")
         try:
-            result = pretrain(run, engine, sink, self.stopping.is_set)
+            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at)
         finally:
             if metrics:
+                self._report("mirroring metrics")
                 metrics.close()
-        if result.finished and (lacks := export_weights(run, engine)):
-            logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
-            with log_and_suppress("why the run has no model"):
-                tag(tracked, **{STATE: f"none: {lacks}"})
+        if result.finished:
+            self._report("exporting weights")
+            if lacks := export_weights(run, engine):
+                logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
+                with log_and_suppress("why the run has no model"):
+                    tag(tracked, **{STATE: f"none: {lacks}"})
         return result
+
+    def _report(self, stage: str) -> None:
+        self.events.append({"stage": stage})
 
 
 class _Deque(logging.Handler):
@@ -133,8 +154,13 @@ def export_weights(run: Run, engine: "Engine") -> str:
     return ""
 
 
-def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: int, budget: "Budget") -> "Outcome":
-    """One cell of the grid: fine-tune the weights of the run in `folder`, or random ones of the same shape."""
+def finetune_one(
+    folder: Path, corpus: Path, task: str, start: "Start", seed: int, budget: "Budget", count: Path | None = None
+) -> "Outcome":
+    """One cell of the grid: fine-tune the weights of the run in `folder`, or random ones of the same shape.
+
+    The steps that are done are kept in the file `count` for who looks on.
+    """
     import torch
 
     from training.evaluation import finetune
@@ -144,7 +170,22 @@ def finetune_one(folder: Path, corpus: Path, task: str, start: "Start", seed: in
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
     given = weights if start == "pretrained" else None
-    return finetune(spec, given, made(task, corpus, min(LENGTH, spec.trunk.longest)), budget, seed=seed)
+    examples = made(task, corpus, min(LENGTH, spec.trunk.longest))
+    return finetune(spec, given, examples, budget, seed=seed, on_step=_counter(count))
+
+
+def _counter(file: Path | None) -> Callable[[int], None]:
+    """What writes the number of steps that are done to `file`, a few times a second."""
+    written_s = -math.inf
+
+    def count(done: int) -> None:
+        nonlocal written_s
+        if file and monotonic() - written_s > COUNT_EVERY_S:
+            written_s = monotonic()
+            with contextlib.suppress(OSError):  # who looks on then sees less; the fine-tuning goes on
+                file.write_text(str(done))
+
+    return count
 
 
 @lru_cache

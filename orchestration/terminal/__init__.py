@@ -1,6 +1,9 @@
-"""Where a command meets its terminal. Read output.py first; views.py are tables and trees, progress.py bars."""
+"""Where a command meets its terminal.
 
-from orchestration.terminal.output import Answer, announce, planned, print_answer, refuse
-from orchestration.terminal.progress import shown
+Read output.py first; views.py are tables and trees, progress.py bars and lines of the stages in stage.py.
+"""
 
-__all__ = ["Answer", "announce", "planned", "print_answer", "refuse", "shown"]
+from orchestration.terminal.output import BEGAN_S, Answer, announce, planned, print_answer, refuse, waiting
+from orchestration.terminal.progress import is_plain, shown
+
+__all__ = ["BEGAN_S", "Answer", "announce", "is_plain", "planned", "print_answer", "refuse", "shown", "waiting"]

@@ -2,8 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
@@ -13,6 +17,9 @@ if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
     from orchestration.jobs import Stage
 
 PIPE_WIDTH = 140  # columns, where stdout is not a terminal
+FIRST_WORD_S = 1.0
+AT_ONCE_S = 0.2
+BEGAN_S: ContextVar[float] = ContextVar("BEGAN_S")  # when the command began, by time.perf_counter
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,22 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     for number, command in enumerate(answer.next):
         console.print(Text(f"{'    ' if number else 'next'}  {command}", "dim"), soft_wrap=True)
     return answer.exit_code
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[threading.Thread]:
+    """Say what is being done, where a command has run for longer than a moment: an import from a cold disk takes long.
+
+    Nothing is said in the first second, nor of what is done at once.
+    """
+    left_s = FIRST_WORD_S - (perf_counter() - BEGAN_S.get(perf_counter()))
+    timer = threading.Timer(max(left_s, AT_ONCE_S), print, [f"{what} ..."], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
 
 
 def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:

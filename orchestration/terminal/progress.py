@@ -1,154 +1,190 @@
 """What a person sees while something runs: bars on a terminal, a plain line every ten seconds elsewhere, or nothing.
 
 Workers never draw. Whoever works calls `report` with one flat dictionary:
-  stage          what is being done; a new name begins a new bar
-  done, total    how far; without a total the bar only moves
-  anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0})
+  stage          what is being done; a new name ends the stage before it and begins a new one
+  done, total    how far; without a total the stage ends where the next one begins
+  left_s         seconds to its end, where whoever works knows better than the pace so far; 0: nobody knows
+  anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py says how
 A stage that makes a corpus says how many documents, bytes and tokens there are by now; how fast they come, and what
-time is left, is worked out here (Pace).
-Everything goes to stderr: stdout belongs to results (`--json`).
+time is left, is worked out here (Pace). The clock of a stage runs on while it says nothing. Each one that began is said
+to be done, or to have stopped, unless it was over at once and has nothing to show. No line is wider than the terminal;
+where there is none, than 80 columns. Everything goes to stderr: stdout belongs to results (`--json`).
 """
 
+import logging
+import os
 import sys
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
-from orchestration.progress import Paces, Rates, Report, ignore
+from orchestration.progress import Report, ignore
+from orchestration.terminal.stage import Stage, fitted
 
 Mode = Literal["auto", "rich", "plain", "none"]
 
-
 LINE_EVERY_S = 10.0
+WIDTH = 80  # columns, where there is no terminal
+BAR = 24  # columns
 
 
 @contextmanager
 def shown(mode: Mode = "auto") -> Iterator[Report]:
-    """A `report` to call from this thread; `auto` draws bars when stderr is a terminal."""
+    """A `report` to call; `auto` draws bars where stderr is a terminal that takes more than text (see `is_plain`)."""
     if mode == "none":
         yield ignore
-    elif mode == "rich" or (mode == "auto" and sys.stderr.isatty()):
-        with _bars(Console(stderr=True)) as bars:
-            yield Bars(bars)
+    elif mode == "rich" or (mode == "auto" and sys.stderr.isatty() and not is_plain()):
+        with _bars(Console(stderr=True)) as drawn, _log_above():
+            yield from _closed_after(Bars(drawn))
     else:
-        lines = Lines()
-        yield lines
-        lines.close()
+        yield from _closed_after(Lines())
 
 
-def figures(event: Mapping[str, Any]) -> str:
-    """The figures of an event, in words.
-
-    >>> figures({"stage": "pretrain", "done": 3, "total": 9, "loss": 4.21537, "tokens_per_s": 11800.0})
-    'loss 4.215  tokens_per_s 11,800'
-    """
-    return "  ".join(f"{key} {_number(value)}" for key, value in event.items() if key not in ("stage", "done", "total"))
+def is_plain() -> bool:
+    """Whether nothing but text is wanted: NO_COLOR (https://no-color.org), or a terminal that takes nothing else."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def _number(value: object) -> str:
-    if isinstance(value, float) and abs(value) < 1000:
-        return f"{value:.4g}"
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+def _closed_after(sink: "Bars | Lines") -> Iterator[Report]:
+    """The sink, closed when whoever reports is done: the last stage then is too, unless there was an error."""
+    try:
+        yield sink
+    except BaseException:
+        sink.close(stopped=True)
+        raise
+    sink.close()
 
 
-def amounts(event: Mapping[str, Any], rates: Rates) -> str:
-    """What a corpus has by now and how fast it grows, in words.
-
-    >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, Rates(1_250_000.0, 31_000.0, 65.0))
-    '1,200 documents  5.4 MB  1.2 MB/s  31,000 tokens/s'
-    """
-    said = [f"{event['documents']:,} documents", f"{event['bytes'] / 1e6:,.1f} MB"]
-    said += [f"{rates.bytes_per_s / 1e6:,.1f} MB/s"] if rates.bytes_per_s else []
-    said += [f"{rates.tokens_per_s:,.0f} tokens/s"] if rates.tokens_per_s else []
-    return "  ".join(said)
-
-
-def clock(seconds: float) -> str:
-    """
-    >>> clock(65), clock(3725)
-    ('1:05', '1:02:05')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+@contextmanager
+def _log_above() -> Iterator[None]:
+    """Messages of the log go where print goes while bars are drawn, that is above them."""
+    before = {
+        handler: handler.setStream(sys.stderr)
+        for handler in logging.root.handlers
+        if type(handler) is logging.StreamHandler
+    }
+    try:
+        yield
+    finally:
+        for handler, stream in before.items():
+            if stream is not None:
+                handler.setStream(stream)
 
 
 class Bars:
-    """One bar per stage, the finished ones above it."""
+    """The bar of the stage that runs; a line for each that has ended stands above it."""
 
-    def __init__(self, bars: Progress) -> None:
-        self.bars, self.paces = bars, Paces()
-        self.stage, self.task = "", TaskID(-1)
+    def __init__(self, drawn: Progress) -> None:
+        self.drawn = drawn
+        self.stage: Stage | None = None
+        self.lock = threading.Lock()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        stage, total = str(event["stage"]), event.get("total")
-        if stage != self.stage:
-            self.stage, self.task = stage, self.bars.add_task(stage, total=None, figures="", left_s=None)
-        rates = self.paces(event)
-        said, left_s = (amounts(event, rates), rates.left_s) if rates else (figures(event), None)
-        self.bars.update(self.task, completed=event.get("done", 0), total=total, figures=said, left_s=left_s)
+        with self.lock:
+            name = str(event["stage"])
+            if self.stage is None or name != self.stage.name:
+                self._end()
+                self.stage = Stage(name)
+                self.task = self.drawn.add_task(name, total=None, stage=self.stage)
+            self.stage(event)
+            self.drawn.update(self.task, completed=event.get("done") or 0, total=event.get("total"))
+
+    def close(self, stopped: bool = False) -> None:
+        """End the last stage: done, or stopped by an error."""
+        with self.lock:
+            self._end(stopped)
+
+    def _end(self, stopped: bool = False) -> None:
+        if self.stage is None:
+            return
+        self.drawn.remove_task(self.task)
+        if not self.stage.is_brief:
+            line = self.stage.ended(self.drawn.console.width - 2, stopped)
+            mark = ("* ", "green") if self.stage.is_whole and not stopped else ("! ", "yellow")
+            self.drawn.console.print(Text.assemble(mark, line), no_wrap=True, crop=True)
+        self.stage = None
 
 
-class _Left(TimeRemainingColumn):
-    """rich's estimate forgets what is 30 s old, and the parts of a corpus take longer: there it is the pace's own."""
+class _OfStage(Progress):
+    """A stage in two lines: a bar, how far it is and what time is left; below them its figures."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        for task in self.tasks:
+            stage: Stage = task.fields["stage"]
+            numbers = fitted(stage.figures, self.console.width - 4)
+            below = [Text(f"    {numbers}", "cyan", no_wrap=True)] if numbers else []
+            yield Group(self.make_tasks_table([task]), *below)
+
+
+class _Times(TextColumn):
+    """How long a stage has run, and what time is left."""
 
     def render(self, task: Task) -> Text:
-        left_s = task.fields["left_s"]
-        if left_s is None or task.finished:
-            return super().render(task)
-        return Text(clock(left_s) if left_s else "-:--", style="progress.remaining")
+        stage: Stage = task.fields["stage"]
+        return Text("  ".join(filter(None, (stage.elapsed, stage.left))), "progress.remaining")
+
+
+class _Far(TextColumn):
+    """done/total."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["stage"].far, "progress.download")
 
 
 def _bars(console: Console) -> Progress:
-    name, numbers = TextColumn("{task.description:<12}"), TextColumn("{task.fields[figures]}", style="cyan")
-    times = (TimeElapsedColumn(), _Left(compact=True))
-    return Progress(SpinnerColumn(finished_text="*"), name, BarColumn(bar_width=24), *times, numbers, console=console)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(BAR), _Far(""), _Times(""))
+    return _OfStage(*columns, console=console, refresh_per_second=4, transient=True)
 
 
 class Lines:
-    """A line when a stage begins, every ten seconds, and at its end: for log files and pipes."""
+    """A line when a stage begins, every ten seconds while it runs, and at its end: for log files and pipes."""
 
     def __init__(self) -> None:
-        self.last: Mapping[str, Any] = {}
-        self.said = ""
-        self.paces = Paces()
-        self.printed = True
-        self.next_at = 0.0
+        self.stage: Stage | None = None
+        self.said_s = 0.0
+        self.lock, self.closed = threading.Lock(), threading.Event()
+        self.clock = threading.Thread(target=self._say_again, name="progress", daemon=True)
+        self.clock.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["stage"] != self.last.get("stage"):
-            self.close()
-            self.next_at = 0.0
-        self.last, self.printed = event, False
-        self.said = _said(event, self.paces(event))
-        if time.monotonic() >= self.next_at:
-            self.next_at = time.monotonic() + LINE_EVERY_S
-            self.close()
+        with self.lock:
+            is_new = self.stage is None or event["stage"] != self.stage.name
+            if is_new:
+                self._end()
+                self.stage = Stage(str(event["stage"]))
+            assert self.stage is not None
+            self.stage(event)
+            if is_new:
+                self._say(self.stage.running(WIDTH))
 
-    def close(self) -> None:
-        """Print the last event, if it has not been."""
-        if not self.printed:
-            done, total = self.last.get("done"), self.last.get("total")
-            far = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-            print(f"{self.last['stage']}: {far}  {self.said}".rstrip(), file=sys.stderr, flush=True)
-            self.printed = True
+    def close(self, stopped: bool = False) -> None:
+        """End the last stage: done, or stopped by an error."""
+        self.closed.set()
+        self.clock.join()
+        with self.lock:
+            self._end(stopped)
 
+    def _end(self, stopped: bool = False) -> None:
+        if self.stage is not None and not self.stage.is_brief:
+            self._say(self.stage.ended(WIDTH, stopped))
+        self.stage = None
 
-def _said(event: Mapping[str, Any], rates: Rates | None) -> str:
-    if rates is None:
-        return figures(event)
-    return amounts(event, rates) + (f"  {clock(rates.left_s)} left" if rates.left_s else "")
+    def _say_again(self) -> None:
+        """What a stage has come to, LINE_EVERY_S after the last line, also where it reports nothing."""
+        wait_s = LINE_EVERY_S
+        while not self.closed.wait(wait_s):
+            with self.lock:
+                wait_s = self.said_s + LINE_EVERY_S - perf_counter()
+                if wait_s <= 0 and self.stage is not None:
+                    self._say(self.stage.running(WIDTH))
+                wait_s = wait_s if wait_s > 0 else LINE_EVERY_S
+
+    def _say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+        self.said_s = perf_counter()

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from orchestration import reports
-from orchestration.config import Recipe
+from orchestration.config import Part, Recipe
 from orchestration.reports import Node
 from orchestration.reports.ablations import Table as Comparison
 from orchestration.terminal.doctor import Finding
@@ -165,6 +165,30 @@ def tables(found: Iterable[Comparison]) -> Table:
     table = _table("table", "of", "what it compares")
     for one in found:
         _add(table, Text(one.name, NAME), one.paper.split(",")[0], one.title)
+    return table
+
+
+def keys(parts: Sequence[Part]) -> Group:
+    """The keys of each part: type, default and what they mean."""
+    every = [key for part in parts for key in part.keys]
+    widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([7, *(len(key.default) for key in every)])
+    return Group(*(each for part in parts for each in (_head(part), _keys(part, widths), Text())))
+
+
+def _head(part: Part) -> Text:
+    kind = f"  kind {part.kind}" if part.kind else ""
+    within = f", inside of {' or '.join(part.within)}" if part.within else ""
+    return Text.assemble((part.path or "a recipe", NAME), (kind + within, NUMBER), f"\n{part.means}")
+
+
+def _keys(part: Part, widths: Sequence[int]) -> Table | Text:
+    if not part.keys:
+        return Text("  no keys", QUIET)
+    table = _table("  key", "type", "default", "what it is")
+    for column, width in zip(table.columns, widths, strict=False):
+        column.width = width
+    for key in part.keys:
+        _add(table, f"  {key.name}", Text(key.type, QUIET), Text(key.default or "-", NUMBER), key.means)
     return table
 
 

@@ -197,7 +197,8 @@ def _known_error(error: Exception) -> BaseException | None:
 def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
     """Call `report` with the seals of `parts` summed up, twice a second while the block runs, and once at its end.
 
-    It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}.
+    It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}; where the block goes on
+    when all parts are there (to compare documents, say), {"stage": "finishing ..."}.
     """
     if report is None:
         yield
@@ -218,6 +219,8 @@ def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | Non
     def report_until_finished() -> None:
         while not finished.wait(0.5):
             report_totals()
+            if len(seen) == len(parts):
+                return report({"stage": f"finishing {stage}"})
 
     thread = threading.Thread(target=report_until_finished, name=f"progress of {stage}", daemon=True)
     report_totals()
@@ -227,4 +230,5 @@ def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | Non
     finally:
         finished.set()
         thread.join()
-    report_totals()
+    if len(seen) < len(parts):
+        report_totals()

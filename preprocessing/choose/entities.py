@@ -22,7 +22,7 @@ class Entities:
 
     kind: Literal["entities"] = "entities"
     rate: float = 0.15
-    rounding: Rounding | Literal["independent"] = "nearest"
+    rounding: Rounding | Literal["independent"] = "nearest"  # of the number of tokens; independent: units by themselves
     most: int = 0
     tokens: float = 0.0
 

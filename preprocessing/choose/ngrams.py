@@ -30,7 +30,7 @@ class Ngrams:
     kind: Literal["ngrams"] = "ngrams"
     rate: float = 0.15
     longest: int = 3
-    rounding: Rounding = "nearest"
+    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
     most: int = 0
     weights: tuple[float, ...] = ()
     of: Literal["words", "tokens"] = "words"

@@ -25,9 +25,9 @@ class Spans:
 
     kind: Literal["spans"] = "spans"
     rate: float = 0.15
-    p: float = 0.2
+    p: float = 0.2  # of the geometric distribution of lengths: the larger, the shorter
     longest: int = 10
-    rounding: Rounding = "up"
+    rounding: Rounding = "up"  # of the number of chosen tokens, as of kind tokens
     units: float = 0.0
 
     emits: ClassVar[frozenset[str]] = HITS

@@ -25,7 +25,7 @@ class Tokens:
 
     kind: Literal["tokens"] = "tokens"
     rate: float = 0.15
-    rounding: Rounding | Literal["independent"] = "nearest"
+    rounding: Rounding | Literal["independent"] = "nearest"  # of the number of tokens; independent: each by itself
     most: int = 0
     mask_specials: bool = False
     alpha: float = 0.0

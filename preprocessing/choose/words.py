@@ -19,7 +19,7 @@ class Words:
 
     kind: Literal["words"] = "words"
     rate: float = 0.15
-    rounding: Rounding = "nearest"
+    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
     most: int = 0
 
     needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})

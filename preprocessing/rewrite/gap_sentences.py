@@ -33,7 +33,7 @@ class GapSentences:
 
     kind: Literal["gap_sentences"] = "gap_sentences"
     rate: float = 0.3  # of the sentences of a row (gap sentences ratio)
-    select: Literal["principal", "random", "lead"] = "principal"
+    select: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
     keep: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "sentence_starts"})

@@ -53,7 +53,7 @@ class Noise:
     """
 
     kind: Literal["noise"] = "noise"
-    edits: tuple[Edit, ...] = ("permute", "infill")
+    edits: tuple[Edit, ...] = ("permute", "infill")  # the noises, one or several; each is described above
     rate: float = 0.3
     mean: float = 3.0
     mask_random: float = 0.0

@@ -45,10 +45,10 @@ class Unified:
     """
 
     kind: Literal["unified"] = "unified"
-    full: float = 1 / 3
-    sequence: float = 1 / 3
-    left: float = 1 / 6
-    right: float = 1 / 6
+    full: float = 1 / 3  # share of the rows, in which each token attends to each
+    sequence: float = 1 / 3  # share of the rows, whose second segment is predicted from the first
+    left: float = 1 / 6  # share of the rows, read from left to right
+    right: float = 1 / 6  # share of the rows, read from right to left
     mask: float = 0.8
     swap: float = 0.1
 

@@ -24,7 +24,7 @@ class Packed:
     """
 
     kind: Literal["packed"] = "packed"
-    fill: Literal["sentences", "tokens"]
+    fill: Literal["sentences", "tokens"]  # whole sentences between <s> and </s>, or tokens up to the last place
     cross_documents: bool = True
     long: Literal["cut", "drop"] = "cut"  # of `sentences`
     separators: bool = True

@@ -49,7 +49,7 @@ class Pair:
     """
 
     kind: Literal["pair"] = "pair"
-    negative: Negative
+    negative: Negative  # what a false second segment is: of another document, the two swapped; none: there is none
     share: float = 0.5  # of the rows, that are labelled 1
     short: float = 0.1
     unit: Literal["segment", "sentence"] = "segment"

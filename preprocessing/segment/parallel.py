@@ -51,7 +51,7 @@ class Parallel:
     pairs: float = 0.5
     restart: bool = True
     order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
-    alpha: float = 0.7
+    alpha: float = 0.7  # languages are sampled with q proportional to p^alpha; 1: as the text has them
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
 
     can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}

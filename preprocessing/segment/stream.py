@@ -89,7 +89,7 @@ class StreamPair:
 
     kind: Literal["stream_pair"] = "stream_pair"
     reuse: int = 256  # tokens
-    ways: Literal["both", "forward"] = "both"
+    ways: Literal["both", "forward"] = "both"  # both: half of the rows are read from the end
 
     can_emit: ClassVar[Columns] = EMITTED | {"positions"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")

@@ -31,7 +31,7 @@ class ByteBPE:
 
     kind: Literal["byte_bpe"] = "byte_bpe"
     size: int = 50257
-    specials: Layout = "gpt2"
+    specials: Layout = "gpt2"  # whose special tokens: GPT-2's one, or RoBERTa's
     rows: int = 0  # as for WordPiece
     file: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
 

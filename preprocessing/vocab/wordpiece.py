@@ -32,7 +32,7 @@ class WordPiece:
     kind: Literal["wordpiece"] = "wordpiece"
     size: int = 30522
     lowercase: bool = True
-    order: Literal["training", "frequency"] = "training"
+    order: Literal["training", "frequency"] = "training"  # of the pieces: as learned, or by how often the text has them
     rows: int = 0  # of the net's table, where it is filled up beyond `size`; 0: one for each piece
     file: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
 

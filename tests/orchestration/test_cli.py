@@ -12,6 +12,7 @@ from orchestration import cli, jobs
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job, pretrain, ray_stages
+from orchestration.terminal import output, waiting
 from orchestration.tracking import Version
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
@@ -242,6 +243,64 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Stop:
+    """Instead of a module that is slow to import: it ends the command."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, *more: object) -> None:
+        if name == self.name:
+            raise ResourceError(f"imports {name}")
+
+
+@pytest.mark.parametrize(
+    ("verb", "stage", "module"),
+    [
+        ("corpus", "importing Beam", "corpus"),
+        ("run", "importing Beam", "corpus"),
+        ("train", "importing", "pretrain"),
+    ],
+)
+def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb, stage, module):
+    name = f"orchestration.jobs.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(jobs, module, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
+    assert main([verb, *flags]) == 4
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2:] == [f"{stage} ...", f"sesame: imports {name}"]
+
+
+def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
+    monkeypatch.setattr(output, "AT_ONCE_S", 60.0)
+    with waiting("importing"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(output, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(output, "perf_counter", lambda: 100.0)
+    for began_s, waits_s in ((100.0, 1.0), (99.25, 0.25), (9.0, 0.0)):
+        token = output.BEGAN_S.set(began_s)
+        with waiting("importing") as timer:
+            assert timer.interval == pytest.approx(waits_s)
+            timer.join(None if waits_s == 0 else 0)
+        output.BEGAN_S.reset(token)
+    assert capsys.readouterr().err == "importing ...\n"
+
+
+def test_keys_answers_people_and_programs(capsys):
+    values = answer(capsys, "keys", "optim.adamw")
+    (part,) = values["parts"]
+    assert part["keys"][0] == {"name": "peak", "type": "number", "default": "", "means": "learning rate"}
+    assert main(["keys", "phases.0.steps"]) == 0
+    assert "training steps" in capsys.readouterr().out
+    assert main(["keys", "choose.nothing"]) == 0
+    assert "no keys" in capsys.readouterr().out
+    assert main(["keys"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
+    assert refused(capsys, "keys", "optm") == (2, "optm is no part and no key; did you mean optim?")
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])

@@ -332,3 +332,24 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
     _, logged = train(replace(run, eval_every=20, machine=Machine(micro_tokens=100)))
     assert [metrics["train/replaced_share"] for metrics in logged.values()] == [1.0] * 20
     assert logged[20]["eval/replaced_share"] == 1.0
+
+
+def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_it_begins(run: Run) -> None:
+    told: list[tuple[int, str]] = []
+    run = replace(run, phases=(Phase(length=48, batch=8, steps=4),), eval_every=2, save_every=3)
+    engine = Spy(run)
+    pretrain(run, engine, lambda step, metrics: None, doing=lambda done, what: told.append((done, what)))
+    evaluation, checkpoint = "evaluation", "checkpoint"
+    assert told == [
+        (0, ""), (1, ""),
+        (2, evaluation), (2, ""),
+        (3, checkpoint), (3, ""),
+        (4, evaluation), (4, checkpoint), (4, ""),
+    ]  # fmt: skip
+
+
+def test_a_run_that_is_asked_to_stop_tells_of_its_last_checkpoint(run: Run) -> None:
+    told: list[tuple[int, str]] = []
+    engine = Spy(run)
+    pretrain(run, engine, lambda step, metrics: None, lambda: engine.done == 2, lambda *each: told.append(each))
+    assert told[-2:] == [(2, ""), (2, "checkpoint")]

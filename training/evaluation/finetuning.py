@@ -5,7 +5,7 @@ at the start; they differ in the pretrained weights alone. Another seed draws ot
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Final, Literal
@@ -72,11 +72,22 @@ class Classifier(nn.Module):
         return self.classify(torch.tanh(self.pooler(self.trunk.summary(batch))))
 
 
+def nobody(done: int) -> None:
+    """The `on_step` of a fine-tuning that nobody looks at."""
+
+
 def finetune(
-    spec: ModelSpec, weights: Mapping[str, Tensor] | None, task: Task, budget: Budget, *, seed: int
+    spec: ModelSpec,
+    weights: Mapping[str, Tensor] | None,
+    task: Task,
+    budget: Budget,
+    *,
+    seed: int,
+    on_step: Callable[[int], None] = nobody,
 ) -> Outcome:
     """Train a classifier from `weights` (as save_weights names them; None: random) and score it on the test rows.
 
+    `on_step` is told how many steps are done, before each.
     Raises DataError where the task has fewer labelled rows than the budget asks for.
     """
     examples = task.labelled(budget.labels, seed)
@@ -85,7 +96,7 @@ def finetune(
         model = Classifier(spec.trunk, spec.vocab_size, len(task.classes), seed)
         if weights is not None:
             load_trunk(model, weights)
-        _train(model, examples, budget, seed)
+        _train(model, examples, budget, seed, on_step)
     logits = _logits(model, task.test)
     label_N = torch.from_numpy(task.test.label_N)
     return Outcome(
@@ -110,7 +121,7 @@ def load_trunk(model: Classifier, weights: Mapping[str, Tensor]) -> None:
     assert wanted <= mine.keys(), wanted - mine.keys()
 
 
-def _train(model: Classifier, examples: Examples, budget: Budget, seed: int) -> None:
+def _train(model: Classifier, examples: Examples, budget: Budget, seed: int, on_step: Callable[[int], None]) -> None:
     optimizer = budget.optim.build(parameter_groups(model, budget.optim.decay))
     rng = key(seed, "task").at(epoch=2, sample=0)
     order_N = np.concatenate(
@@ -118,6 +129,7 @@ def _train(model: Classifier, examples: Examples, budget: Budget, seed: int) -> 
     )
     model.train()
     for step in range(budget.steps):
+        on_step(step)
         batch = examples.take(order_N[step * budget.batch : (step + 1) * budget.batch])
         loss = F.cross_entropy(model(tensors(batch)), torch.from_numpy(batch.label_N))
         loss.backward()

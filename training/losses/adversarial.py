@@ -15,7 +15,7 @@ class Adversarial:
     """Fill masks with what the discriminator takes for the text's own (ELECTRA 3.2), and not with what was there."""
 
     kind: Literal["adversarial"] = "adversarial"
-    weight: float = 1.0
+    weight: float = 1.0  # its weight in the sum of the losses
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"generator"})

@@ -15,7 +15,7 @@ class MaskedTokens:
     """Predict the chosen tokens: transform, tied embedding, bias (BERT 3.1, task 1). Of two nets the generator does."""
 
     kind: Literal["masked_tokens"] = "masked_tokens"
-    weight: float = 1.0
+    weight: float = 1.0  # its weight in the sum of the losses
     transform: bool = True  # a linear, an activation and a norm before the table; XLM and XLNet have none
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})

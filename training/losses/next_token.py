@@ -15,7 +15,7 @@ class NextToken:
     """Predict each next token with the tied embedding (GPT-2 2), of a text or of what a decoder makes of a source."""
 
     kind: Literal["next_token"] = "next_token"
-    weight: float = 1.0
+    weight: float = 1.0  # its weight in the sum of the losses
     bias: bool = False  # one for each token (XLM)
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})

@@ -16,7 +16,7 @@ class PairLabel:
     """Two-way label of a pair from the pooled first token (BERT 3.1, task 2; ALBERT 3.1). 1 = not the next segment."""
 
     kind: Literal["pair_label"] = "pair_label"
-    weight: float = 1.0
+    weight: float = 1.0  # its weight in the sum of the losses
     needs: ClassVar[frozenset[str]] = frozenset({"pair_label"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})

@@ -15,8 +15,8 @@ class Replaced:
     """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.4)."""
 
     kind: Literal["replaced"] = "replaced"
-    weight: float = 50.0
-    asks: Literal["replaced", "original"] = "replaced"
+    weight: float = 50.0  # its weight in the sum of the losses
+    asks: Literal["replaced", "original"] = "replaced"  # of each token whether it was replaced, or which one was there
     at: Literal["all", "chosen"] = "all"  # chosen: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})

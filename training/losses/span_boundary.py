@@ -15,9 +15,9 @@ class SpanBoundary:
     """Predict each token of a chosen span from the tokens around the span and its place in it (SpanBERT 3.2)."""
 
     kind: Literal["span_boundary"] = "span_boundary"
-    weight: float = 1.0
+    weight: float = 1.0  # its weight in the sum of the losses
     positions: int = 15  # tokens of a span that are predicted, from its first
-    position_width: int = 200
+    position_width: int = 200  # of the embedding of a place in a span
     needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})

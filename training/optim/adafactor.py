@@ -21,7 +21,7 @@ class Adafactor(Updates):
     schedule: str = "rsqrt"
     decay: float = 0.0
     clip: float = 0.0
-    relative: bool = True
+    relative: bool = True  # rates are relative to the size of the weights
     square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
 
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly

@@ -26,7 +26,7 @@ class Encoder(Stack):
     languages: int = 0  # rows of the language table (XLM, arXiv:1901.07291)
     sharing: Sharing = "none"  # what all layers of a group have in common (ALBERT 3.1)
     groups: int = 1  # of layers that share; layer i belongs to group i * groups // layers
-    visibility: Visibility = "full"
+    visibility: Visibility = "full"  # to which tokens one attends: all, those before it, or as each row says (UniLM)
     window: Annotated[Everything | Around, BY_KIND] = Everything()
 
     label: ClassVar[str] = "encoder"

@@ -21,14 +21,14 @@ class EncoderDecoder(Stack):
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
-    norm_kind: Literal["layer", "rms"] = "layer"
+    norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm, or by the root mean square
     bias: bool = True  # in every linear and norm
     scale_attention: bool = True  # by 1 / sqrt(width of a head)
     scale_output: bool = False  # states by 1 / sqrt(width) before the tied table
     scale_embedding: bool = False  # embeddings times sqrt(width)
-    embedding_norm: bool = True
+    embedding_norm: bool = True  # whether the summed embeddings are normalised
     positions: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(max=1024)
-    languages: int = 0
+    languages: int = 0  # rows of the language table
     init: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
 
     label: ClassVar[str] = "encoder-decoder"

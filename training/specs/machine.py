@@ -31,11 +31,11 @@ class Phase:
 class Machine:
     """Circumstance: how one worker runs. Comes from the cluster file; never changes what is learned."""
 
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"  # of each worker
     precision: Precision = "fp32"
     zero: Literal[0, 1, 2, 3] = 2
     micro_tokens: int = 16_384  # tokens of a micro-batch per worker; rows = micro_tokens // length
-    layout: Literal["padded", "unpadded"] = "unpadded"
+    layout: Literal["padded", "unpadded"] = "unpadded"  # of a micro-batch: with or without padding
     threads: int = 1  # torch threads per worker
     loader_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
     compile: bool = False

@@ -26,7 +26,7 @@ class Twin(Stack):
     kind: Literal["twin"] = "twin"
     embedding: int = 0
     positions: Learned = Learned(max=512)
-    init: Init = "normal"
+    init: Init = "normal"  # truncated: at two deviations
     segments: int = 2
     generator: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
     shared: Literal["embeddings", "all"] = "embeddings"  # all: one net, where the generator is as wide (2, table 5)

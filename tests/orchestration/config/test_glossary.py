@@ -12,6 +12,7 @@ import pytest
 from orchestration.config import Cluster, load, load_cluster, names
 from orchestration.config.facts import UNIONS
 from orchestration.config.glossary import ABSENT, BY_NAME, KINDS, TERMS, markdown
+from orchestration.config.keys import parts
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 
@@ -31,10 +32,11 @@ def keys_of(value: Any, prefix: str = "") -> set[str]:
 
 @pytest.fixture(scope="module")
 def known() -> set[str]:
-    """Every key of every recipe, and of a cluster."""
+    """Every key of every recipe, of a cluster and of a corpus."""
     recipes = set().union(*(keys_of(load(name)) for name in names("recipes")))
     recipes |= keys_of(load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"]))
-    return recipes | keys_of(load_cluster("local"), "cluster.")
+    corpora = {f"{part.path}.{key.name}" for part in parts() if part.path.startswith("corpus") for key in part.keys}
+    return recipes | corpora | keys_of(load_cluster("local"), "cluster.")
 
 
 def test_there_are_names_for_more_than_forty_keys() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration.jobs import Flags, Job, evaluate, open_job, pretrain, ray_stages, stages
 from orchestration.launch import cores
-from orchestration.progress import ignore
+from orchestration.progress import Report, ignore
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     events: list[str] = []
 
     @contextmanager
-    def ray(address: str, *, cpus: int, gpus: int, logs: Path) -> Iterator[None]:
+    def ray(address: str, *, cpus: int, gpus: int, logs: Path, report: Report) -> Iterator[None]:
         events.append(f"Ray of {cpus} cores starts")
         yield
         events.append("Ray ends")

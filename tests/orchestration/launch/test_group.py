@@ -90,6 +90,27 @@ def once_at(step: int, act: Callable[[], object]) -> Report:
     return report
 
 
+def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
+    corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    events: list[Mapping[str, Any]] = []
+    start(run_of(corpus, tmp_path), place, on_progress=events.append)
+    stages = [event["stage"] for event in events]
+    known = (
+        "opening MLflow",
+        "starting workers",
+        "importing DeepSpeed",
+        "building the net",
+        "opening corpus and checkpoint",
+    )
+    known += ("pretrain", "mirroring metrics", "exporting weights", "logging to MLflow")
+    assert tuple(dict.fromkeys(stages)) == known
+    assert stages == sorted(stages, key=known.index)  # none comes again
+    last = [event for event in events if event["stage"] == "pretrain"][-1]
+    assert (last["done"], last["total"], last["left_s"]) == (STEPS, STEPS, 0.0)
+    assert {"tokens_per_s", "loss", "held_out"} <= last.keys()
+
+
 def test_a_killed_worker_costs_a_restart_and_leaves_no_gap(
     whole: Any, corpus: Path, place: track.Place, tmp_path: Path
 ) -> None:
@@ -180,7 +201,10 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
         ("source", 2, 2),
         ("follows", 2, 2),
     ]
-    assert events[-1] == {"stage": "finetune", "done": 8, "total": 8}
+    stages = list(dict.fromkeys(event["stage"] for event in events))
+    assert stages == ["loading workers", "finetune", "logging to MLflow"]
+    last = [event for event in events if event["stage"] == "finetune"][-1]
+    assert (last["done"], last["total"], last["ended"]) == (32, 32, "8/8 fine-tunings")
     told, client = look(place, folder), track.client_of(place.uri)
     children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")
     assert {(each.info.run_name, each.info.status) for each in children} == {

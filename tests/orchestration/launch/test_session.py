@@ -64,7 +64,7 @@ def test_what_is_waited_for_is_said_again_and_again_until_it_is_there(
     said = threading.Semaphore(0)
     monkeypatch.setattr(session, "SAID_EVERY_S", 0.01)
     caplog.handler.addFilter(lambda record: said.release() or True)
-    with caplog.at_level(logging.WARNING), session.waiting_for("Ray to start"):
+    with caplog.at_level(logging.INFO), session.waiting_for("Ray to start"):
         assert all(said.acquire(timeout=250) for _ in range(3))
     assert caplog.messages[0] == "waiting for Ray to start (0 s)"
     assert "waiting for Ray to start" not in [thread.name for thread in threading.enumerate()]

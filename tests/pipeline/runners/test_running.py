@@ -2,6 +2,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,23 @@ def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
     with watched("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
         pass
     assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
+
+
+def test_what_goes_on_when_all_parts_are_there_has_a_name(tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    finishing = threading.Event()
+
+    def report(event: dict[str, object]) -> None:
+        told.append(event)
+        if event["stage"] == "finishing text":
+            finishing.set()
+
+    part = tmp_path / "part.arrow"
+    with watched("text", tmp_path, ["part.arrow"], report):
+        part.touch()
+        seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
+        assert finishing.wait(250)
+    assert [(event["stage"], event.get("done")) for event in told][-2:] == [("text", 1), ("finishing text", None)]
 
 
 def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:

@@ -140,3 +140,9 @@ def test_a_net_without_segments_takes_pairs() -> None:
     for spec in (replace(ENCODER, trunk=replace(ENCODER.trunk, segments=1)), DECODER):
         model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0)
         assert model(tensors(pairs)).shape == (4, 2)
+
+
+def test_whoever_looks_on_is_told_of_each_step() -> None:
+    told: list[int] = []
+    finetune(ENCODER, None, TASK, Budget(labels=20, steps=3), seed=3, on_step=told.append)
+    assert told == [0, 1, 2]

@@ -1,0 +1,154 @@
+"""A stage in words: its name, how far it is, what time is left, its figures; in one line that does not wrap."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestration.progress import Pace, Rates
+
+Figures = list[tuple[str, str]]
+"""Words by the name of what they say."""
+
+UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
+SAID = {  # how a figure is written; others after their names
+    "tokens_per_s": "{} tok/s",
+    "steps_per_s": "{} steps/s",
+    "mfu": "MFU {}",
+    "held_out": "held-out {}",
+    "ended": "{}",
+    "now": "{}",
+}
+NO_FIGURES = ("stage", "done", "total", "left_s")
+LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu")  # these first, where a line is too long
+
+
+class Stage:
+    """One stage: its last event, since when it runs and how fast."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.began_s = time.monotonic()
+        self.pace, self.rates = Pace(name), Rates()
+        self.event: Mapping[str, Any] = {}
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        self.event = event
+        if event.get("total"):
+            self.rates = self.pace({"done": 0, **event}, time.monotonic())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has reached its end; one without a total does when it is left."""
+        return not self.event.get("total") or self.event.get("done", 0) >= self.event["total"]
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether it was over at once and has nothing to show: no line needs to say so."""
+        return not self.event.get("total") and self.elapsed == "0:00"
+
+    @property
+    def far(self) -> str:
+        done, total = self.event.get("done"), self.event.get("total")
+        return f"{done or 0:,}/{total:,}" if total else f"{done:,}" if done else ""
+
+    @property
+    def left(self) -> str:
+        """What time is left, as far as that is known."""
+        left_s = self.event.get("left_s", self.rates.left_s)
+        return f"{clock(left_s)} left" if left_s and not self.is_whole else ""
+
+    @property
+    def elapsed(self) -> str:
+        return clock(time.monotonic() - self.began_s)
+
+    @property
+    def figures(self) -> Figures:
+        return amounts(self.event, self.rates) if "documents" in self.event else figures(self.event)
+
+    def running(self, width: int) -> str:
+        """A line while it runs."""
+        since = self.elapsed if self.elapsed != "0:00" else ""
+        return self._line([("far", self.far), ("time", self.left or since), *self.figures], width)
+
+    def ended(self, width: int, stopped: bool = False) -> str:
+        """The line of its end: what time it took; or that it has stopped before."""
+        took = self.elapsed if self.is_whole and not stopped else f"stopped after {self.elapsed}"
+        said = [each for each in self.figures if each[0] != "now"]
+        return self._line([("far", self.far), ("time", took), *said], width)
+
+    def _line(self, said: Figures, width: int) -> str:
+        words = fitted(said, width - len(self.name) - 2)
+        return f"{self.name}: {words}" if words else f"{self.name} ..."
+
+
+def figures(event: Mapping[str, Any]) -> Figures:
+    """The figures of an event, in words.
+
+    >>> figures({"stage": "pretrain", "done": 3, "total": 9, "loss": 4.21537, "tokens_per_s": 11800.0, "mfu": 0.43})
+    [('loss', 'loss 4.215'), ('tokens_per_s', '11.8K tok/s'), ('mfu', 'MFU 43%')]
+    """
+    named = {key: value for key, value in event.items() if key not in NO_FIGURES}
+    return [(key, SAID.get(key, f"{key} {{}}").format(_number(key, value))) for key, value in named.items()]
+
+
+def amounts(event: Mapping[str, Any], rates: Rates) -> Figures:
+    """What a corpus has by now and how fast it grows, in words.
+
+    >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, Rates(1_250_000.0, 31_000.0, 65.0))
+    [('documents', '1,200 documents'), ('bytes', '5.4 MB'), ('bytes_per_s', '1.2 MB/s'), ('tokens_per_s', '31K tok/s')]
+    """
+    said = [("documents", f"{brief(event['documents'])} documents"), ("bytes", _size(event["bytes"]))]
+    said += [("bytes_per_s", f"{_size(rates.bytes_per_s)}/s")] if rates.bytes_per_s else []
+    said += [("tokens_per_s", f"{brief(rates.tokens_per_s)} tok/s")] if rates.tokens_per_s else []
+    return said
+
+
+def fitted(said: Iterable[tuple[str, str]], width: int) -> str:
+    """Figures side by side, the less important ones left out where they do not fit.
+
+    >>> fitted([("loss", "loss 4.215"), ("held_out", "held-out 4.412")], 20)
+    'held-out 4.412'
+    """
+    parts = {name: words for name, words in said if words}
+    for name in LEFT_OUT:
+        if len("  ".join(parts.values())) > width:
+            parts.pop(name, None)
+    line = "  ".join(parts.values())
+    return line if len(line) <= width else line[: max(0, width - 3)] + "..."
+
+
+def _number(key: str, value: object) -> str:
+    if key == "mfu" and isinstance(value, float):
+        return f"{value:.0%}"
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.4g}"
+    return brief(value) if isinstance(value, int | float) else str(value)
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.1f} GB"
+
+
+def brief(number: float) -> str:
+    """Three digits of a large number.
+
+    >>> brief(9_940), brief(11_800), brief(1_234_567), brief(999_999)
+    ('9,940', '11.8K', '1.23M', '1M')
+    """
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    value = float(f"{number:.3g}")
+    size, unit = next((size, unit) for size, unit in UNITS if value >= size)
+    return f"{value / size:g}{unit}"
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(65), clock(3725), clock(200_000)
+    ('1:05', '1:02:05', '2d 7h')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24}d {hours % 24}h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,120 @@
+"""What the shell is told when a word is to be completed: quickly, and without torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.config import names
+from orchestration.terminal import complete
+
+ROOT = Path(__file__).parents[3]
+
+
+def completed(line: str, folder: Path = ROOT, shell: str = "bash") -> list[str]:
+    """What a line could become, its last word being the one that is typed."""
+    words = line.split(" ")
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    environment = {**os.environ, **asked, "_SESAME_COMPLETE": f"complete_{shell}", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "orchestration.cli"]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_verbs_and_recipes_are_completed() -> None:
+    assert completed("sesame che") == ["check"]
+    assert completed("sesame check bert_base") == ["bert_base", "bert_base_cased"]
+
+
+def test_keys_are_completed_behind_a_recipe() -> None:
+    assert {"optim.beta1=", "optim.beta2="} == set(completed("sesame check gpt2 optim.beta"))
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_zsh_and_fish_see_the_value_of_a_key(shell: str) -> None:
+    assert "0.00025" in " ".join(completed("sesame train gpt2 optim.pe", shell=shell))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_asks_for_completions(shell: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestration.cli", "--show-completion", shell]
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert f"_SESAME_COMPLETE=complete_{shell}" in script
+
+
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
+    sesame = tmp_path / "sesame"
+    sesame.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m orchestration.cli "$@"\n')
+    sesame.chmod(0o755)
+    lines = f"""
+        export _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1
+        source <({sesame} --show-completion bash)
+        COMP_WORDS=(sesame check bert_base_) COMP_CWORD=2
+        _sesame_completion {sesame}
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("bert_base_cased\n", "")
+
+
+class Context:
+    """What is read of typer's context."""
+
+    def __init__(self, **params: object) -> None:
+        self.params = params
+
+
+def test_clusters_corpora_tables_and_parts() -> None:
+    assert complete.cluster("") == names("clusters") == ["local", "one_gpu"]
+    assert complete.corpus("") == names("corpora")
+    assert complete.recipe("") == names("recipes")
+    assert complete.table("alb") == ["albert-sp"]
+    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor"]
+
+
+def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "bert_base_tiny-912a72f8").mkdir(parents=True)
+    assert complete.run(Context(out=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]
+    assert complete.run(Context(), "bert_base_c") == ["bert_base_cased"]
+
+
+def test_a_whole_key_also_has_its_value() -> None:
+    found = complete.override(Context(recipe="gpt2"), "optim.pe")
+    assert [word for word, _ in found] == ["optim.peak=", "optim.peak=0.00025"]
+    assert complete.override(Context(recipe="gpt2"), "start") == [("start=", "")]
+    assert complete.override(Context(recipe="no_such"), "optim.pe") == []
+
+
+def test_every_key_that_is_offered_can_be_given_with_its_value() -> None:
+    from orchestration.config import load, load_cluster, split_overrides
+
+    for recipe in ("bert_base", "t5_small", "xlnet_base"):
+        offered = [key + value for key, value in complete.override(Context(recipe=recipe), "")]
+        of_recipe, of_cluster = split_overrides(offered)
+        typed = [each for each in of_recipe if not each.endswith("=") and not each.startswith("paper=")]
+        assert load(recipe, typed).hash == load(recipe).hash
+        assert load_cluster("local", [each for each in of_cluster if not each.endswith("=")]) == load_cluster("local")
+
+
+def test_no_completion_imports_what_is_slow() -> None:
+    program = """
+import sys
+from orchestration.terminal import complete
+complete.recipe(""), complete.cluster(""), complete.corpus("")
+assert not {"pydantic", "numpy", "yaml"} & set(sys.modules)
+class Context:
+    params = {"recipe": "bert_base"}
+complete.override(Context, ""), complete.part(""), complete.table("")
+heavy = {"torch", "apache_beam", "ray", "mlflow", "deepspeed", "matplotlib", "transformers"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,85 @@
+"""A terminal that wants text and nothing else gets no control sequence: NO_COLOR, or TERM=dumb."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.terminal import progress
+
+ROOT = Path(__file__).parents[3]
+STAGES = """
+from orchestration.terminal import shown
+with shown("auto") as report:
+    report({"stage": "importing Beam"})
+    for done in range(3):
+        report({"stage": "pretrain", "done": done, "total": 2, "loss": 4.0})
+"""
+CLI = ["-m", "orchestration.cli"]
+COMMANDS = {
+    "help": [*CLI, "--help"],
+    "help of a verb": [*CLI, "run", "--help"],
+    "a table": [*CLI, "recipes"],
+    "a tree": [*CLI, "recipes", "gpt2"],
+    "keys": [*CLI, "keys", "optim"],
+    "a check": [*CLI, "check", "bert_base"],
+    "a refusal": [*CLI, "chek"],
+    "bars": ["-c", STAGES],
+}
+
+
+def on_a_terminal(command: list[str], **environment: str) -> str:
+    """All that a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    plain = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM", "FORCE_COLOR")}
+    given = plain | {"TERM": "xterm-256color"} | environment
+    process = subprocess.Popen(
+        [sys.executable, *command], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=given
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # on Linux: whoever wrote is gone
+            break
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    process.wait()
+    return written.decode()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_color_writes_no_control_sequence(command: str) -> None:
+    said = on_a_terminal(COMMANDS[command], NO_COLOR="1")
+    assert said.strip()
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("command", ["bars", "a table", "help"])
+def test_nor_does_a_dumb_terminal_get_one(command: str) -> None:
+    assert "\x1b" not in on_a_terminal(COMMANDS[command], TERM="dumb")
+
+
+def test_another_terminal_gets_bars_and_colours() -> None:
+    assert "\x1b[" in on_a_terminal(COMMANDS["bars"])
+    assert "\x1b[" in on_a_terminal(COMMANDS["a tree"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "plain"),
+    [({}, False), ({"NO_COLOR": ""}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True)],
+)
+def test_no_color_counts_where_it_is_not_empty(
+    environment: dict[str, str], plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert progress.is_plain() is plain
