@@ -104,7 +104,7 @@ def _is_behind(text: str, note: re.Match[str]) -> bool:
     """Whether a note stands behind the book: near its end, apart from what is before, without a chapter after it."""
     near = note.start() > max(0.8 * len(text), len(text) - _LONGEST_TAIL)
     return (
-        near and text[: note.start()].endswith(("\n\n\n", "-\n\n", "*\n\n")) and not _CHAPTER.search(text, note.end())
+        near and text.endswith(("\n\n\n", "-\n\n", "*\n\n"), 0, note.start()) and not _CHAPTER.search(text, note.end())
     )
 
 

@@ -214,6 +214,7 @@ def test_odd_books_take_no_longer_than_their_length(text: str) -> None:
 
 
 @pytest.mark.shared
+@pytest.mark.slow
 def test_novels_lose_their_contents_and_their_marks_alone(shared: Path) -> None:
     names = {"Burnett_Lord_1886": 16, "Haggard_Mines_1885": 86, "Dickens_Bleak_1853": 0}
     with tarfile.open(shared / "text" / "novels100.tar.bz2") as archive:
