@@ -125,4 +125,6 @@ def titled(title: str, text: str) -> str:
     if title and " ".join(unescape(first).split()) == title:
         text = rest
     text = without_leftovers(text).strip()
-    return f"{title}\n\n{text}" if title and text else text
+    if not title or not text:
+        return text
+    return f"{title}\n\n{text}" if text != title else ""

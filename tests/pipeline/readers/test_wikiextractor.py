@@ -35,6 +35,7 @@ def _json(title: object, text: str) -> str:
          'Like a Surgeon ("Weird Al")\n\nA song.'),
         (_tagged('The "Ninth"', 'The "Ninth"\n\nA symphony.', ' nonfiltered="1"'), 'The "Ninth"\n\nA symphony.'),
         (_tagged("Ada", "Ada\n\n\n"), ""),
+        (_tagged("Ada", "Ada\n\nAda\n"), ""),
         (_json("Ada", "She wrote.\nA lot."), "Ada\n\nShe wrote.\nA lot."),
         (_json("Ada", "Ada\n\nShe wrote."), "Ada\n\nShe wrote."),
         (_json("Q&amp;A", "A form."), "Q&A\n\nA form."),
