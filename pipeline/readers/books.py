@@ -1,4 +1,4 @@
-"""Books of Project Gutenberg: a file is a document, without the header, the credits and the licence around its text."""
+"""Books of Project Gutenberg: a file is a document, without what transcribers and printers put around its text."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
+from pipeline.readers.book_contents import without_contents
+from pipeline.readers.book_matter import without_italics, without_notes
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.files import Sides, absolute, find_single, head
 from pipeline.readers.lines import Line
@@ -15,25 +17,29 @@ from pipeline.readers.record import Record
 from preprocessing.spec import spec
 from preprocessing.text import decode
 
-# What Project Gutenberg puts around a book, as its files of 1991 to today have it.
+# What Project Gutenberg puts around a book, as its files of 1991 to today have it; long titles wrap the marks.
 _START: Final = re.compile(
-    r"^[ \t]*(?:\*\*\*[ \t]*START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT).*"
-    r"|\*END[ *]*THE SMALL PRINT.*"  # the end of the small print of 1991 to 2003, which stood before the book
-    r")\n",
+    r"^[ \t]*\*\*\*[ \t]*START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
+    r"(?:.*\*\*\*.*|[^*\n]*\n(?:[^*\n]+\n){0,3}[^*\n]*\*\*\*.*|.*)\n",
     re.IGNORECASE | re.MULTILINE,
 )
+# The end of the small print of 1991 to 2003: it stood before the book, and behind it where there is the mark above.
+_SMALL_PRINT: Final = re.compile(r"^[ \t]*\*END[ *]*THE SMALL PRINT.*\n", re.IGNORECASE | re.MULTILINE)
 _END: Final = re.compile(
-    r"^[ \t]*(?:\*\*\*[ \t]*END OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
+    r"^[ \t]*(?:\*\*\*[ \t]*END\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
     r"|(?:\*\*\*[ \t]*)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
     r"|\*\*\*[ \t]*START: FULL LICENSE)",
     re.IGNORECASE | re.MULTILINE,
 )
 _CREDITS: Final = re.compile(
-    r"\s*(?:E-?text |This e(?:-?text|book) was )?(?:produced|prepared|transcribed|scanned) (?:by|from)\b.*\n"
+    r"\s*(?:(?:E-?text |This e(?:-?text|book) was )?(?:produced|prepared|transcribed|scanned) (?:by|from)\b"
+    r"|Note: (?:Project Gutenberg also has|Images of the original pages are available)).*\n"
     r"(?:.+\n)*\s*",
     re.IGNORECASE,
 )
-_MARK: Final = re.compile(rb"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE)
+_MARK: Final = re.compile(
+    rb"\*\*\*\s?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE
+)
 
 
 @spec
@@ -76,22 +82,23 @@ class Books:
 
 
 def book(label: str, block: Line) -> Record:
-    """A book without Project Gutenberg's header, credits and licence, if it has these."""
+    """A book without Project Gutenberg's header and licence, notes, contents and marks of italics, if it has these."""
     text, repaired = decode(block.content)
     return Record(label, block.size, stripped(text.replace("\r\n", "\n")), repaired, start=block.start)
 
 
 def stripped(text: str) -> str:
-    r"""The book between the marks of Project Gutenberg: the last start, the first end after it.
+    r"""The book between the marks of Project Gutenberg (the last start, the first end after it), its text alone.
 
     >>> stripped("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
     ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
     'Call me X.\n\n'
     """
-    starts = list(_START.finditer(text))
+    starts = list(_START.finditer(text)) or list(_SMALL_PRINT.finditer(text))
     if starts:
         text = text[starts[-1].end() :]
-        if credits := _CREDITS.match(text):
+        while credits := _CREDITS.match(text):
             text = text[credits.end() :]
     end = _END.search(text)
-    return text[: end.start()] if end else text
+    text = text[: end.start()] if end else text
+    return without_italics(without_contents(without_notes(text)))

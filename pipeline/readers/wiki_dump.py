@@ -18,6 +18,7 @@ from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import line_records
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.wiki_names import HIDDEN, namespace
 from preprocessing.spec import spec
 from preprocessing.text import decode
 
@@ -29,8 +30,7 @@ BZ2_PAGES: Final = Members(
 _NAMESPACE: Final = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)<')
 _MOST_MARKUP: Final = 1 << 21  # bytes; MediaWiki's own $wgMaxArticleSize: nothing longer is an article
 _MOST_BYTES: Final = 2 * _MOST_MARKUP  # of a page: `<` is `&lt;` in there
-_HIDDEN: Final = {b"-2", b"6", b"14"}  # media, files, categories
-_ENGLISH: Final = ("media", "file", "image", "category")  # these work in any language
+_HIDDEN: Final = {b"-2", b"6", b"14"}  # the numbers of media, files, categories
 
 
 @spec
@@ -83,13 +83,13 @@ def begins(line: Line) -> bool:
 
 
 def hidden_namespaces(start: bytes) -> frozenset[str]:
-    """The namespaces, in lower case, whose links show no text, by the head of a dump.
+    """The namespaces whose links show no text: those of all languages, and what the head of a dump calls them.
 
-    >>> sorted(hidden_namespaces(b'<namespace key="6" case="first-letter">Datei</namespace>'))
-    ['category', 'datei', 'file', 'image', 'media']
+    >>> found = hidden_namespaces(b'<namespace key="6" case="first-letter">My_Pictures</namespace>')
+    >>> sorted(found - HIDDEN), sorted(found & {"file", "datei", "画像"})
+    (['my pictures'], ['datei', 'file', '画像'])
     """
-    local = [decode(name)[0].lower() for key, name in _NAMESPACE.findall(start) if key in _HIDDEN]
-    return frozenset((*_ENGLISH, *local))
+    return HIDDEN.union(namespace(decode(name)[0]) for key, name in _NAMESPACE.findall(start) if key in _HIDDEN)
 
 
 def article(label: str, block: Line, hidden: frozenset[str]) -> Record:

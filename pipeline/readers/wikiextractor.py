@@ -1,10 +1,12 @@
 """What WikiExtractor writes (https://github.com/attardi/wikiextractor) -> articles: its tags, or its JSON lines."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
 from pipeline.readers.files import Sides, absolute, find_single, head
@@ -15,6 +17,8 @@ from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.spec import spec
 from preprocessing.text import decode
+
+_TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in it are not always escaped
 
 
 @spec
@@ -57,7 +61,7 @@ class WikiExtractor:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         if is_json(start):
-            return line_records(piece, start, always, parsed, limit)
+            return line_records(piece, start, always, json_article, limit)
         return line_records(piece, start, begins, article, limit)
 
 
@@ -90,5 +94,37 @@ def article(label: str, block: Line) -> Record:
     """What stands between the tags of an article."""
     if not begins(block):
         return dropped(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
-    body = block.content.partition(b"\n")[2].rpartition(b"</doc>")
-    return Record(label, block.size, *decode(body[0] or body[2]), "", block.start)
+    tag, _, rest = block.content.partition(b"\n")
+    before, closed, after = rest.rpartition(b"</doc>")
+    text, repaired = decode(before if closed else after)
+    title = _TITLE.search(tag)
+    return Record(label, block.size, titled(decode(title[1])[0] if title else "", text), repaired, "", block.start)
+
+
+def json_article(label: str, block: Line) -> Record:
+    """The article in a line of JSON."""
+    record = parsed(label, block)
+    if record.fault:
+        return record
+    title = parsed(label, block, field="title")
+    return record._replace(text=titled(title.text, record.text), repaired=record.repaired + title.repaired)
+
+
+def titled(title: str, text: str) -> str:
+    r"""An article as a dump has it: its title, a blank line, its text; nothing where there is only a title.
+
+    With tags, WikiExtractor writes the title into the first line of the text; in JSON it does not.
+
+    >>> titled("Q&amp;A", "Q&amp;A\n\nA form.\n"), titled("Q&A", "A form."), titled("Q&A", "Q&A\n\n")
+    ('Q&A\n\nA form.', 'Q&A\n\nA form.', '')
+    """
+    from pipeline.readers.wiki_leftovers import without_leftovers  # it loads the parser of markup
+
+    title, text = " ".join(unescape(title).split()), text.strip()
+    first, _, rest = text.partition("\n")
+    if title and " ".join(unescape(first).split()) == title:
+        text = rest
+    text = without_leftovers(text).strip()
+    if not title or not text:
+        return text
+    return f"{title}\n\n{text}" if text != title else ""

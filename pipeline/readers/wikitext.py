@@ -12,6 +12,8 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
+from pipeline.readers.wiki_names import namespace
+
 # For each opening without an end the parser reads the rest of the article again.
 _MOST_READ: Final = 4_000_000  # characters, with these repetitions: a few seconds
 _MOST_TAGS: Final = 100
@@ -19,25 +21,53 @@ _DEEPEST: Final = 40  # MediaWiki's own limit of nested templates
 _MARKS: Final = re.compile(r"(\{\{|\[\[|\{\||\[(?=\w+:|//)|<(?=\w))|(\}\}|\]\]|\|\}|\]|</(?=\w)|/>)")
 _CLOSED_BY: Final = {"}}": "{{", "]]": "[[", "|}": "{|", "]": "[", "</": "<", "/>": "<"}
 
+
+def element(names: str) -> re.Pattern[str]:
+    """A pattern of an element with one of these names (`a|b`), without another of its name inside."""
+    return re.compile(rf"<({names})\b[^<>]*>[^<]*+(?:<(?!/?\1\b)[^<]*+)*</\1\s*>", re.IGNORECASE)
+
+
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _SHORT: Final = re.compile(r"<(?:ref|references|section|templatestyles|mapframe|maplink)\b[^<>]*/>", re.IGNORECASE)
 _NO_PROSE: Final = (
     "ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|maplink|syntaxhighlight|source"
     "|code|pre|table|style|script|includeonly|inputbox"
 )
-_ELEMENT: Final = re.compile(rf"<({_NO_PROSE})\b[^<>]*>[^<]*+(?:<(?!/?\1\b)[^<]*+)*</\1\s*>", re.IGNORECASE)
+_ELEMENT: Final = element(_NO_PROSE)
 _TABLE: Final = re.compile(  # without another inside; the parser needs seconds for a long one
     r"^[ \t:*#]*\{\|.*\n(?:(?![ \t:*#]*(?:\{\||\|\}(?!\}))).*\n)*[ \t]*\|\}(?!\})", re.MULTILINE
 )
 _QUOTES: Final = re.compile("'{2,}")
-_SWITCH: Final = re.compile(r"__[A-Z]+__")
-_LEFT_OVER: Final = re.compile(
-    r"^[ :*#;]*(?:\{\||\|\}|\||!).*$|^-{4,}|\{\{+|\}\}+|\[\[+|\]\]+|</?\w[^<>\n]*>", re.MULTILINE
+# A file, in any language: titles of files have no colon, so `commons:File:A.jpg`, a page of another wiki, is none.
+_MEDIA_TITLE: Final = (
+    r"[^:|\[\]\n]{1,60}:[^:|\[\]\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvam]|opus|webm|pdf|djvu|mp(?:[34g]|eg)"
+    r"|wav|flac|midi?|stl)[ \t]*"
 )
-_EMPTY_BRACKETS: Final = re.compile(r" ?[(\uff08][\s,;:\u2013-]*[)\uff09]")
-_GAP: Final = re.compile(r"(?<=\()[ \t]*+(?:[,;:][ \t]*+)+|(?<![ \t])[ \t]++(?=[,;.][\s)])")  # where a template was
+_MEDIA: Final = re.compile(_MEDIA_TITLE, re.IGNORECASE)
+_TORN_FILE: Final = re.compile(rf"\[\[(?!:){_MEDIA_TITLE}(?:\|[^\[\]\n]*|$)", re.IGNORECASE | re.MULTILINE)
+# `__NOTOC__` in any script, but not what C, PHP and Perl write so.
+_SWITCH: Final = re.compile(
+    r"(?:__|\uff3f\uff3f)(?=\S)(?!(?:STDC|FILE|LINE|DATE|TIME|DIR|FUNCTION|CLASS|METHOD|NAMESPACE|VA_ARGS|PACKAGE)_)"
+    r"(?:[^\s_a-z]|_(?!_)){1,60}(?:__|\uff3f\uff3f)"
+)
+_TAG: Final = re.compile(r"</?\w[^<>\n]*>")
+# A line that begins with `!` is a cell of a table where it has marks of one; "!Kung" and "!!!" begin sentences.
+_LEFT_OVER: Final = re.compile(
+    r"^[ :*#;]*(?:\{\||\|).*$|^[ :*#;]*!(?!!)(?:[ \t].*|[^\n!]*(?:!!|\|).*|[^\n!.]{0,40})$"
+    r"|^-{4,}|\{\{+|\}\}+|\[\[+|\]\]+",
+    re.MULTILINE,
+)
+_LEFT_OVER_SIGNS: Final = ("|", "\n!", "----", "{{", "}}", "[[", "]]", " !", ":!", "*!", "#!", ";!")
+_EMPTY: Final = re.compile(r"[(\uff08][\s,;:\u2013-]*[)\uff09]")
+_EMPTY_BRACKETS: Final = re.compile(rf" ?{_EMPTY.pattern}")
+# Where a template was: marks that begin a bracket, blanks before a mark; ` . . .` is an ellipsis.
+_OPENED: Final = re.compile(r"([(\uff08])[ \t]*+(?:[,;:\uff0c\uff1b\u3001][ \t]*+)+")
+_GAP: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.;](?:[\s)](?![ \t]*\.)|\Z))")
+_GAP_BUT_SEMICOLON: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.](?:[\s)](?![ \t]*\.)|\Z))")
+_GAP_SIGNS: Final = (" ,", " .", " ;", "\t,", "\t.", "\t;")
 _LIST_MARK: Final = re.compile(r"^[*#:;]+[ \t]*")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
+_ENTITY: Final = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _LANGUAGE_LINK: Final = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z-]+)?:")
 # Templates in the middle of a sentence: the numbers of the parameters that are part of it.
 _READ: Final = {
@@ -56,7 +86,7 @@ class TooDeep(ValueError):
 
 
 def prose(markup: str, hidden: frozenset[str]) -> str:
-    """The text of an article; links into the namespaces `hidden` (lower case) go. Raises TooDeep.
+    """The text of an article; links into the namespaces `hidden` (wiki_names.py) and to files go. Raises TooDeep.
 
     >>> prose("'''Ada''' ({{IPA|x}}) met [[Charles Babbage|Babbage]].<ref>A book</ref>\\n"
     ...       "[[File:A.jpg|thumb|A [[picture]]]]\\n{|\\n|-\\n| a table\\n|}\\n* One\\n* Two", frozenset({"file"}))
@@ -67,15 +97,49 @@ def prose(markup: str, hidden: frozenset[str]) -> str:
         before, text = text, _TABLE.sub("", _ELEMENT.sub("", text))
         if before == text:
             break
-    text = _QUOTES.sub("", text)
-    _check_bounds(text)
-    seen = "".join(_seen(mwparserfromhell.parse(text, skip_style_tags=True), hidden))
-    seen = _LEFT_OVER.sub("", _SWITCH.sub("", seen))
-    seen = _EMPTY_BRACKETS.sub("", _GAP.sub("", seen))
+    seen = tidy(_TAG.sub("", "".join(_visible(_QUOTES.sub("", text), hidden))))
     seen = "\n".join(_LIST_MARK.sub("", line.strip()) for line in seen.split("\n"))
     while seen != (fewer := _LONE_HEADING.sub("", seen)):
         seen = fewer
-    return _BLANK_LINES.sub("\n\n", html.unescape(seen.replace(_HEADING, ""))).strip()
+    return _BLANK_LINES.sub("\n\n", unescaped(seen.replace(_HEADING, ""))).strip()
+
+
+def visible(markup: str, hidden: frozenset[str]) -> str:
+    """What a reader sees of the links and templates in a stretch of markup. Raises TooDeep.
+
+    >>> visible("[[Charles Babbage|He]] had {{convert|2|m}}.[[\u753b\u50cf:A.jpg|thumb|A]]", frozenset())
+    'He had 2 m.'
+    """
+    return "".join(_visible(markup, hidden)).replace(_HEADING, "")
+
+
+def _visible(markup: str, hidden: frozenset[str]) -> Iterator[str]:
+    _check_bounds(markup)
+    yield from _seen(mwparserfromhell.parse(markup, skip_style_tags=True), hidden)
+
+
+def tidy(seen: str) -> str:
+    """Text without what the parser leaves: behaviour switches, torn brackets and cells, gaps where templates were."""
+    if "__" in seen or "\uff3f\uff3f" in seen:  # most text has nothing to go; looking for that first is faster
+        seen = _SWITCH.sub("", seen)
+    if "[[" in seen:
+        seen = _TORN_FILE.sub("", seen)
+    if any(mark in seen for mark in _LEFT_OVER_SIGNS) or seen.startswith("!"):
+        seen = _LEFT_OVER.sub("", seen)
+    seen = _OPENED.sub(r"\1", seen)
+    if any(mark in seen for mark in _GAP_SIGNS):
+        is_spaced = 2 * seen.count(" ; ") > seen.count("; ")  # as French has it
+        seen = (_GAP_BUT_SEMICOLON if is_spaced else _GAP).sub("", seen)
+    return _EMPTY_BRACKETS.sub("", seen) if _EMPTY.search(seen) else seen
+
+
+def unescaped(text: str) -> str:
+    """Text with its character entities decoded, those that end in `;` alone: `?a=1&copy=2` stays.
+
+    >>> unescaped("Q&amp;A &#233; x?a=1&copy=2")
+    'Q&A é x?a=1&copy=2'
+    """
+    return _ENTITY.sub(lambda match: html.unescape(match[0]), text)
 
 
 def _check_bounds(text: str) -> None:
@@ -103,8 +167,7 @@ def _of_node(node: Node, hidden: frozenset[str]) -> Iterator[str]:
             yield node.value
         case Wikilink():
             title = str(node.title).strip()
-            space, colon, _ = title.lstrip(":").partition(":")
-            if title.startswith(":") or not colon or not _is_hidden(space.strip().lower(), title, node, hidden):
+            if title.startswith(":") or ":" not in title or not _is_hidden(title, node, hidden):
                 yield from _seen(node.text, hidden) if node.text is not None else [title.lstrip(":")]
         case ExternalLink() if node.title is not None:
             yield from _seen(node.title, hidden)
@@ -137,6 +200,10 @@ def _of_template(node: Template, hidden: frozenset[str]) -> Iterator[str]:
             yield "".join(_seen(node.get(number).value, hidden)).strip()
 
 
-def _is_hidden(space: str, title: str, link: Wikilink, hidden: frozenset[str]) -> bool:
+def _is_hidden(title: str, link: Wikilink, hidden: frozenset[str]) -> bool:
     """Whether a link shows no text: to a file, into a category, or to the article in another language."""
-    return space in hidden or (link.text is None and _LANGUAGE_LINK.match(title) is not None)
+    return (
+        namespace(title.partition(":")[0]) in hidden
+        or _MEDIA.fullmatch(title) is not None
+        or (link.text is None and _LANGUAGE_LINK.match(title) is not None)
+    )

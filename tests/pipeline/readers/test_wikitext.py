@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import WikiDump, plan_splits, records, sniff
+from pipeline.readers.wiki_names import HIDDEN as ALL
 from pipeline.readers.wikitext import TooDeep, prose
 
 HIDDEN = frozenset({"file", "image", "category", "datei"})
@@ -36,6 +37,57 @@ def test_markup_becomes_what_a_reader_sees(markup: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "category", "switch"),
+    [
+        ("画像:京都.jpg|right|thumb|200px|", "カテゴリ:日本", "\uff3f\uff3f目次\uff3f\uff3f"),
+        ("Εικόνα:Αθήνα.JPG|μικρογραφία|δεξιά|", "Κατηγορία:Ελλάδα", "__ΕΥΡΕΤΗΡΙΟ__"),  # noqa: RUF001
+        ("Hình:Hà Nội.png|nhỏ|phải|200px|", "Thể_loại:Việt Nam", "__KHÔNGMỤCLỤC__"),
+        ("Изображение:Москва.svg|мини|справа|", "категория:Россия", "__БЕЗ_ОГЛАВЛЕНИЯ__"),
+        ("صورة:القاهرة.jpg|تصغير|يسار|", "تصنيف:مصر", "__لافهرس__"),
+        ("चित्र:दिल्ली.jpg|अंगूठाकार|", "श्रेणी:भारत", "__विषय_सूची_हीन__"),
+        ("תמונה:ירושלים.jpg|ממוזער|שמאל|", "קטגוריה:ישראל", "__ללא_תוכן_עניינים__"),
+        ("그림:서울.jpg|섬네일|오른쪽|", "분류:한국", "__목차숨김__"),
+        ("圖像:台北.jpg|縮圖|右|", "分類:台灣", "__無目錄__"),
+        ("Պատկեր:Երևան.jpg|մինի|աջից|", "Կատեգորիա:Հայաստան", "__ԱՌԱՆՑ_ԲՈՎԱՆԴԱԿՈՒԹՅԱՆ__"),
+        ("ภาพ:กรุงเทพ.jpg|thumb|right|", "หมวดหมู่:ไทย", "__ไม่มีสารบัญ__"),
+        ("Kép:Budapest.jpg|bélyegkép|jobbra|", "Kategória:Magyarország", "__NINCSTARTALOMJEGYZÉK__"),
+        ("Resim:Ankara.jpg|küçükresim|sağ|", "Kategori:Türkiye", "__İÇİNDEKİLERYOK__"),
+        ("Afbeelding:Den Haag.gif|miniatuur|", "Categorie:Nederland", "__GEENINHOUD__"),
+        ("চিত্র:ঢাকা.jpg|থাম্ব|ডান|", "বিষয়শ্রেণী:বাংলাদেশ", "__কোনবিষয়বস্তুসূচীনয়__"),
+        ("bild:Köln.jpg |mini|hochkant|", "KATEGORIE:Köln", "__KEIN_INHALTSVERZEICHNIS__"),
+    ],
+)
+def test_files_categories_and_switches_go_in_every_language(file: str, category: str, switch: str) -> None:
+    markup = f"{switch}\n[[{file}A [[caption|picture]] of it.]]One [[two|three]].[[{category}|*]]\n{switch}"
+    assert prose(markup, ALL) == "One three."
+
+
+def test_a_file_is_known_by_its_ending_where_its_namespace_is_not() -> None:
+    assert prose("One[[Name unknown:A b.OGG|thumb|C]] two.[[Xy:A.tiff]]", frozenset()) == "One two."
+    text = "A file: [[:File:A.jpg]], [[:Datei:B.png|B]], [[commons:File:A.jpg|C]], [[A.jpg]], [[Star: Trek|D]]."
+    assert prose(text, ALL) == "A file: File:A.jpg, B, C, A.jpg, D."
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("Text.\n[[Ficheiro:A.jpg|thumb|200px|torn\nMore.", "Text.\n\nMore."),
+        (
+            "'''!!!''' is a band.\n!Xóõ is a language with more sounds than any other, as is said.",
+            "!!! is a band.\n!Xóõ is a language with more sounds than any other, as is said.",
+        ),
+        ("! scope=col | Cell\nText.\n!a!!b\n!Total||3", "Text."),
+        ("Il vint ; elle partit ; non , oui .", "Il vint ; elle partit ; non, oui."),
+        ("He had {{convert}} ; it was; so . . . it is.", "He had; it was; so . . . it is."),
+        ("x?a=1&copy=2 &copy; AT&T", "x?a=1&copy=2 © AT&T"),
+        ("A __FILE__ b __NOTOC__c __init__ d ____ e", "A __FILE__ b c __init__ d ____ e"),
+    ],
+)
+def test_what_looks_like_markup_is_told_from_it(markup: str, expected: str) -> None:
+    assert prose(markup, ALL) == expected
+
+
+@pytest.mark.parametrize(
     "markup",
     [
         "{{" * 10_000,
@@ -55,7 +107,16 @@ def test_markup_that_would_keep_the_parser_busy_is_not_parsed(markup: str) -> No
 
 
 @pytest.mark.parametrize(
-    "markup", ["(" + " " * 100_000, "\n:*#;" * 2_000, "''x'''y" * 10_000, "&#" * 10_000, "==" * 10_000]
+    "markup",
+    [
+        "(" + " " * 100_000,
+        "\n:*#;" * 2_000,
+        "''x'''y" * 10_000,
+        "&#" * 10_000,
+        "==" * 10_000,
+        "[[a:" * 30,
+        "a.jpg" * 9_999,
+    ],
 )
 @pytest.mark.timeout(120)
 def test_other_odd_markup_takes_no_longer_than_its_length(markup: str) -> None:

@@ -1,0 +1,160 @@
+# ruff: noqa: RUF001
+"""The page of contents of a book: a heading, and lines that are entries because of what they are or come again.
+
+An entry begins with a number or "Chapter", ends with the number of a page, or is a line of its own elsewhere in the
+book, too: its heading. A page of contents has at least three, and ends before a heading that it names.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Set
+from typing import Final, NamedTuple
+
+_HEADING: Final = re.compile(
+    r"^[ \t]*[*_=]{0,2}(?:(?:the |table of )?contents(?:(?:,| of| to)? (?:the )?vol(?:ume|\.).{0,30})?"
+    r"|table des (?:matières|chapitres)|inhalt(?:s-?verzeichnis|s-?übersicht)?|inhoud(?:sopgave)?|[íi]ndice|contenido"
+    r"|conteúdo|sisäll(?:ys|ysluettelo)|sisältö|innehåll|indhold|innhold|tartalom|enhavo|spis (?:treści|rzeczy)|obsah"
+    r"|содержание|оглавление|περιεχομενα)[.:]?[*_=]{0,2}[ \t]*\n(?=\s*(?-i:[^\sa-z]))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PART: Final = (
+    r"book|part|volume|vol\.|canto|act|scene|letter|section|epoch|phase|livre|partie|tome|buch|teil|band|libro|parte"
+    r"|deel|osa|boek"
+)
+_CHAPTER: Final = r"chapter|chap\.|chapitre|kapitel|cap[ií]tulo|capitolo|hoofdstuk|luku|rozdział|глава"
+_ORDINAL: Final = (
+    r"first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|one|two|three|four|five|six|seven|eight|nine|ten"
+    r"|eleven|twelve|last|premi(?:er|ère)|deuxième|erste[rs]?|zweite[rs]?|dritte[rs]?"
+)
+_NUMERAL: Final = r"[IVXLC]+|[ivxlc]+(?=[.)])|\d{1,3}"
+_NUMBERED: Final = re.compile(
+    rf"(?:(?P<part>(?i:{_PART}))[ .]+(?i:the )?(?P<of_part>(?i:{_ORDINAL})|{_NUMERAL})\b"
+    rf"|(?i:{_CHAPTER})[ .]+(?i:the )?(?P<of_chapter>(?i:{_ORDINAL})|{_NUMERAL})\b"
+    rf"|(?P<alone>{_NUMERAL})(?:[.:)—-]|(?=\s+[^a-z\s'\"‘“])|$))[.:)—,;\s-]*"
+)
+_PAGE: Final = re.compile(r"(?:\s{2,}|[ .…]{3,}|\t)(?:\d{1,4}|[ivxlc]{1,7})\.?$|,? [IVXLC]+-[IVXLC]+$")
+_HEADER: Final = re.compile(r"(?:chap(?:ter|\.)?s?|page|pag\.?|bladz\.?|seite|facing|\s)+$", re.IGNORECASE)
+_LONGEST: Final = 60_000  # characters
+_FRONT_SHARE: Final = 0.2  # of the book, where it may stand, or in the last 0.15
+_TRIES: Final = 8  # headings at either end
+_LONGEST_ENTRY: Final = 100  # of a line
+_LONG: Final = 40  # of a line that the next one may go on
+_FEWEST: Final = 3  # entries
+_HEADINGS: Final = 2  # lines that may stand above a text
+_OTHERS: Final = 3  # lines in a row that look like none: with one more, the text has begun
+
+
+class _Book(NamedTuple):
+    text: str
+    lines: Counter[str]  # how often each short line stands in it, as `_key` writes it
+
+
+def without_contents(text: str) -> str:
+    r"""A book without the page of contents at its begin or end; what does not look like one stays.
+
+    >>> text = "BOOK\n\nCONTENTS\n\nI. One   1\nII. Two   9\nIII. Three   20\n\n\n\nI. One\n\nIt was.\n"
+    >>> without_contents(text)
+    'BOOK\n\n\n\n\nI. One\n\nIt was.\n'
+    """
+    kept, at = [], 0
+    for start, stop in _pages(text):
+        kept.append(text[at:start])
+        at = stop
+    return "".join([*kept, text[at:]])
+
+
+def _pages(text: str) -> Iterator[tuple[int, int]]:
+    """Where there are pages of contents, in order."""
+    book, at = None, 0
+    headings = [heading for heading in _HEADING.finditer(text) if not _FRONT_SHARE < heading.start() / len(text) < 0.85]
+    for heading in (*headings[:_TRIES], *headings[_TRIES:][-_TRIES:]):
+        if heading.start() < at:
+            continue
+        in_front = heading.start() < 0.5 * len(text)
+        book = book or _Book(text, Counter(map(_key, _short_lines(text))))
+        at = _stop(book, heading.start(), heading.end(), in_front)
+        if at:
+            yield heading.start(), at
+
+
+def _stop(book: _Book, heading: int, begin: int, in_front: bool) -> int:
+    """Where the entries under a heading end; 0 where there are none."""
+    titles = frozenset(map(_key, _short_lines(book.text[:heading]))) if in_front else frozenset[str]()
+    seen, stops, paged, at, others, row, blank, before = set[str](), list[int](), 0, begin, 0, 0, 0, ""
+    for line in book.text[begin : begin + _LONGEST].splitlines(keepends=True):
+        at, plain = at + len(line), line.strip()
+        if not plain:
+            blank, before = blank + 1, ""
+            continue
+        goes_on = _indent(line) > _indent(before) > -1  # the entry of the line before
+        known = seen | titles if len(stops) >= _FEWEST else seen
+        if stops and (blank > 2 or (not goes_on and _is_heading(plain, known))):
+            break
+        if len(plain) > _LONGEST_ENTRY or row == _OTHERS:  # the text, so that the last entries may be its headings
+            stops = stops[:paged] if paged else stops[:-_HEADINGS]
+            break
+        if goes_on and stops and stops[-1] == at - len(line):
+            stops[-1] = at
+        elif _is_entry(plain, book.lines):
+            stops, others, row = [*stops, at], others + row, 0
+            paged = len(stops) if _PAGE.search(plain) else paged
+        elif len(before.strip()) < _LONG and not _HEADER.match(plain):
+            row += 1
+        seen.update(_names(plain))
+        before, blank = line, 0
+    else:
+        if at < len(book.text):
+            return 0
+    return stops[-1] if len(stops) >= _FEWEST and len(stops) >= others else 0
+
+
+def _indent(line: str) -> int:
+    """How many blanks a line begins with; -1 without a line."""
+    return len(line) - len(line.lstrip(" \t")) if line else -1
+
+
+def _is_entry(line: str, lines: Counter[str]) -> bool:
+    """Whether a line looks like an entry: by a number, or as it is elsewhere a line of its own."""
+    if _PAGE.search(line) or _NUMBERED.match(line):
+        return True
+    return line[-1] not in ",;" and len(_key(line)) > 2 and lines[_key(line)] > 1
+
+
+def _is_heading(line: str, known: Set[str]) -> bool:
+    """Whether a line is one that the entries name, or the title of the book: what follows is the book."""
+    if _PAGE.search(line) or _HEADER.match(line):
+        return False
+    match = _NUMBERED.match(line)
+    if match and match.end() == len(line):  # a number alone
+        return _number(match) in known
+    return _key(line) in known
+
+
+def _names(line: str) -> Iterator[str]:
+    """What a heading may repeat of an entry: all of it, its number, its title."""
+    yield _key(line)
+    if match := _NUMBERED.match(line):
+        yield _number(match)
+        if match.end() < len(line):
+            yield _key(line[match.end() :])
+
+
+def _number(match: re.Match[str]) -> str:
+    """The number of a chapter or part, told from any title.
+
+    >>> [_number(_NUMBERED.match(line)) for line in ("CHAPTER IV.", "IV. A Walk", "Part II")]
+    ['#iv', '#iv', '#part ii']
+    """
+    part = match["part"]
+    number = match["of_part"] or match["of_chapter"] or match["alone"]
+    return f"#{part} {number}".casefold() if part else f"#{number}".casefold()
+
+
+def _short_lines(text: str) -> Iterator[str]:
+    """The lines that may be headings."""
+    return (line for line in text.splitlines() if len(line) <= _LONGEST_ENTRY)
+
+
+def _key(line: str) -> str:
+    """A line as it is compared: its letters and digits, without the number of a page."""
+    return "".join(filter(str.isalnum, _PAGE.sub("", line.strip()))).casefold()

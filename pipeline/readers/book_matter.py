@@ -1,0 +1,122 @@
+"""What stands in a book and is none of its text: notes of its transcriber, marks of italics; see book_contents.py, too.
+
+Plain text has habits here, no rules (https://www.pgdp.net/wiki/DP_Official_Documentation:Proofreading): each function
+takes what is surely of its kind, and leaves what it is not sure of.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+_NOTE: Final = (
+    r"(?:(?:the )?transcriber(?:['\u2019]?s['\u2019]?)?[ \t]+(?:end[- ]?)?notes?|errata noted by (?:the )?transcriber"
+    r"|anmerkung(?:en)? (?:zur transkription|des transkribierers)|notes? (?:sur la|de(?: la)?) transcription"
+    r"|notes? du transcripteur|notas? del transcriptor|notas? de (?:la )?transcripci\u00f3n|notas? do transcritor"
+    r"|not[ae] del trascrittore|opmerkingen van de (?:bewerker|transcribent))"
+)
+_BRACKETED: Final = re.compile(
+    rf"(?<![ \t])[ \t]*+\[\s*(?:\w{{1,15}}:\s*)?(?:{_NOTE}\b|transcriber\b|TN:|note project gutenberg"
+    r"|project gutenberg note)",
+    re.IGNORECASE,
+)
+_HEADED: Final = re.compile(rf"^[ \t|*_=~]*{_NOTE}[ \t*_=~]*(?:[:.|\u2014]|--|$).*\n?", re.IGNORECASE | re.MULTILINE)
+_NAME_ALONE: Final = re.compile(rf"[ \t*_=~]*{_NOTE}[ \t*_=~:.]*\n?", re.IGNORECASE)
+_NOTE_WORDS: Final = ("transcri", "trascri", "transkri", "bewerker", "project gutenberg", "tn:")  # one stands in each
+_PARAGRAPH_START: Final = re.compile(r"(?:\A|\n[ \t]*\n|\n[ \t]*[+|*=~-][-+*=~ \t]{3,}\n)\Z")
+_PARAGRAPH_END: Final = re.compile(r"\n[ \t]*\n|\Z")
+_BLANKS: Final = re.compile(r"\s*")
+_PART_END: Final = re.compile(  # two blank lines, a rule, the heading of a chapter
+    r"\n(?:[ \t]*\n){2,}|\n[ \t]*(?:[-=*_~][ \t]*){5,}\n"
+    r"|\n(?=[ \t]*(?:CHAPTER|BOOK|PART|ACT|SCENE) +(?:[IVXLC]+|\d+)\b)"
+)
+_BOX: Final = re.compile(r"(?:[ \t]*[|+].*\n)+")
+_CHAPTER: Final = re.compile(r"^[ \t]*(?:CHAPTER|BOOK|PART|ACT|SCENE) +(?:[IVXLC]+|\d+)\.?[ \t]*$", re.MULTILINE)
+_FRONT: Final = 20_000  # characters before the chapters
+_LONGEST: Final = 3000  # characters, of a note in front of the book or in brackets
+_LONGEST_TAIL: Final = 20_000  # of a list of corrections behind it
+
+_ITALICS: Final = re.compile(
+    r"(?<![^\W\d])_(?![\s_])((?:[^_\n]|\n(?![ \t]*\n))+)(?:(?<!\s)_(?!\w)|_(?=[!?.,;]))"
+    r"|(?<![^\W\d])_([^\W\d_][^\s_]{0,30})_(?=[^\W\d_])"  # `_news_paper`
+    r"|(?<=[^\W\d_])_([^\W\d_][^\s_]{0,30})_(?!\w)"  # `sure_ly_`
+)
+
+
+def without_italics(text: str) -> str:
+    r"""A text without `_` around the words that were in italics; blanks to fill in (`____`) and names (`a_b`) stay.
+
+    >>> without_italics("_What_ is 2_s._ 6_d._, _my\ndear_ Mr. ____ a_b_c, _news_paper, sure_ly_?")
+    'What is 2s. 6d., my\ndear Mr. ____ a_b_c, newspaper, surely?'
+    """
+    return _ITALICS.sub(lambda match: match[1] or match[2] or match[3], text) if "_" in text else text
+
+
+def without_notes(text: str) -> str:
+    r"""A text without notes of its transcriber: in brackets, in a paragraph or a box, and behind the text to its end.
+
+    >>> without_notes("One [Transcriber's note: of?] two.\n\n[Illustration]\n\nTranscriber's Note: No change.\n\n\nI\n")
+    'One two.\n\n[Illustration]\n\n\n\nI\n'
+    """
+    lower = text.lower()
+    if not any(word in lower for word in _NOTE_WORDS):
+        return text
+    text = _cut(text, _bracketed(text))
+    return _cut(text, _headed(text))
+
+
+def _cut(text: str, ranges: Iterable[tuple[int, int]]) -> str:
+    """A text without these ranges, which come in order and may overlap."""
+    kept, at = [], 0
+    for start, stop in ranges:
+        if start >= at:
+            kept.append(text[at:start])
+        at = max(at, stop)
+    return "".join([*kept, text[at:]])
+
+
+def _bracketed(text: str) -> Iterator[tuple[int, int]]:
+    """The notes in brackets, up to the bracket that closes the first."""
+    for match in _BRACKETED.finditer(text):
+        depth = 0
+        for bracket in re.finditer(r"[\[\]]", text[match.start() : match.start() + _LONGEST]):
+            depth += 1 if bracket[0] == "[" else -1
+            if not depth:
+                yield match.start(), match.start() + bracket.end()
+                break
+
+
+def _headed(text: str) -> Iterator[tuple[int, int]]:
+    """The notes that begin with their name at the begin of a paragraph."""
+    for match in _HEADED.finditer(text):
+        before = _PARAGRAPH_START.search(text[max(0, match.start() - 200) : match.start()])
+        if not before:
+            continue
+        if match[0].lstrip().startswith("|"):
+            box = _BOX.match(text, match.start())
+            yield match.start() - len(before[0].lstrip()), box.end() if box else match.end()
+        elif _is_behind(text, match):
+            yield match.start(), len(text)
+        else:
+            yield match.start(), _end(text, match)
+
+
+def _is_behind(text: str, note: re.Match[str]) -> bool:
+    """Whether a note stands behind the book: near its end, apart from what is before, without a chapter after it."""
+    near = note.start() > max(0.8 * len(text), len(text) - _LONGEST_TAIL)
+    return (
+        near and text.endswith(("\n\n\n", "-\n\n", "*\n\n"), 0, note.start()) and not _CHAPTER.search(text, note.end())
+    )
+
+
+def _end(text: str, note: re.Match[str]) -> int:
+    """Where a note ends: in front of a book with its part, elsewhere with its paragraph."""
+    body = note.end() - 1
+    if _NAME_ALONE.fullmatch(note[0]) and (blanks := _BLANKS.match(text, note.end())):
+        body = blanks.end()
+        if _CHAPTER.match(text, body):
+            return note.end()
+    part = _PART_END.search(text, body, note.start() + _LONGEST) if note.start() < _FRONT else None
+    if part:
+        return part.end() if part[0].strip() else part.start() + 1
+    paragraph = _PARAGRAPH_END.search(text, body, note.start() + _LONGEST)
+    return paragraph.start() + 1 if paragraph and paragraph[0] else note.end()
