@@ -19,7 +19,7 @@ from orchestration.config import (
     split_overrides,
 )
 from orchestration.jobs import stages
-from pipeline.readers import Source, left_out, plan_splits, sniff
+from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -67,7 +67,7 @@ class Job:
     @property
     def recognised(self) -> list[str]:
         """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
-        return [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        return [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -121,7 +121,7 @@ def _inputs(corpus: Corpus) -> str:
     """Fingerprint of all text that a corpus depends on, what it is compared with included."""
     others = [*corpus.dedup.against, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
-    sources = [*corpus.sources, *(sniff(path) for path in others if path not in corpora)]
+    sources = [*corpus.sources, *(source for path in others if path not in corpora for source in recognise(path))]
     phrases = Path(corpus.units)
     units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
     digests = [Manifest.load(path).digest for path in corpora]
@@ -136,7 +136,7 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
     if len(data) == len(corpora) == 1:
         return corpora[0]
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
-    sources += [sniff(given).anchored(Path()) for given in data if not _is_corpus(given)]
+    sources += [source.anchored(Path()) for given in data if not _is_corpus(given) for source in recognise(given)]
     return replace(default, name=_name(data), sources=tuple(sources))
 
 

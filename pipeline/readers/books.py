@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.files import Sides, absolute, find_single
 from pipeline.readers.lines import Line
 from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import Sample
@@ -72,7 +72,7 @@ class Books:
         return pieces_at(sides[0], [])
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        return line_records(piece, head(piece.file.path), never, book, limit)
+        return line_records(piece, never, book, limit)
 
 
 def book(label: str, block: Line) -> Record:

@@ -74,7 +74,7 @@ class WikiDump:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         parse = partial(article, hidden=hidden_namespaces(start))
-        return line_records(piece, start, begins, parse, max(limit, _MOST_BYTES))  # most of a page may be markup
+        return line_records(piece, begins, parse, max(limit, _MOST_BYTES))  # most of a page may be markup
 
 
 def begins(line: Line) -> bool:

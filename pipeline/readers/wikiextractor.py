@@ -57,8 +57,8 @@ class WikiExtractor:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         if is_json(start):
-            return line_records(piece, start, always, parsed, limit)
-        return line_records(piece, start, begins, article, limit)
+            return line_records(piece, always, parsed, limit)
+        return line_records(piece, begins, article, limit)
 
 
 def begins(line: Line) -> bool:
