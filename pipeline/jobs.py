@@ -224,6 +224,7 @@ def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, 
         mixture=_mixture(corpus, texts, shards),
         statistics=statistics
         | {"repaired": texts.repaired, "masked": texts.masked}
+        | ({"encodings": texts.encodings} if texts.encodings else {})
         | ({"implausible_sentences": doubt} if doubt else {}),
     )
 

@@ -22,6 +22,7 @@ class Clean:
     rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
     min_chars: int = 32  # of a document; shorter ones are dropped
     max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
+    max_lost: float = 0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
     max_rejects: float = 0.05  # share of the documents that may be unreadable before the job fails
 
     def __post_init__(self) -> None:
@@ -29,6 +30,7 @@ class Clean:
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most
         require(holds, "clean.max_chars", self.max_chars, f"a number of characters from min_chars up to {most:,}")
+        require(0 <= self.max_lost <= 1, "clean.max_lost", self.max_lost, "a share from 0 to 1")
         require(0 <= self.max_rejects <= 1, "clean.max_rejects", self.max_rejects, "a share from 0 to 1")
 
 

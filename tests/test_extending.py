@@ -79,7 +79,7 @@ def join_union(path: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout with the files and lines of the page, and a table of text."""
+    """The checkout with the files and lines of the page, and a treebank of text."""
     folder = tmp_path_factory.mktemp("extended")
     for floor in FLOORS:
         shutil.copytree(ROOT / floor, folder / floor, ignore=shutil.ignore_patterns("__pycache__"))
@@ -93,8 +93,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my text").mkdir()
     text.write(folder / "text.jsonl", num_documents=6_000)
     documents = [json.loads(line)["text"] for line in (folder / "text.jsonl").read_text().splitlines()]
-    rows = [f"{number}\t{' '.join(document.split())}" for number, document in enumerate(documents)]
-    (folder / "my text" / "table.tsv").write_text("\n".join(["id\ttext", *rows, ""]))
+    bank = "".join(f"# newdoc\n# text = {' '.join(document.split())}\n1\ta\n\n" for document in documents)
+    (folder / "my text" / "bank.conllu").write_text(bank)
     return folder
 
 
@@ -125,7 +125,7 @@ def test_the_commands_work_and_tell_of_the_new_parts_in_words(copy: Path) -> Non
     for words in (
         "whole words, rare ones more often",
         "masked tokens, with the focal loss",
-        "read as tsv, column text",
+        "read as conllu",
         "optimises with NAdam, instead of Adam",
         "of the sentences masked, those that say most of the rest, and predicted",
     ):

@@ -21,7 +21,7 @@ from orchestration.config import (
     split_overrides,
 )
 from orchestration.jobs import stages
-from pipeline.readers import Source, left_out, plan_splits, sniff
+from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -75,7 +75,7 @@ class Job:
     @property
     def recognised(self) -> list[str]:
         """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
-        lines = [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
         return [*lines, *_mixed(self.corpus), *self.notes]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
@@ -139,7 +139,7 @@ def _inputs(corpus: Corpus) -> str:
     """Fingerprint of all text that a corpus depends on, what it is compared with included."""
     others = [*corpus.dedup.against, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
-    sources = [*corpus.sources, *(sniff(path) for path in others if path not in corpora)]
+    sources = [*corpus.sources, *(source for path in others if path not in corpora for source in recognise(path))]
     phrases = Path(corpus.units)
     units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
     digests = [Manifest.load(path).digest for path in corpora]
@@ -158,7 +158,7 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
         raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
-    sources += [sniff(given).anchored(Path()) for given in data if not _is_corpus(given)]
+    sources += [source for given in data if not _is_corpus(given) for source in _recognised(given)]
     return replace(default, name=_name(data), sources=tuple(sources), mixture=())
 
 
@@ -183,11 +183,19 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
     groups = tuple(
         replace(
             group,
-            sources=(*group.sources, *(sniff(path).anchored(Path()) for name, path in split if name == group.name)),
+            sources=(
+                *group.sources,
+                *(source for name, path in split if name == group.name for source in _recognised(path)),
+            ),
         )
         for group in default.mixture
     )
     return replace(default, sources=(), mixture=groups)
+
+
+def _recognised(given: str) -> list[Source]:
+    """The sources that a path looks like, with absolute paths."""
+    return [source.anchored(Path()) for source in recognise(given)]
 
 
 def _group_and_path(given: str) -> tuple[str, str]:

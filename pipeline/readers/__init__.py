@@ -5,28 +5,36 @@ the registry. Read record.py and files.py first, then reader.py (what a reader h
 simplest one), cut.py and splits.py, which cut large inputs into even work and know no format.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from pipeline.readers import splits
 from pipeline.readers.books import Books
+from pipeline.readers.csv_table import Csv
+from pipeline.readers.html import Html
 from pipeline.readers.installed import Installed
+from pipeline.readers.json_array import JsonArray
 from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import EXPECTED, Record
-from pipeline.readers.splits import Split, left_out, plan_splits, portable, records
+from pipeline.readers.splits import Split, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
 from pipeline.readers.warc import Warc
 from pipeline.readers.wiki_dump import WikiDump
 from pipeline.readers.wikiextractor import WikiExtractor
+from pipeline.readers.xml_text import Xml
 
 __all__ = [
     "EXPECTED",
     "READERS",
     "Books",
+    "Csv",
+    "Html",
     "Installed",
+    "JsonArray",
     "Jsonl",
     "Parallel",
     "Reader",
@@ -38,10 +46,12 @@ __all__ = [
     "Warc",
     "WikiDump",
     "WikiExtractor",
+    "Xml",
     "absolute",
     "left_out",
     "plan_splits",
     "portable",
+    "recognise",
     "records",
     "sniff",
 ]
@@ -52,7 +62,11 @@ Source = (
     | Warc  # WARC/
     | WikiDump  # <mediawiki
     | WikiExtractor  # <doc, or JSON lines with its fields
+    | Html  # <!doctype html, <html, ... or the ending of the name
+    | Xml  # <?xml, <TEI
+    | JsonArray  # [{ or ["
     | Jsonl  # {" or the ending of the name
+    | Csv  # the ending of the name, or a header with the field over rows that are as long
     | Books  # *** START OF THE PROJECT GUTENBERG EBOOK
     | Text  # any text
     | Parallel  # never: it is always named
@@ -62,15 +76,26 @@ READERS: tuple[type[Source], ...] = get_args(Source)
 _proven: tuple[type[Reader], ...] = READERS  # by mypy: each member has every fact
 
 
-def sniff(path: str) -> Source:
-    """The source that a path, folder, glob or URL looks like; `KIND:PATH` (jsonl:PATH, line:PATH, ...) says it instead.
+def recognise(given: str) -> list[Source]:
+    """The sources that a path, folder, zip archive, glob or URL looks like, one for each format of its files.
 
-    BadInput where there is no such path, or no file of it is text.
+    `KIND:PATH` (jsonl:PATH, line:PATH, ...) says the format instead, and `PATH#FIELD` where in it the text is. BadInput
+    where there is no such path, or no file of it is text.
 
-    >>> sniff("paragraphs:books/*.txt")
-    Text(kind='text', path='books/*.txt', unit='paragraphs')
+    >>> recognise("paragraphs:books/*.txt"), recognise("jsonl:news.jsonl#body")[0].field
+    ([Text(kind='text', path='books/*.txt', unit='paragraphs', endings=(), encoding='')], 'body')
     """
-    return splits.sniff(path, READERS)
+    return splits.recognise(given, READERS)
+
+
+def sniff(given: str) -> Source:
+    """As `recognise`, for what has one format; BadInput for what has several."""
+    return splits.sniff(given, READERS)
+
+
+def left_out(sources: Sequence[Reader]) -> list[str]:
+    """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
+    return splits.left_out(sources, READERS)
 
 
 def absolute(given: str, folder: Path) -> str:

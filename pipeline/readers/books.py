@@ -9,10 +9,11 @@ from typing import ClassVar, Final, Literal, Self
 from pipeline.readers.book_contents import without_contents
 from pipeline.readers.book_matter import without_italics, without_notes
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.files import Sides, absolute, find_single
 from pipeline.readers.lines import Line
 from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import Record
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -52,6 +53,11 @@ class Books:
 
     kind: Literal["books"] = "books"
     path: str
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("books.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -72,13 +78,13 @@ class Books:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path)
+        return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        return line_records(piece, head(piece.file.path), never, book, limit)
+        return line_records(piece, never, book, limit, self.encoding)
 
 
 def book(label: str, block: Line) -> Record:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from pipeline.readers.encodings import wide
 from pipeline.readers.files import File, is_text, open_stored, stored_head
 
 _INFLATED: Final = 4  # text compresses to about a quarter
@@ -60,9 +61,11 @@ def ranges(cuts: list[int]) -> list[tuple[int, int | None]]:
 
 
 def text_cuts(file: File, step: int) -> list[int]:
-    """Cuts of a file of lines at about every `step` bytes; none where it is compressed, or UTF-16."""
-    plain = not file.compression and file.size >= 1.5 * step and is_text(stored_head(file.path))
-    return by_bytes(file.size, step) if plain else []
+    """Cuts of a file of lines at about every `step` bytes; none where it is compressed, UTF-16 or UTF-32."""
+    if file.compression or file.size < 1.5 * step:
+        return []
+    start = stored_head(file.path)
+    return by_bytes(file.size, step) if is_text(start) and not wide(start) else []
 
 
 def member_cuts(file: File, step: int, members: Members) -> list[int]:

@@ -4,6 +4,7 @@ import codecs
 import glob
 import hashlib
 import io
+import lzma
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -13,17 +14,20 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
+from pipeline.readers import zipped
+from pipeline.readers.encodings import LOST, wide
 from pipeline.readers.walk import facts_of, walk
 from preprocessing.errors import BadInput
 
-COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 SNIFFED: Final = 1 << 16  # bytes by which a format is recognised
 _PIECE: Final = 1 << 13  # bytes decompressed at a time
 _GATHERED: Final = 8  # of these, handed on together
 _BLOCK: Final = 1 << 20  # bytes asked for at a time where a file is far away
 _MOST_RATIO: Final = 200  # decompressed : compressed; text has 3 to 10, a few words again and again 100, a bomb 1000
 _HARMLESS: Final = 1 << 28  # decompressed bytes that may have any ratio
-TORN: Final = (OSError, pa.ArrowInvalid)  # what pyarrow raises for an archive that breaks off, or is none
+_XZ_MEMORY: Final = 1 << 28  # bytes that its decoder may ask for: xz -9 needs 65 MB
+TORN: Final = (OSError, pa.ArrowInvalid, lzma.LZMAError)  # what is raised for an archive that breaks off, or is none
 _CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]  # all but NUL, white space and escape
 _MARKS: Final = (
     b"\xff\xfe",
@@ -39,7 +43,6 @@ _MARKS: Final = (
     b"ARROW1",
 )
 _TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
-_UTF16: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 # Keys by which different stores name the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
@@ -54,7 +57,7 @@ class File(NamedTuple):
 
     @property
     def compression(self) -> str | None:
-        return COMPRESSED.get(Path(self.path).suffix)
+        return COMPRESSED.get(Path(self.path).suffix) or ("zip" if zipped.is_member(self.path) else None)
 
 
 Sides = tuple[File, ...]
@@ -101,26 +104,36 @@ def find_single(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
 def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     top = Path(path)
     if top.is_dir():
-        files = [(label, file) for label, file in walk(top) if _wanted(label, endings)]
-        if not files:
-            raise _nothing_inside(path, endings)
+        found = [file for label, name in walk(top) if not _is_hidden(label) for file in _stored(label, name)]
     elif os.path.lexists(top):
         facts_of(top)
-        files = [(top.name, top)]
+        found = list(_stored(top.name, top))
     elif glob.has_magic(path):
         fixed = Path(*_until(top.parts, glob.has_magic))
         names = [name for name in glob.glob(path, recursive=True) if stat.S_ISREG(facts_of(Path(name)).st_mode)]
-        files = [(os.path.relpath(name, fixed), Path(name)) for name in names]
-        if not files:
+        found = [file for name in names for file in _stored(os.path.relpath(name, fixed), Path(name))]
+        if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
     else:
         raise BadInput(f"{path}: no such file or folder; check the path")
-    for label, file in files:
-        if not os.access(file, os.R_OK):
-            raise BadInput(f"{file}: cannot be read; check its permissions")
-        facts = file.stat()
-        name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
-        yield File(name, str(file), facts.st_size, facts.st_mtime_ns)
+    if top.is_dir() or zipped.is_archive(path):
+        found = [file for file in found if _wanted(file.label, endings)]
+        if not found:
+            raise _nothing_inside(path, endings)
+    yield from found
+
+
+def _stored(label: str, path: Path) -> Iterator[File]:
+    """A file, or those that a zip archive holds."""
+    if not os.access(path, os.R_OK):
+        raise BadInput(f"{path}: cannot be read; check its permissions")
+    facts = path.stat()
+    name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
+    if zipped.is_archive(path):
+        for member in zipped.members(path):
+            yield File(f"{name}/{member.name}", member.path, member.size, member.changed)
+    else:
+        yield File(name, str(path), facts.st_size, facts.st_mtime_ns)
 
 
 def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[File]:
@@ -179,8 +192,11 @@ def _version(facts: dict[str, Any]) -> int:
 
 
 def _wanted(label: str, endings: tuple[str, ...]) -> bool:
-    hidden = any(part.startswith(".") for part in label.split("/"))
-    return not hidden and (not endings or plain_suffix(label) in endings)
+    return not _is_hidden(label) and (not endings or plain_suffix(label) in endings)
+
+
+def _is_hidden(label: str) -> bool:
+    return any(part.startswith(".") for part in label.split("/"))
 
 
 def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
@@ -205,7 +221,9 @@ def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]
 
 
 def open_stored(path: str) -> io.BufferedReader:
-    """A file as it is stored, for reading at any place."""
+    """A file as it is stored, or a member of a zip archive as it was before; for reading at any place."""
+    if zipped.is_member(path):
+        return zipped.opened(path)
     if not is_url(path):
         return open(path, "rb")
     store, inside = _store(path)
@@ -245,19 +263,42 @@ class Decoded(io.RawIOBase):
         return size
 
 
-def open_bytes(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
-    """What a file holds: decompressed where its name says so, in UTF-8 where a byte order mark says that it is UTF-16.
+def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
+    """What a file holds: decompressed where its name says so, in UTF-8 where it is UTF-16 or UTF-32.
 
-    Of a compressed file that is several end to end, [start, stop) may be a range of whole ones, in compressed bytes.
-    Where a compressed file cannot be read on, the stream ends; `fault` tells whether it did.
+    `encoding` is a codec that all of it is decoded by, from its begin on, whatever it looks like; the lines of other
+    files become UTF-8 one by one (recode.py). Of a compressed file that is several end to end, [start, stop) may be a
+    range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends; `fault` tells
+    whether it did.
     """
+    file = _decompressed(path, start, stop)
+    encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])
+    return io.BufferedReader(Decoded(_utf8(file, encoding))) if encoding else file
+
+
+def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
     compression = COMPRESSED.get(Path(path).suffix)
     if compression is None:
-        file = open_stored(path)
-    else:
-        file = io.BufferedReader(Decoded(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
-    encoding = _UTF16.get(file.peek(2)[:2])
-    return file if encoding is None else io.BufferedReader(Decoded(_utf8(file, encoding)))
+        if zipped.is_member(path):
+            return io.BufferedReader(Decoded(_unzipped(path)))
+        return open_stored(path)
+    return io.BufferedReader(Decoded(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
+
+
+def _unzipped(path: str) -> Iterator[bytes]:
+    try:
+        with zipped.opened(path) as file:
+            while block := file.read(_PIECE):
+                yield block
+    except zipped.TORN as error:
+        raise_if_ours(error)
+        raise _EndsHere("truncated") from None
+
+
+def wide_encoding(path: str) -> str:
+    """The codec of a file that is UTF-16 or UTF-32, else ""."""
+    with _decompressed(path) as file:
+        return wide(file.peek(_PIECE)[:_PIECE])
 
 
 def fault(file: io.BufferedReader) -> str:
@@ -273,7 +314,7 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
         most = _HARMLESS + _MOST_RATIO * (stored.seek(0, io.SEEK_END) - at)
         stored.seek(at)
         try:
-            with pa.input_stream(stored, compression=compression) as stream:
+            with _inflating(stored, compression) as stream:
                 while piece := stream.read(_PIECE):
                     done += len(piece)
                     if done > most:
@@ -287,6 +328,30 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
             raise_if_ours(error)
             yield b"".join((*gathered, *_before_the_tear(path, compression, start, stop, done)))
             raise _EndsHere("truncated") from None
+
+
+def _inflating(stored: BinaryIO, compression: str) -> Any:
+    """A stream of what an archive holds."""
+    if compression == "xz":
+        return Decoded(_unxz(stored))
+    return pa.input_stream(stored, compression=compression)
+
+
+def _unxz(stored: BinaryIO) -> Iterator[bytes]:
+    """Streams of xz, end to end; LZMAError where one is damaged or breaks off, or wants too much memory."""
+    decoder, rest = lzma.LZMADecompressor(memlimit=_XZ_MEMORY), b""
+    while block := rest or stored.read(_PIECE):
+        if decoder.eof:
+            if not (block := block.lstrip(b"\0")):  # padding
+                rest = b""
+                continue
+            decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        yield decoder.decompress(block, _PIECE)
+        while not decoder.needs_input and not decoder.eof:
+            yield decoder.decompress(b"", _PIECE)
+        rest = decoder.unused_data
+    if not decoder.eof:
+        raise lzma.LZMAError("breaks off")
 
 
 def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
@@ -307,7 +372,7 @@ def raise_if_ours(error: Exception) -> None:
 
 def _before_the_tear(path: str, compression: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
     """What can be decompressed after the first `done` bytes, byte by byte: pyarrow drops a piece that is not full."""
-    with suppress(*TORN), pa.input_stream(_archive(path, start, stop), compression=compression) as stream:
+    with suppress(*TORN), _inflating(_archive(path, start, stop), compression) as stream:
         while done:
             done -= len(stream.read(min(done, _PIECE)))
         while byte := stream.read(1):
@@ -315,17 +380,18 @@ def _before_the_tear(path: str, compression: str, start: int, stop: int | None, 
 
 
 def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    while block := file.read(_PIECE):
-        yield decoder.decode(block).encode(errors="replace")
-    yield decoder.decode(b"", final=True).encode()
+    decoder, block = codecs.getincrementaldecoder(encoding)(errors="replace"), b" "
+    while block:
+        block = file.read(_PIECE)
+        text = decoder.decode(block, final=not block)
+        yield LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
     if why := fault(file):
         raise _EndsHere(why)
 
 
-def head(path: str, size: int = 8192) -> bytes:
-    """The first bytes of what a file holds; b"" where it cannot be decompressed."""
-    with open_bytes(path) as file:
+def head(path: str, size: int = 8192, encoding: str = "") -> bytes:
+    """The first bytes of what a file holds, as `open_bytes` gives it; b"" where it cannot be decompressed."""
+    with open_bytes(path, encoding=encoding) as file:
         return file.read(size)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head, plain_suffix
+from pipeline.readers.files import Sides, absolute, find_single, plain_suffix
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
@@ -35,6 +36,10 @@ class Jsonl:
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("jsonl.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -48,7 +53,12 @@ class Jsonl:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not is_json_lines(sample):
             return None
-        check_field(sample.path, _fields(sample.start))
+        if (fields := _fields(sample.start)) is None and sample.start.startswith(b"{"):
+            raise BadInput(
+                f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
+                "array, as `jq -c '.data[]'` makes of the list that it holds"
+            )
+        check_field(sample.path, fields, sample.field)
         return cls(path=sample.path)
 
     def describe(self) -> str:
@@ -66,7 +76,7 @@ class Jsonl:
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         parse = partial(parsed, field=self.field, spans=self.spans)
-        return line_records(piece, head(piece.file.path), always, parse, limit)
+        return line_records(piece, always, parse, limit, self.encoding)
 
 
 def is_json_lines(sample: Sample) -> bool:
@@ -74,12 +84,13 @@ def is_json_lines(sample: Sample) -> bool:
     return sample.start != b"" and (plain_suffix(sample.file.path) in _ENDINGS or sample.start.startswith(b'{"'))
 
 
-def check_field(path: str, fields: Sequence[str] | None) -> None:
-    """BadInput where the names of the fields of `path` can be read, and "text" is not among them."""
-    if fields is not None and "text" not in fields:
+def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
+    """BadInput where the names of the fields of `path` can be read, and `field` is not among them."""
+    if fields is not None and field.partition(".")[0] not in fields and field not in fields:
         have = ", ".join(sorted(map(repr, fields))[:8])
         raise BadInput(
-            f"{path}: its documents have no 'text', but {have}; name one as `field` of the source in a corpus file"
+            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as `field` of "
+            "the source in a corpus file"
         )
 
 

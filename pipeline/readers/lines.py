@@ -26,14 +26,19 @@ class Line(NamedTuple):
     fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on
 
 
-def lines(path: str, start: int, stop: int | None, limit: int) -> Iterator[Line]:
+def lines(
+    path: str, start: int, stop: int | None, limit: int, recode: Callable[[bytes], bytes] = bytes, encoding: str = ""
+) -> Iterator[Line]:
     """The lines of a file from the first that begins at or after byte `start`; of one over `limit` bytes only its size.
+
+    `recode` turns what a line has into UTF-8; `encoding` is that of the whole file, as for `open_bytes`. Sizes are of
+    the bytes of the file.
 
     They go on beyond `stop`, where the caller stops; there are none where none begins in [start, stop). A range of a
     compressed file is of compressed bytes and whole in itself (see cuts.py): lines end there, and start counts from it.
     """
     whole = Path(path).suffix in COMPRESSED
-    with open_bytes(path, start, stop) as file:
+    with open_bytes(path, start, stop, encoding) as file:
         at = 0 if whole else start
         if start and not whole:  # a line that ends right before `start` is not ours, one that begins there is
             file.seek(start - 1)
@@ -47,7 +52,7 @@ def lines(path: str, start: int, stop: int | None, limit: int) -> Iterator[Line]
                     rest = _skip_line(file)
                     size, why = size + rest, "too_long" if rest else ""
                 why = fault(file) or why
-            yield Line(at, size, content[:SNIPPET] if why else content, why)
+            yield Line(at, size, content[:SNIPPET] if why else recode(content), why)
             at += size
             if why and fault(file):
                 return

@@ -9,10 +9,12 @@ from typing import ClassVar, Final, Literal, Self
 import numpy as np
 
 from pipeline.readers.cut import Piece, ranges, weight
-from pipeline.readers.files import Sides, absolute, find, open_bytes
+from pipeline.readers.encodings import UTF8
+from pipeline.readers.files import File, Sides, absolute, find, open_bytes
 from pipeline.readers.lines import Line, lines, owned
 from pipeline.readers.plain import always
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import Recoder, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -32,8 +34,10 @@ class Parallel:
 
     kind: Literal["parallel"] = "parallel"
     paths: tuple[str, ...]
+    encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
+        require_encoding("parallel.encoding", self.encoding)
         require(len(self.paths) >= 2, "parallel.paths", self.paths, "two files or more")
 
     @property
@@ -68,7 +72,7 @@ class Parallel:
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         sides = ((piece.file, piece.start, piece.stop), *piece.beside)
-        return pairs(piece.file.label, [(side.path, start, stop) for side, start, stop in sides], limit)
+        return pairs(piece.file.label, sides, limit, self.encoding)
 
 
 def find_sides(paths: Sequence[str]) -> list[Sides]:
@@ -122,11 +126,18 @@ def _places(path: str, numbers: list[int]) -> tuple[list[int], int]:
     return places, count + (end != b"\n")
 
 
-def pairs(label: str, sides: Sequence[tuple[str, int, int | None]], limit: int) -> Iterator[Record]:
-    """The documents of ranges of files with as many lines as each other: (path, start, stop) of each side."""
-    each = [owned(lines(path, start, stop, limit), stop, always) for path, start, stop in sides]
+def pairs(
+    label: str, sides: Sequence[tuple[File, int, int | None]], limit: int, encoding: str = ""
+) -> Iterator[Record]:
+    """The documents of ranges of files with as many lines as each other: (file, start, stop) of each side."""
+    recoders = [Recoder(side, encoding) for side, _, _ in sides]
+    each = [
+        owned(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
+        for (side, start, stop), recode in zip(sides, recoders, strict=True)
+    ]
     for together in zip(*each, strict=True):
-        yield _document(label, together)
+        others = [str(recode.used) for recode in recoders if recode.used != UTF8]
+        yield _document(label, together)._replace(encoding=" and ".join(dict.fromkeys(others)))
 
 
 def _document(label: str, together: tuple[Line, ...]) -> Record:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import is_text
+from pipeline.readers.encodings import UTF8
+from pipeline.readers.files import head, is_text
 from pipeline.readers.lines import Line, blocks, lines, owned
+from pipeline.readers.recode import Recoder
 from pipeline.readers.record import SNIPPET, Record
 from preprocessing.text import decode
 
@@ -32,20 +34,22 @@ def document(label: str, block: Line) -> Record:
     return Record(label, block.size, *decode(block.content), "", block.start)
 
 
-def line_records(piece: Piece, start: bytes, begins: Begins, parse: Parse, limit: int) -> Iterator[Record]:
+def line_records(piece: Piece, begins: Begins, parse: Parse, limit: int, encoding: str = "") -> Iterator[Record]:
     """The documents in the lines of a piece, those of more than `limit` bytes without their text.
 
-    `start` is the beginning of the file, `files.head`: a file that is no text is one record, a fault.
+    A file that is no text is one record, a fault. `encoding` is what the file is in, where a user says so; else it is
+    found (recode.py), and the records have its name.
     """
-    file = piece.file
-    if piece.start == 0 and not is_text(start):
+    file, recode = piece.file, Recoder(piece.file, encoding)
+    if piece.start == 0 and not is_text(start := head(file.path, encoding=recode.whole)):
         yield Record(file.label, file.size, fault="not_text", snippet=start[:SNIPPET])
         return
-    found = lines(file.path, piece.start, piece.stop, limit)
+    found = lines(file.path, piece.start, piece.stop, limit, recode, recode.whole)
     if not file.compression:
         found = owned(found, piece.stop, begins)
     for block in found if begins is always else blocks(found, begins, limit):
         if block.fault:
             yield Record(file.label, block.size, fault=block.fault, start=block.start, snippet=block.content)
         else:
-            yield parse(file.label, block)
+            record = parse(file.label, block)
+            yield record if recode.used == UTF8 else record._replace(encoding=str(recode.used))

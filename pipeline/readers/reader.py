@@ -25,6 +25,7 @@ class Sample:
     file: File  # one of those that the path names
     alone: bool  # whether it is the only one
     first: bool  # whether no other file of the path was looked at before
+    field: str = "text"  # where it has its text, if it has fields
 
     @cached_property
     def stored(self) -> bytes:

@@ -18,3 +18,4 @@ class Record(NamedTuple):
     start: int = 0  # where it begins in its file, or in its range of a compressed one: byte, decompressed, or row
     snippet: bytes = b""  # of what has a fault, its first 200 bytes
     spans: tuple[tuple[int, int], ...] = ()  # ranges of characters of the text: phrases, sides of a translation
+    encoding: str = ""  # what it was in, where that was not UTF-8 (encodings.py)

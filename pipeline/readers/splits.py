@@ -4,8 +4,9 @@ Nothing in here depends on a format: its files, its cuts, its records and its ma
 """
 
 import json
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,15 +14,21 @@ import xxhash
 
 from pipeline.readers import files
 from pipeline.readers.cut import Piece, weight
-from pipeline.readers.files import find, plain_suffix
+from pipeline.readers.files import File, find, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
+from pipeline.readers.refused import known, looks
+from pipeline.readers.zipped import is_archive
 from preprocessing.errors import BadInput
 
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
 MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
 READER_VERSION: Final = 3  # one more whenever the same input gives other documents, or another plan
+_PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
+_FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
+_MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
+_MOST_SHOWN: Final = 3
 R = TypeVar("R", bound=Reader)
 
 
@@ -88,10 +95,31 @@ def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
     reader = next((reader for reader in readers if name in reader.names), None)
     if reader is None or not colon or place.startswith("//"):
         return None
+    place, field = _with_field(place)
     try:
-        return name, reader.named(name, place)
+        return name, _of_field(reader.named(name, place), field, given)
     except ValueError as error:
         raise BadInput(f"{given}: {error}") from None
+
+
+def _with_field(place: str) -> tuple[str, str]:
+    """The path and the field in `PATH#FIELD`; "" for a path alone, as one with a # in its name.
+
+    >>> _with_field("news.jsonl#body"), _with_field("news.jsonl")
+    (('news.jsonl', 'body'), ('news.jsonl', ''))
+    """
+    path, mark, field = place.rpartition("#")
+    return (path, field) if mark and path and not os.path.lexists(place) else (place, "")
+
+
+def _of_field(source: R, field: str, given: str) -> R:
+    """The source with another field; BadInput where its format has none."""
+    if not field:
+        return source
+    key = next((key for key in _FIELDS if key in source.__dataclass_fields__), "")
+    if not key:
+        raise BadInput(f"{given}: #{field} names a field, but {source.kind} has none; leave it out")
+    return replace(source, **{key: field})
 
 
 def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
@@ -100,15 +128,32 @@ def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
     return f"{found[0]}:{found[1].anchored(folder).place}" if found else files.absolute(given, folder)
 
 
-def left_out(source: Reader) -> list[str]:
-    """Which files of its folder a source does not read, in one line; none where it reads all of them."""
-    if "path" not in source.located or not Path(source.place).is_dir():
-        return []
-    read = {file.path for sides in source.files() for file in sides}
-    others = [file.label for file in find(source.place) if file.path not in read]
+def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
+    """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
+    of_folder: dict[str, list[Reader]] = {}
+    for source in sources:
+        if "path" in source.located and (Path(source.place).is_dir() or is_archive(source.place)):
+            of_folder.setdefault(source.place, []).append(source)
+    return [line for folder, ours in of_folder.items() for line in _left_out(folder, ours, readers)]
+
+
+def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
+    read = {file.path for source in sources for sides in source.files() for file in sides}
+    others = [file for file in find(folder) if file.path not in read]
     if not others:
         return []
-    return [f"{source.place}: left out as no {source.kind}: {', '.join(others[:3])}{_more(len(others) - 3)}"]
+    shown = (f"{file.label} ({_said(file, readers)})" for file in others[:_MOST_SHOWN])
+    kinds = " or ".join(dict.fromkeys(source.kind for source in sources))
+    return [f"{folder}: left out as no {kinds}: {'; '.join(shown)}{_more(len(others) - _MOST_SHOWN)}"]
+
+
+def _said(file: File, readers: Sequence[type[Reader]]) -> str:
+    """What a file that is not read looks like."""
+    try:
+        source = _of_group(file.path, "text", [file], False, True, readers)
+    except BadInput as error:
+        return str(error).removeprefix(f"{file.path}: ")
+    return source.kind if source else ", ".join(looks(file))
 
 
 def _more(count: int) -> str:
@@ -117,21 +162,90 @@ def _more(count: int) -> str:
     >>> _more(2), _more(-1)
     (' and 2 more', '')
     """
-    return f" and {count} more" if count > 0 else ""
+    return f" and {count:,} more" if count > 0 else ""
+
+
+def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
+    """The sources that a path looks like, one for each format that its files have; `NAME:PLACE` forces one.
+
+    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others.
+    Prose beside tables and JSON lines is a README, and left out; what is left out, `left_out` says.
+    BadInput where no file of it can be read, with what it looks like.
+    """
+    if forced := named(given, readers):
+        return [forced[1]]
+    path, field = _with_field(given)
+    files, groups = find(path), dict[str, list[File]]()
+    for file in files:
+        groups.setdefault(plain_suffix(file.path), []).append(file)
+    leads = {ending for reader in readers for ending in reader.leads}
+    sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
+    for ending, group in sorted(groups.items(), key=lambda item: item[0] not in leads):
+        try:
+            source = _of_group(path, field or "text", group, len(files) == 1, not sources and not others, readers)
+        except BadInput as error:
+            why.append(error)
+            source = None
+        if source is None or (sources and source.kind == _PROSE and leads.intersection(groups)):
+            others += 1
+            continue
+        sources.setdefault(_key(source), (source, []))[1].append(ending)
+        if _reads_a_folder(source, path):
+            return [source]
+    if not sources:
+        raise why[0] if why else _refused(path, files, readers)
+    if len(sources) > 1 or others:
+        found = [_of_endings(source, endings) for source, endings in sources.values()]
+    else:
+        found = [source for source, _ in sources.values()]
+    return [_of_field(source, field, given) for source in found]
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
-    """The source that a path looks like to the first reader that recognises a file of it; `NAME:PLACE` forces one."""
-    if found := named(path, readers):
-        return found[1]
-    leads = {ending for reader in readers for ending in reader.leads}
-    in_order = sorted(find(path), key=lambda file: plain_suffix(file.path) not in leads)
-    for number, file in enumerate(in_order):
-        sample = Sample(path, file, alone=len(in_order) == 1, first=number == 0)
+    """The only source of `recognise`; BadInput where there are several."""
+    found = recognise(path, readers)
+    if len(found) > 1:
+        kinds = " and ".join(source.kind for source in found)
+        raise BadInput(f"{path}: holds {kinds}; name one with KIND:PATH")
+    return found[0]
+
+
+def _of_group(
+    path: str, field: str, group: list[File], alone: bool, first: bool, readers: Sequence[type[R]]
+) -> R | None:
+    """The source that the first of these files that is recognised looks like."""
+    for number, file in enumerate(group[:_MOST_LOOKED_AT]):
+        sample = Sample(path, file, alone, first and number == 0, field)
+        if known(sample.start):
+            continue
         for reader in readers:
             if (source := reader.looks_like(sample)) is not None:
                 return source
-    kinds = ", ".join(sorted(name for reader in readers for name in reader.names))
-    raise BadInput(
-        f"{path}: holds no text, only empty or binary files; name text, or say KIND:PATH, where KIND is one of {kinds}"
+    return None
+
+
+def _key(source: Reader) -> str:
+    """What sources have in common that differ only in the endings of their files."""
+    return json.dumps({key: value for key, value in asdict(source).items() if key != "endings"}, sort_keys=True)
+
+
+def _reads_a_folder(source: Reader, path: str) -> bool:
+    """Whether marks of the folder itself say what it holds, whatever else lies in there."""
+    return bool(getattr(source, "of_folder", False)) and path == source.place
+
+
+def _of_endings(source: R, endings: list[str]) -> R:
+    """The source with only those files of its folder; formats that have endings of their own know them."""
+    if "endings" not in source.__dataclass_fields__:
+        return source
+    return replace(source, endings=tuple(sorted(endings)))
+
+
+def _refused(path: str, files: list[File], readers: Sequence[type[Reader]]) -> BadInput:
+    """Why a path cannot be read."""
+    (what, todo), more = looks(files[0]), _more(len(files) - 1)
+    name = "" if len(files) == 1 else f"{files[0].label} is "
+    names = ", ".join(sorted(name for reader in readers for name in reader.names))
+    return BadInput(
+        f"{path}: holds no text: {name}{what}{more}; {todo}, or say KIND:PATH, where KIND is one of {names}"
     )

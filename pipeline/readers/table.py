@@ -19,6 +19,7 @@ from pipeline.readers.files import TORN, File, Sides, absolute, find, is_url, lo
 from pipeline.readers.jsonl import as_spans, check_field
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import SNIPPET, Record
+from pipeline.readers.zipped import is_member
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -26,6 +27,7 @@ from preprocessing.text import decode
 # pyarrow.parquet and pyarrow.compute are imported where they are used: together 60 ms, which a check need not cost.
 _PARQUET: Final = b"PAR1"
 _ARROW_FILE: Final = b"ARROW1\x00\x00"
+_SPLIT: Final = "train"
 _ROWS: Final = 256  # of a row group at a time
 
 
@@ -41,6 +43,7 @@ class Table:
     path: str
     field: str = "text"
     spans: str = ""  # column with [[start, stop], ...], as for Jsonl
+    split: str = _SPLIT  # of a folder with several that `datasets` saved
 
     @property
     def place(self) -> str:
@@ -53,22 +56,28 @@ class Table:
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
         if sample.first and is_saved(sample.path):
-            check_field(sample.path, columns(saved_files(sample.path)[0]))
+            check_field(sample.path, columns(saved_files(sample.path, _SPLIT)[0]), sample.field)
         elif is_table(sample.stored):
-            check_field(sample.path, columns(sample.file))
+            check_field(sample.path, columns(sample.file), sample.field)
         else:
             return None
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{self.path}: read as table"
+        others = [name for name in splits_of(self.path) if name != self.split]
+        left = f", split {self.split!r}; left out: {', '.join(others)} (`split` of the source says it otherwise)"
+        return f"{self.path}: read as table{left if others else ''}"
+
+    @property
+    def of_folder(self) -> bool:
+        return is_saved(self.path)
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
         """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""
-        found = saved_files(self.path) if is_saved(self.path) else find(self.path, self.leads)
+        found = saved_files(self.path, self.split) if is_saved(self.path) else find(self.path, self.leads)
         return [(file,) for file in found]
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
@@ -90,10 +99,10 @@ def is_table(start: bytes) -> bool:
     return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
 
 
-def saved_files(path: str) -> list[File]:
-    """The files that a folder lists which `datasets` saved; BadInput where these are none."""
+def saved_files(path: str, split: str = "train") -> list[File]:
+    """The files that a folder lists which `datasets` saved; BadInput where there are none, or no such split."""
     found = list[File]()
-    for folder in _saved(path):
+    for folder in _saved(path, split):
         prefix = folder[len(path) :].strip("/")
         for entry in _json(folder, "state.json")["_data_files"]:
             (file,) = find(posixpath.join(folder, entry["filename"]))
@@ -115,11 +124,21 @@ def _holds(folder: str, name: str) -> bool:
         return False
 
 
-def _saved(path: str) -> list[str]:
-    """The folders of the splits of a data set that `datasets` saved."""
-    if not _holds(path, "dataset_dict.json"):
+def splits_of(path: str) -> list[str]:
+    """The splits of a folder that `datasets` saved as several; none of any other path."""
+    if glob.has_magic(path) or not _holds(path, "dataset_dict.json"):
+        return []
+    return list(_json(path, "dataset_dict.json")["splits"])
+
+
+def _saved(path: str, split: str) -> list[str]:
+    """The folders that hold a data set that `datasets` saved, of several splits that of one."""
+    have = splits_of(path)
+    if not have:
         return [path]
-    return [posixpath.join(path, name) for name in _json(path, "dataset_dict.json")["splits"]]
+    if split not in have:
+        raise BadInput(f"{path}: has no split {split!r}, but {', '.join(have)}; name one as `split` of the source")
+    return [posixpath.join(path, split)]
 
 
 def _json(folder: str, name: str) -> dict[str, Any]:
@@ -202,7 +221,7 @@ def documents(file: File, start: int, stop: int | None, field: str, spans: str, 
 
 
 def _opened(path: str) -> pa.NativeFile:
-    return pa.PythonFile(open_stored(path)) if is_url(path) else pa.memory_map(path)
+    return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.memory_map(path)
 
 
 def _starts(stored: pa.NativeFile, mark: bytes) -> bool:

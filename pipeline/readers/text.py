@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.files import Sides, absolute, find_single
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, document, is_blank, line_records, never
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.spec import spec
 
@@ -27,6 +28,11 @@ class Text:
     kind: Literal["text"] = "text"
     path: str
     unit: Unit = "document"
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("text.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -53,7 +59,7 @@ class Text:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path)
+        return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
@@ -62,7 +68,7 @@ class Text:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         begins = {"document": never, "line": always, "paragraphs": is_blank}[self.unit]
         parse = paragraph if self.unit == "paragraphs" else document
-        return line_records(piece, head(piece.file.path), begins, parse, limit)
+        return line_records(piece, begins, parse, limit, self.encoding)
 
 
 _UNITS: Final[dict[str, Unit]] = {"text": "document", "line": "line", "paragraphs": "paragraphs"}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at
 from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes
+from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.spec import spec
@@ -36,14 +37,6 @@ _HTML: Final = ("text/html", "application/xhtml+xml")
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
 _GAP: Final = b"\r\n\r\n"  # after each record
 _RECENT: Final = 1 << 18  # bytes of what was read last, in which the headers of a record must be
-_MOST_HTML: Final = 1 << 24  # bytes: no page for people is longer
-# Elements left open nest without end, and the parser's time grows with the depth squared: 10,000 take 2 s.
-_DEEPEST: Final = 1000
-_TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)([^<>]*?)(/?)>", re.IGNORECASE)
-_CLOSE_THEMSELVES: Final = frozenset(
-    b"area base br col embed hr img input link meta param source track wbr p li dt dd option tr td th tbody thead"
-    b" tfoot colgroup rp rt script style".split()
-)
 
 
 @spec
@@ -163,35 +156,12 @@ def _document(label: str, record: Any, limit: int) -> Record:
     is_text = record.record_type == WarcRecordType.conversion
     if not is_text and (record.record_type != WarcRecordType.response or record.http_content_type not in _HTML):
         return Record(label, 0, fault=BETWEEN)
-    most = limit if is_text else _MOST_HTML
+    most = limit if is_text else MOST_HTML
     content = record.reader.read(most + 1)
     if len(content) > most:
         return Record(label, 0, fault="too_long", snippet=content[:SNIPPET])
     if is_text:
         return Record(label, 0, *decode(content))
-    if _is_too_deep(content):
+    if is_too_deep(content):
         return Record(label, 0, fault="timeout", snippet=content[:SNIPPET])
-    return Record(label, 0, _main_text(content, record.http_charset))
-
-
-def _main_text(content: bytes, charset: str | None) -> str:
-    """The main text of a page, in the encoding that its server names, or else in the one that it seems to have."""
-    from resiliparse.extract.html2text import extract_plain_text
-    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
-
-    try:
-        html = bytes_to_str(content, str(charset or detect_encoding(content, from_html_meta=True)))
-    except LookupError:  # the server names an unknown encoding
-        html = bytes_to_str(content, str(detect_encoding(content, from_html_meta=True)))
-    return str(extract_plain_text(html, main_content=True, list_bullets=False, alt_texts=False))
-
-
-def _is_too_deep(html: bytes) -> bool:
-    """Whether elements nest deeper than any page for people has them."""
-    depth = 0
-    for closing, name, _, itself in _TAG.findall(html):
-        if name.lower() not in _CLOSE_THEMSELVES and not itself:
-            depth = max(0, depth - 1) if closing else depth + 1
-            if depth > _DEEPEST:
-                return True
-    return False
+    return Record(label, 0, main_text(content, record.http_charset))

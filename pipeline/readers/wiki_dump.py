@@ -17,6 +17,7 @@ from pipeline.readers.files import Sides, absolute, find_single, head
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import line_records
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import BETWEEN, Record
 from pipeline.readers.wiki_names import HIDDEN, namespace
 from preprocessing.spec import spec
@@ -43,6 +44,11 @@ class WikiDump:
 
     kind: Literal["wiki_dump"] = "wiki_dump"
     path: str
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("wiki_dump.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -64,7 +70,7 @@ class WikiDump:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path)
+        return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
@@ -74,7 +80,7 @@ class WikiDump:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         parse = partial(article, hidden=hidden_namespaces(start))
-        return line_records(piece, start, begins, parse, max(limit, _MOST_BYTES))  # most of a page may be markup
+        return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most is markup
 
 
 def begins(line: Line) -> bool:

@@ -14,6 +14,7 @@ from pipeline.readers.jsonl import is_json_lines, parsed
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -31,6 +32,11 @@ class WikiExtractor:
 
     kind: Literal["wikiextractor"] = "wikiextractor"
     path: str
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("wikiextractor.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -52,7 +58,7 @@ class WikiExtractor:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path)
+        return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
@@ -61,8 +67,8 @@ class WikiExtractor:
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         if is_json(start):
-            return line_records(piece, start, always, json_article, limit)
-        return line_records(piece, start, begins, article, limit)
+            return line_records(piece, always, json_article, limit, self.encoding)
+        return line_records(piece, begins, article, limit, self.encoding)
 
 
 def begins(line: Line) -> bool:

@@ -27,7 +27,8 @@ from preprocessing.text import (
     text_key,
 )
 
-CLEANER_VERSION: Final = 4  # one more whenever the same records give other documents
+CLEANER_VERSION: Final = 5  # one more whenever the same records give other documents
+BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
 
 
@@ -45,6 +46,8 @@ class Cleaner:
         clean = self.clean
         if len(record.text) > clean.max_chars:  # before copies of it are made
             return None, "too_long", 0
+        if record.text.count("\ufffd") > clean.max_lost * len(record.text):
+            return None, BAD_ENCODING, 0
         text = normalise(repaired(record.text) if clean.repair else record.text)
         text, masked = mask_pii(text, clean.mask) if clean.mask else (text, 0)
         if reason := unfit(text, clean):
@@ -74,6 +77,7 @@ class Tally:
     repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
     masked: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    encodings: dict[str, set[str]] = field(default_factory=dict)  # other than UTF-8: the files that were in them
     shown: list[dict[str, Any]] = field(default_factory=list)
 
     def reject(self, record: Record, reason: str, snippet: bytes) -> None:
@@ -95,7 +99,8 @@ def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
     if tally.shown:
         lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
         write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
-    facts = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
+    facts: dict[str, Any] = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
+    facts["encodings"] = {name: sorted(files) for name, files in sorted(tally.encodings.items())}
     seal(part, ledger=tally.ledger.to_dict(), **facts)
 
 
@@ -112,6 +117,8 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
             ledger.drop(record.fault, 0, bytes=record.size)
             continue
         ledger.see(bytes=record.size)
+        if record.encoding:
+            tally.encodings.setdefault(record.encoding, set()).add(record.source)
         if record.fault:
             tally.reject(record, record.fault, record.snippet)
             continue
@@ -119,6 +126,9 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
             document, reason, masked = cleaner.document(record)
         except (ValueError, RecursionError) as error:  # an error of a library in one text does not stop the job
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
+            continue
+        if reason == BAD_ENCODING:
+            tally.reject(record, reason, _around_lost(record.text))
             continue
         if document is None:
             ledger.drop(reason, bytes=record.size)
@@ -130,6 +140,12 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
         tally.repaired[1] += record.repaired
         tally.masked += masked
         yield document
+
+
+def _around_lost(text: str) -> bytes:
+    """What of a document shows that characters of it are lost."""
+    at = text.find("\ufffd")
+    return text[max(0, at - 50) : at + 50].encode(errors="replace")
 
 
 def unfit(text: str, clean: Clean) -> str:

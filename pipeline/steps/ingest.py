@@ -6,6 +6,7 @@ text.json, written last, makes the folder a text. Results do not depend on the r
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.readers import Split, plan_splits, records, sniff
+from pipeline.readers import Split, plan_splits, recognise, records
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
@@ -38,6 +39,9 @@ from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
 from preprocessing.text import ngram_hashes, normalise, repaired
 
 _MOST_REASONS: Final = 5  # that a message names
+_MOST_FILES: Final = 3
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     """The parts of our text, then those of the text that it is deduplicated against."""
     clean = {name: value for name, value in asdict(corpus.clean).items() if name != "max_rejects"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
-    against = [sniff(path) for path in corpus.dedup.against if not _is_corpus(path)]
+    against = [source for path in corpus.dedup.against if not _is_corpus(path) for source in recognise(path)]
     parts = list[Part]()
     splits = plan_splits(corpus.sources)
     if corpus.mixture:  # of equal documents the first may be kept: that is not to depend on where the text lies
@@ -218,13 +222,13 @@ def _ngram_file(corpus: Corpus) -> str:
     decontaminate = corpus.decontaminate
     if not decontaminate.paths:
         return ""
-    splits = [split.name for path in decontaminate.paths for split in plan_splits([sniff(path)])]
+    splits = [split.name for path in decontaminate.paths for split in plan_splits(recognise(path))]
     return _name("ngrams", sorted(splits), decontaminate.ngram, corpus.clean.repair).replace(".arrow", ".npy")
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
-        splits = [split for path in decontaminate.paths for split in plan_splits([sniff(path)])]
+        splits = [split for path in decontaminate.paths for split in plan_splits(recognise(path))]
         found = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
         texts = (normalise(repaired(text) if cleaner.clean.repair else text) for text in found)
         hashes = ngram_hashes(texts, decontaminate.ngram)
@@ -241,6 +245,9 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
     seals = [seal_of(out / part.name) for part in parts]
     ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
+    encodings = _encodings(seals)
+    if said := said_of(encodings):
+        log.warning("text of %s: %s", corpus.name, said)
     _check_rejects(out, corpus, seals, ledger)
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
@@ -264,7 +271,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         "sequences": sum(facts["repaired"][1] for facts in seals),
     }
     masked = sum(facts["masked"] for facts in seals)
-    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked)
+    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings)
     plan_N = texts.plan_N
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
@@ -275,6 +282,29 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
             "out); give more of its text, or leave the group out of the corpus file"
         )
     return replace(texts, hash=text_hash(plan_N), shards=shards)
+
+
+def _encodings(seals: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The encodings other than UTF-8 of the input: how many files each has, and the first of them."""
+    files: dict[str, set[str]] = {}
+    for facts in seals:
+        for name, found in facts["encodings"].items():
+            files.setdefault(name, set()).update(found)
+    return {name: {"files": len(found), "first": sorted(found)[:_MOST_FILES]} for name, found in sorted(files.items())}
+
+
+def said_of(encodings: dict[str, dict[str, Any]]) -> str:
+    """Which files were not in UTF-8, in one line; "" where all were.
+
+    >>> said_of({"cp1251": {"files": 4, "first": ["a.txt", "b.txt", "c.txt"]}})
+    '4 files are in cp1251 (a.txt, b.txt, c.txt, ...); `encoding` of a source says it otherwise'
+    """
+    said = []
+    for name, found in encodings.items():
+        more = ", ..." if found["files"] > len(found["first"]) else ""
+        number = f"{found['files']:,} files are" if found["files"] > 1 else "1 file is"
+        said.append(f"{number} in {name} ({', '.join(found['first'])}{more})")
+    return f"{'; '.join(said)}; `encoding` of a source says it otherwise" if said else ""
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:

@@ -215,10 +215,11 @@ class Texts:
     ledger: Ledger
     repaired: dict[str, int]
     masked: int  # e-mail addresses and the like that placeholders replaced
+    encodings: dict[str, dict[str, Any]]  # other than UTF-8: how many files, and the first of them
 
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
-        facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked")}
+        facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked", "encodings")}
         facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
         write_atomic(self.folder / TEXT, checked_json(facts))
 

@@ -147,7 +147,8 @@ class TestLedger:
         with path.open("ab") as file:
             file.write(b'{"text": "cut off\n{"body": "no text"}\n\n{"text": 3}\n' + b'{"text": "Bad \xff byte. ')
             file.write(story(91).encode() + b'"}')
-        corpus = corpus_of(path, clean=Clean(max_chars=2000, max_rejects=1))
+        source = Jsonl(path=str(path), encoding="utf-8")
+        corpus = corpus_of(path, sources=(source,), clean=Clean(max_chars=2000, max_lost=1, max_rejects=1))
         ledger = build(corpus, tmp_path).ledger
         kept = [*texts, story(90), "Bad \ufffd byte. " + story(91)]
         assert ledger.seen == Count(29, path.stat().st_size, ledger.kept.tokens)
@@ -172,14 +173,16 @@ class TestLedger:
 
     def test_repaired_utf8_is_counted_and_not_fatal(self, tmp_path: Path) -> None:
         (tmp_path / "input.txt").write_bytes(b"".join(story(number).encode() + b" \xff\xfe\n" for number in range(8)))
-        manifest = build(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "input.txt"), unit="line"),)), tmp_path)
+        source = Text(path=str(tmp_path / "input.txt"), unit="line", encoding="utf-8")
+        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_lost=1)), tmp_path)
         assert manifest.statistics["repaired"] == {"documents": 8, "sequences": 16}
 
     def test_a_document_without_a_token_is_dropped_with_a_reason(self, tmp_path: Path) -> None:
         control = "\u200e" * 40  # left-to-right marks: BERT's normaliser removes them all
         lines = [story(number) for number in range(8)] + [control]
         (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in lines))
-        manifest = build(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "input.txt"), unit="line"),)), tmp_path)
+        source = Text(path=str(tmp_path / "input.txt"), unit="line", encoding="utf-8")
+        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_lost=1)), tmp_path)
         assert manifest.ledger.dropped["no_tokens"] == Count(1, len(control.encode()))
         assert manifest.ledger.balanced()
 

@@ -29,7 +29,7 @@ from pipeline.readers import (
 )
 from pipeline.readers import splits as sources
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, find_single, head
+from pipeline.readers.files import Sides, find_single
 from pipeline.readers.files import absolute as absolute_path
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, line_records
@@ -127,8 +127,13 @@ def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
 
 
 def test_paths_are_no_portable_keys() -> None:
-    assert portable(Text(path="/home/me", unit="line")) == {"kind": "text", "unit": "line"}
-    assert portable(Parallel(paths=("a", "b"))) == {"kind": "parallel"}
+    assert portable(Text(path="/home/me", unit="line")) == {
+        "kind": "text",
+        "unit": "line",
+        "endings": (),
+        "encoding": "",
+    }
+    assert portable(Parallel(paths=("a", "b"))) == {"kind": "parallel", "encoding": ""}
 
 
 # A reader that is in no file of the pipeline.
@@ -170,7 +175,7 @@ class Tsv:
         return pieces_at(sides[0], text_cuts(sides[0], step))
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        return line_records(piece, head(piece.file.path), always, row, limit)
+        return line_records(piece, always, row, limit)
 
 
 def row(label: str, line: Line) -> Record:
@@ -221,7 +226,7 @@ class TestReaderOfOneFile:
 
     def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
         job = open_job(Flags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), out=tmp_path))
-        assert job.recognised == [f"{table}: read as tsv", f"{table}: left out as no tsv: README"]
+        assert job.recognised == [f"{table}: read as tsv", f"{table}: left out as no tsv: README (text)"]
 
     def test_the_data_card_says_which_kind_it_is(self, table: Path) -> None:
         corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]

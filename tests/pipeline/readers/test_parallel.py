@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import Parallel, Record, plan_splits, records
+from pipeline.readers.files import File
 from pipeline.readers.parallel import aligned_cuts, find_sides, pairs
 from pipeline.readers.record import BETWEEN
 from preprocessing.errors import BadInput
@@ -12,8 +13,9 @@ from preprocessing.errors import BadInput
 def _read(folder: Path, *contents: bytes, limit: int = 1000) -> list[Record]:
     sides = []
     for number, content in enumerate(contents):
-        (folder / str(number)).write_bytes(content)
-        sides.append((str(folder / str(number)), 0, None))
+        path = folder / str(number)
+        path.write_bytes(content)
+        sides.append((File(path.name, str(path), len(content), path.stat().st_mtime_ns), 0, None))
     return list(pairs("a", sides, limit))
 
 

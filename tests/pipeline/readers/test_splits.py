@@ -16,6 +16,7 @@ from pipeline.readers import (
     Warc,
     WikiDump,
     WikiExtractor,
+    left_out,
     plan_splits,
     records,
     sniff,
@@ -266,7 +267,9 @@ def test_sniff_takes_no_protocol_for_a_format() -> None:
 
 def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:
     path = _file(tmp_path, b'{"title": "One", "body": "..."}\n', "file.jsonl")
-    with pytest.raises(BadInput, match=r"^[^\n]+ have no 'text', but 'body', 'title'; name one as `field`[^\n]+$"):
+    with pytest.raises(
+        BadInput, match=r"^[^\n]+ have no 'text', but 'body', 'title'; name one with --data PATH#FIELD[^\n]+$"
+    ):
         sniff(path)
 
 
@@ -302,7 +305,7 @@ def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
     assert source == Jsonl(path=str(tmp_path))
-    assert sources.left_out(source) == [f"{tmp_path}: left out as no jsonl: a note.txt"]
-    assert sources.left_out(Jsonl(path=str(tmp_path / "text.jsonl"))) == []
+    assert left_out([source]) == [f"{tmp_path}: left out as no jsonl: a note.txt (text)"]
+    assert left_out([Jsonl(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
-    assert sources.left_out(source) == []
+    assert left_out([source]) == []

@@ -71,9 +71,15 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
     whole = datasets.DatasetDict({"train": saved, "test": saved.select(range(2))}) if split else saved
     whole.save_to_disk(str(tmp_path))
     write_arrow(next(tmp_path.rglob("state.json")).with_name("cache-1.arrow"), ["cached"], 1)
-    assert sorted(record.text for record in _read(tmp_path)) == sorted(TEXTS + TEXTS[:2] if split else TEXTS)
+    assert sorted(record.text for record in _read(tmp_path)) == sorted(TEXTS)
     prefix = "train/" if split else ""
     assert f"{prefix}data-00000-of-00001.arrow" in {record.source for record in _read(tmp_path)}
+    if split:
+        files = Table(path=str(tmp_path), split="test").files()
+        assert [file.label for (file,) in files] == ["test/data-00000-of-00001.arrow"]
+        assert "split 'train'; left out: test (" in sniff(str(tmp_path)).describe()
+        with pytest.raises(BadInput, match=r"^[^\n]+ has no split 'validation', but train, test; name one[^\n]+$"):
+            Table(path=str(tmp_path), split="validation").files()
 
 
 def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in_it(tmp_path: Path) -> None:

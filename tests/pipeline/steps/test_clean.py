@@ -79,9 +79,26 @@ def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
 def test_a_repair_that_lengthens_the_text_is_a_line_of_its_own() -> None:
     text = GOOD + "\ufffd" * 10
     grown, shrunk = Record("a", len(GOOD) + 10, text, repaired=10), Record("b", len(GOOD) + 3, GOOD + "   ")
-    _, tally = _clean([grown, shrunk])
+    _, tally = _clean([grown, shrunk], max_lost=1)
     assert tally.ledger.dropped == {"added": Count(0, -20), "trimmed": Count(0, 3)}
     assert tally.ledger.balanced()
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(1, True), (2, False)])
+def test_a_document_with_more_lost_characters_than_one_in_a_thousand_is_rejected(lost: int, kept: bool) -> None:
+    text = "word " * 200 + "\ufffd" * lost
+    found, tally = _clean([Record("a", 1000 + lost, text, repaired=lost), Record("b", len(GOOD), GOOD)])
+    assert (text in found) == kept
+    assert tally.rejected == ({} if kept else {"bad_encoding": 1})
+    assert tally.ledger.balanced()
+    assert len(_clean([Record("a", 1002, text)], max_lost=0.01)[0]) == 1
+
+
+def test_files_that_were_not_in_utf8_are_known_by_their_encoding() -> None:
+    _, tally = _clean(
+        [Record(name, 50, GOOD, encoding=code) for name, code in [("a", "cp1251"), ("b", ""), ("c", "cp1251")]]
+    )
+    assert tally.encodings == {"cp1251": {"a", "c"}}
 
 
 def test_repaired_documents_and_sequences_are_counted() -> None:

@@ -1,0 +1,200 @@
+"""CSV and TSV -> documents, one a row, by Python's csv: line ends in quotes, any separator, each byte counted."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.encodings import UTF8
+from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix
+from pipeline.readers.jsonl import check_field
+from pipeline.readers.lines import Line, lines
+from pipeline.readers.reader import Sample
+from pipeline.readers.recode import Recoder, require_encoding
+from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from preprocessing.text import decode
+
+_ENDINGS: Final = (".csv", ".tsv", ".tab")
+_SEPARATORS: Final = (",", "\t", ";", "|")
+_LOOKED_AT: Final = 50  # rows by which a file without the name of a table is known as one
+_ALIKE: Final = 0.9  # share of them that have as many cells as the header
+_HEAD: Final = 1 << 16
+
+
+@spec
+class Csv:
+    """Comma-separated values, or tab-separated ones; a row is a document: its cell in the column `field`.
+
+    The first row names the columns; where `field` is a number, counted from 1, there is no such row.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["csv"] = "csv"
+    path: str
+    field: str = "text"
+    separator: str = ""  # one character; "": the one that the first row has
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require(len(self.separator) <= 1, "csv.separator", self.separator, "one character, or none")
+        require_encoding("csv.encoding", self.encoding)
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place, separator="\t" if name == "tsv" else "")
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        if not sample.start:
+            return None
+        start = sample.start.decode(errors="replace")
+        if plain_suffix(sample.file.path) in _ENDINGS:
+            check_field(sample.path, columns(start, sample.field), sample.field)
+            return cls(path=sample.path)
+        return cls(path=sample.path) if _is_table(start, sample.field) else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as csv, one document per row, from column {self.field!r}"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.endings)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], [])  # a line end may be part of a cell: only a reader of all knows
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        recode = Recoder(piece.file, self.encoding)
+        start = head(piece.file.path, _HEAD, recode.whole)
+        if not is_text(start[:8192]):
+            yield Record(piece.file.label, piece.file.size, fault="not_text", snippet=start[:SNIPPET])
+            return
+        for record in self._rows(piece.file, start, recode, limit):
+            yield record if recode.used == UTF8 else record._replace(encoding=str(recode.used))
+
+    def _rows(self, file: File, start: bytes, recode: Recoder, limit: int) -> Iterator[Record]:
+        separator = self.separator or _separator(decode(start)[0], self.field, plain_suffix(file.path))
+        feed = _Feed(lines(file.path, 0, None, limit, recode, recode.whole))
+        csv.field_size_limit(max(limit, csv.field_size_limit()))
+        # in a TSV a quotation mark is a character like others
+        rows = csv.reader(feed, delimiter=separator, quoting=csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL)
+        width = 0
+        column = int(self.field) - 1 if _is_number(self.field) else -1
+        while True:
+            try:
+                row, why = next(rows, None), ""
+            except csv.Error:
+                row, why = [], "bad_csv"
+            size, repaired, at, snippet, fault = feed.taken()
+            if row is None:
+                if size:
+                    yield Record(file.label, size, fault=fault or BETWEEN, start=at, snippet=snippet)
+                return
+            why = fault or why
+            if not why and not any(row):
+                why = BETWEEN
+            elif not why and not width:
+                width = len(row)
+                if column < 0:
+                    column, why = _column(file, row, self.field), BETWEEN
+            if not why and (len(row) != width or column >= width):
+                why = "ragged_row"
+            if why:
+                yield Record(file.label, size, fault=why, start=at, snippet=snippet)
+            else:
+                yield Record(file.label, size, row[column], repaired, start=at)
+
+
+class _Feed:
+    """Lines for csv.reader, which takes several for a row; `taken` says what the last row took."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self.lines, self.size, self.repaired, self.start, self.snippet, self.fault = lines, 0, 0, -1, b"", ""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.size += line.size
+        if self.start < 0:
+            self.start, self.snippet = line.start, line.content[:SNIPPET]
+        self.fault = self.fault or line.fault
+        text, repaired = decode(line.content)
+        self.repaired += repaired
+        return "\n" if line.fault else text
+
+    def taken(self) -> tuple[int, int, int, bytes, str]:
+        """Bytes, U+FFFD, first byte, snippet and fault of the lines since the last call."""
+        said = (self.size, self.repaired, max(0, self.start), self.snippet, self.fault)
+        self.size, self.repaired, self.start, self.snippet, self.fault = 0, 0, -1, b"", ""
+        return said
+
+
+def columns(start: str, field: str = "text") -> list[str] | None:
+    """The names of the columns of a table that begins so; None where `field` is the number of one.
+
+    >>> columns("id;text\\n1;Words"), columns("id;text", "2")
+    (['id', 'text'], None)
+    """
+    return None if _is_number(field) else _first_row(start, _separator(start, field, ""))
+
+
+def _separator(start: str, field: str, ending: str) -> str:
+    """What stands between the cells: that of the header with the field, else what the first row has most of."""
+    if ending in (".tsv", ".tab"):
+        return "\t"
+    found = [separator for separator in _SEPARATORS if field in _first_row(start, separator)]
+    first = start.lstrip("\ufeff\r\n").partition("\n")[0]
+    return found[0] if found else max(_SEPARATORS, key=first.count)
+
+
+def _first_row(start: str, separator: str) -> list[str]:
+    rows = csv.reader(io.StringIO(start.lstrip("\ufeff\r\n"), newline=""), delimiter=separator)
+    try:
+        return [cell.strip() for cell in next(rows, [])]
+    except csv.Error:
+        return []
+
+
+def _is_table(start: str, field: str) -> bool:
+    """Whether text has a header with the field, and nearly all rows as many cells; prose has commas, too."""
+    separator = _separator(start, field, "")
+    header = _first_row(start, separator)
+    if len(header) < 2 or field not in header or len(set(header)) < len(header):
+        return False
+    found = re.split(r"\r?\n", start)[1 : _LOOKED_AT + 1]
+    rows = [row for row in csv.reader(found, delimiter=separator) if row]
+    return bool(rows) and sum(len(row) == len(header) for row in rows) >= _ALIKE * len(rows)
+
+
+def _column(file: File, header: list[str], field: str) -> int:
+    """The number of a column; BadInput where there is none of this name, or two."""
+    names = [name.strip() for name in header]
+    if names.count(field) != 1:
+        have = ", ".join(map(repr, names[:8]))
+        raise BadInput(
+            f"{file.path}: has {names.count(field) or 'no'} columns {field!r}, but {have}; name one with "
+            "--data PATH#COLUMN, or as `field` of the source; a number says which, where no row names them"
+        )
+    return names.index(field)
+
+
+def _is_number(field: str) -> bool:
+    return field.isdecimal() and field != "0"

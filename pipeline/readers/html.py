@@ -1,0 +1,92 @@
+"""Files of HTML -> documents: the main text of each page, as of the pages of a web archive."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
+from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, wide_encoding
+from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
+from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
+from pipeline.readers.record import SNIPPET, Record
+from preprocessing.spec import spec
+from preprocessing.text import decode
+
+_ENDINGS: Final = (".html", ".htm", ".xhtml", ".shtml")
+_HEAD: Final = 4096  # bytes in which a page says what it is in
+_CHARSET: Final = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+_BEGINS: Final = re.compile(
+    rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
+)
+
+
+@spec
+class Html:
+    """A file is a page in HTML; its main text is the document, without menus, headers and footers."""
+
+    names: ClassVar[tuple[str, ...]] = ("html",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["html"] = "html"
+    path: str
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    encoding: str = ""  # of all files; "": what a page says of itself, or else seems to be in
+
+    def __post_init__(self) -> None:
+        require_encoding("html.encoding", self.encoding)
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        is_page = _BEGINS.match(sample.start) or (sample.start and plain_suffix(sample.file.path) in _ENDINGS)
+        return cls(path=sample.path) if is_page else None
+
+    def describe(self) -> str:
+        return f"{self.path}: read as html"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.endings)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        file, wide = piece.file, wide_encoding(piece.file.path)
+        with open_bytes(file.path) as stream:
+            content = stream.read(MOST_HTML + 1)
+            size = len(content) + sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
+            why = fault(stream) or ("too_long" if size > MOST_HTML else "timeout" if is_too_deep(content) else "")
+        if why:
+            yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
+            return
+        encoding = UTF8 if wide else Encoding(codec(self.encoding)) if self.encoding else _encoding(content)
+        html, lost = decode(to_utf8(content, encoding))
+        said = wide or ("" if encoding == UTF8 else str(encoding))
+        yield Record(file.label, size, text_of(html), lost, encoding=said)
+
+
+def _encoding(content: bytes) -> Encoding:
+    r"""What a page is in: UTF-8 where it can be read as that, else what it says, else what it looks like.
+
+    >>> _encoding(b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1251"><p>\xef\xf0\xe8').name
+    'cp1251'
+    """
+    if is_utf8(content):
+        return UTF8
+    said = _CHARSET.search(content[:_HEAD])
+    return Encoding(name) if said and (name := codec(said[1].decode())) else of_lines(content)

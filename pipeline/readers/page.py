@@ -1,0 +1,42 @@
+"""A page in HTML -> its main text, by resiliparse. For web archives and for files of HTML."""
+
+import re
+from typing import Final
+
+# resiliparse is imported where it is used: its library is loaded for pages only.
+MOST_HTML: Final = 1 << 24  # bytes: no page for people is longer
+# Elements left open nest without end, and the parser's time grows with the depth squared: 10,000 take 2 s.
+_DEEPEST: Final = 1000
+_TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)([^<>]*?)(/?)>", re.IGNORECASE)
+_CLOSE_THEMSELVES: Final = frozenset(
+    b"area base br col embed hr img input link meta param source track wbr p li dt dd option tr td th tbody thead"
+    b" tfoot colgroup rp rt script style".split()
+)
+
+
+def main_text(content: bytes, charset: str | None) -> str:
+    """The main text of a page, in the encoding that its server names, or else in the one that it seems to have."""
+    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
+
+    try:
+        return text_of(bytes_to_str(content, str(charset or detect_encoding(content, from_html_meta=True))))
+    except LookupError:  # the server names an unknown encoding
+        return text_of(bytes_to_str(content, str(detect_encoding(content, from_html_meta=True))))
+
+
+def text_of(html: str) -> str:
+    """The main text of a page."""
+    from resiliparse.extract.html2text import extract_plain_text
+
+    return str(extract_plain_text(html, main_content=True, list_bullets=False, alt_texts=False))
+
+
+def is_too_deep(html: bytes) -> bool:
+    """Whether elements nest deeper than any page for people has them."""
+    depth = 0
+    for closing, name, _, itself in _TAG.findall(html):
+        if name.lower() not in _CLOSE_THEMSELVES and not itself:
+            depth = max(0, depth - 1) if closing else depth + 1
+            if depth > _DEEPEST:
+                return True
+    return False

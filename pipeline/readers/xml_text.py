@@ -1,0 +1,198 @@
+"""XML and TEI -> documents: what stands in an element, read by expat as a stream, so that each byte is counted.
+
+TEI (https://tei-c.org): a document is a `TEI` element; of it what `text` holds in paragraphs, lines of verse, headings
+and blocks, without notes, page headers and the header of the file. Of other XML a document is each element `text`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, ClassVar, Final, Literal, Self
+from xml.parsers import expat
+
+from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.encodings import codec
+from pipeline.readers.files import Sides, absolute, fault, find_single, head, open_bytes, wide_encoding
+from pipeline.readers.reader import Sample
+from pipeline.readers.recode import require_encoding
+from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.errors import BadInput
+from preprocessing.spec import spec
+
+_READ: Final = 1 << 16  # bytes at a time
+_BEGINS: Final = re.compile(rb"<\?xml\b|<(?:\w+:)?(?:TEI|teiCorpus)\b")
+_DECLARED: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+_TEI: Final = "TEI"
+_TEI_BLOCKS: Final = frozenset(
+    ("p", "l", "head", "ab", "item", "cell", "speaker", "stage", "opener", "closer", "salute", "u", "s")
+)
+_TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimile", "sourceDoc", "standOff", "del"))
+_BLOCKS: Final = frozenset(
+    ("p", "para", "paragraph", "div", "sec", "section", "title", "head", "br", "li", "item", "tr")
+)
+_BLANKS: Final = re.compile(r"\s+")
+
+
+@spec
+class Xml:
+    """Each element `text` of a file is a document; of TEI each `TEI` element, its prose and verse."""
+
+    names: ClassVar[tuple[str, ...]] = ("xml", "tei")
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+
+    kind: Literal["xml"] = "xml"
+    path: str
+    text: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
+    endings: tuple[str, ...] = (".xml", ".tei")  # of the files of a folder that are read
+    encoding: str = ""  # of all files; "": what each declares
+
+    def __post_init__(self) -> None:
+        require_encoding("xml.encoding", self.encoding)
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: Sample) -> Self | None:
+        if not _BEGINS.match(sample.start):
+            return None
+        found = _elements(sample.start)
+        wanted = sample.field
+        if _TEI not in found and wanted not in found:
+            have = ", ".join(list(dict.fromkeys(found))[:12])
+            raise BadInput(
+                f"{sample.path}: XML that begins without an element {wanted!r}; its elements are {have}: name the one "
+                "that holds a document with --data xml:PATH#ELEMENT, or as `text` of the source in a corpus file"
+            )
+        return cls(path=sample.path, text="" if wanted == "text" else wanted)
+
+    def describe(self) -> str:
+        what = f"an element {self.text!r}" if self.text else f"a {_TEI} element, or an element 'text'"
+        return f"{self.path}: read as xml, a document is {what}"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.endings)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+        file, other = piece.file, ""
+        if not wide_encoding(file.path):
+            declared = _DECLARED.search(head(file.path))
+            other = codec(self.encoding or (declared[1].decode() if declared else ""))
+        with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
+            for record in _Parser(file.label, self.text, limit).records(stream):
+                yield record if other in ("", "utf-8") else record._replace(encoding=other)
+            if why := fault(stream):
+                yield Record(file.label, 0, fault=why)
+
+
+def _elements(start: bytes) -> list[str]:
+    """The names of the elements in the beginning of a file, without their namespaces."""
+    return [name.decode().rpartition(":")[2] for name in re.findall(rb"<([A-Za-z_][\w:.-]*)", start)]
+
+
+class _Parser:
+    """One pass over a file: what of its elements is text, and where the documents end."""
+
+    def __init__(self, label: str, wanted: str, limit: int) -> None:
+        self.label, self.limit = label, limit
+        self.wanted, self.is_tei = wanted or "text", False
+        self.may_be_tei = not wanted
+        self.found: list[Record] = []
+        self.parts: list[str] = []
+        self.size = self.depth = self.hidden = 0  # characters; open elements of the document; of those not read
+        self.blocks = 0  # open paragraphs of TEI
+        self.start = self.end = 0  # bytes: where the document begins, where the last one ended
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.opens
+        self.parser.EndElementHandler = self.closes
+        self.parser.CharacterDataHandler = self.says
+
+    def records(self, stream: BinaryIO) -> Iterator[Record]:
+        """The documents of a file; what stands around them belongs to no document."""
+        total, why = 0, ""
+        while not why:
+            block = stream.read(_READ)
+            total += len(block)
+            try:
+                self.parser.Parse(block, not block)
+            except expat.ExpatError:
+                why = "bad_xml"
+            yield from self.found
+            self.found.clear()
+            if not block:
+                break
+        rest = sum(map(len, iter(lambda: stream.read(_READ), b"")))
+        if total + rest > self.end:
+            snippet = f"{expat.ErrorString(self.parser.ErrorCode)}, line {self.parser.ErrorLineNumber}" if why else ""
+            size = total + rest - self.end
+            yield Record(self.label, size, fault=why or BETWEEN, start=self.end, snippet=snippet.encode()[:SNIPPET])
+
+    def opens(self, name: str, attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2]
+        if not self.depth:
+            if name == _TEI and self.may_be_tei:
+                self.is_tei = True
+            elif name != self.wanted or self.is_tei:
+                return
+            self.between(self.parser.CurrentByteIndex)
+            self.start, self.parts, self.size = self.parser.CurrentByteIndex, [], 0
+        self.depth += 1
+        if self.hidden or (self.is_tei and name in _TEI_NOT_READ):
+            self.hidden += 1
+        elif self.is_tei and name in _TEI_BLOCKS:
+            self.blocks += 1
+            self.parts.append("\0")
+        elif self.is_tei and name == "lb":
+            self.parts.append(" ")
+        elif not self.is_tei and name in _BLOCKS:
+            self.parts.append("\0")
+
+    def says(self, text: str) -> None:
+        if self.depth and not self.hidden and (self.blocks or not self.is_tei) and self.size <= self.limit:
+            self.parts.append(text)
+            self.size += len(text)
+
+    def closes(self, name: str) -> None:
+        if not self.depth:
+            return
+        self.depth -= 1
+        name = name.rpartition(":")[2]
+        if self.hidden:
+            self.hidden -= 1
+        elif name in (_TEI_BLOCKS if self.is_tei else _BLOCKS):
+            self.blocks -= self.is_tei
+            self.parts.append("\0")
+        if not self.depth:
+            self.document()
+
+    def between(self, at: int) -> None:
+        """What stands between the last document and byte `at` is no document."""
+        if at > self.end:
+            self.found.append(Record(self.label, at - self.end, fault=BETWEEN, start=self.end))
+            self.end = at
+
+    def document(self) -> None:
+        """The document that ends here; the tag that ends it belongs to what follows."""
+        at = self.parser.CurrentByteIndex
+        size, self.end = at - self.end, at
+        if self.size > self.limit:
+            self.found.append(Record(self.label, size, fault="too_long", start=self.start))
+            return
+        text = "".join(self.parts)
+        if self.is_tei or "\0" in text:
+            text = "\n".join(filter(None, (_BLANKS.sub(" ", block).strip() for block in text.split("\0"))))
+        self.found.append(Record(self.label, size, text, text.count("\ufffd"), start=self.start))

@@ -1,0 +1,172 @@
+# ruff: noqa: RUF001
+"""Text in the encodings of the world: found, said, decoded, the same however a file is cut."""
+
+import bz2
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import Parallel, Source, Text, plan_splits, records
+from pipeline.readers import splits as sources
+from pipeline.readers.encodings import of_lines, wide
+
+TEXTS = {
+    "de": "Die Brücke über den Fluss wurde im Frühjahr gebaut, und später fuhren größere Züge darüber.",
+    "fr": "L'été dernier, le garçon était déjà très âgé pour son école, où l'on étudiait même le français.",
+    "cs": "Staré město leží na břehu řeky a v létě sem přijíždějí lidé z celé země, aby si prohlédli zdejší domy.",
+    "pl": "Zażółć gęślą jaźń, powiedział starszy człowiek, który mieszkał przy ulicy Długiej we Wrocławiu.",
+    "ru": "Старый город стоит на берегу реки, и летом туда приезжают люди из многих далёких мест страны.",
+    "el": "Η παλιά πόλη βρίσκεται στην όχθη του ποταμού και το καλοκαίρι έρχονται άνθρωποι από όλη τη χώρα.",
+    "tr": "Eski şehir nehrin kıyısında bulunur ve yazın ülkenin her yerinden insanlar gelir, çünkü güzeldir.",
+    "he": "העיר העתיקה נמצאת על גדות הנהר ובקיץ מגיעים אליה אנשים מכל רחבי הארץ כדי לראות את הבתים.",
+    "ar": "تقع المدينة القديمة على ضفة النهر وفي الصيف يأتي إليها الناس من جميع أنحاء البلاد لرؤية البيوت.",
+    "th": "เมืองเก่าตั้งอยู่ริมฝั่งแม่น้ำและในฤดูร้อนผู้คนจากทั่วประเทศจะมาที่นี่เพื่อชมบ้านเรือน",
+    "ja": "古い町は川のほとりにあり、夏になると全国から多くの人々が家々を見るために訪れます。それは美しいです。",
+    "zh": "这座古老的城市位于河边，夏天有来自全国各地的人们前来参观这里的房屋，因为它们非常美丽。",
+    "tw": "這座古老的城市位於河邊，夏天有來自全國各地的人們前來參觀這裡的房屋，因為它們非常美麗。",
+    "ko": "오래된 도시는 강가에 있으며 여름이면 전국 각지에서 많은 사람들이 집을 보러 이곳을 찾아옵니다.",
+    "vi": "Thành phố cổ nằm bên bờ sông và vào mùa hè, người dân từ khắp nơi trong nước đến đây.",
+}
+ENCODINGS = [
+    *(
+        ("de", name)
+        for name in ("cp1252", "latin-1", "iso8859-15", "cp850", "utf-16", "utf-16-le", "utf-32", "utf-32-be")
+    ),
+    *(("fr", name) for name in ("cp1252", "iso8859-15", "utf-16-be")),
+    *(("cs", name) for name in ("cp1250", "iso8859-2")),
+    *(("pl", name) for name in ("cp1250", "iso8859-2")),
+    *(("ru", name) for name in ("cp1251", "koi8-r", "iso8859-5", "cp866")),
+    *(("el", name) for name in ("cp1253", "iso8859-7")),
+    *(("tr", name) for name in ("cp1254", "iso8859-9")),
+    *(("he", name) for name in ("cp1255", "iso8859-8")),
+    *(("ar", name) for name in ("cp1256", "iso8859-6")),
+    *(("ja", name) for name in ("shift_jis", "euc_jp", "iso2022_jp")),
+    *(("zh", name) for name in ("gb18030", "gbk", "gb2312", "utf-16-le")),
+    *(("th", name) for name in ("tis-620", "cp874")),
+    ("tw", "big5"),
+    ("ko", "euc_kr"),
+]
+
+
+def _text(language: str, lines: int = 40) -> str:
+    """Lines that are not all the same, and some in ASCII."""
+    words = TEXTS[language].split(" ")
+    made = (" ".join(words[at % len(words) :] + words[: at % len(words)]) for at in range(lines))
+    return "".join(
+        f"{number}. {line}\n" if number % 5 else "ASCII only, in this line.\n" for number, line in enumerate(made)
+    )
+
+
+def _read(path: Path, **keys: str) -> tuple[str, str]:
+    """The text of a file, read as lines, and the encoding that its records name."""
+    found = [
+        record
+        for split in plan_splits([Text(path=str(path), unit="line", **keys)])
+        for record in records(split, 10_000)
+    ]
+    assert sum(record.size for record in found) > 0
+    return "".join(record.text for record in found).lstrip("\ufeff"), "".join(
+        sorted({record.encoding for record in found})
+    )
+
+
+@pytest.mark.parametrize(("language", "encoding"), ENCODINGS)
+def test_a_text_in_an_encoding_of_the_world_is_read_as_it_was_written(
+    tmp_path: Path, language: str, encoding: str
+) -> None:
+    text = _text(language)
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    found, said = _read(tmp_path / "a.txt")
+    assert found == text
+    assert said
+
+
+def test_utf8_is_not_worth_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(_text("zh"), encoding="utf-8")
+    assert _read(tmp_path / "a.txt") == (_text("zh"), "")
+
+
+def test_one_bad_byte_in_utf8_is_one_lost_character_and_no_other_encoding(tmp_path: Path) -> None:
+    good = _text("ru").encode()
+    (tmp_path / "a.txt").write_bytes(good[:200] + b"\xff" + good[200:])
+    found, said = _read(tmp_path / "a.txt")
+    assert said == ""
+    assert found.count("\ufffd") in (1, 2, 3)  # 0xFF may stand inside of a character
+    assert len(found) - len(_text("ru")) <= 3
+
+
+def test_what_stands_after_much_ascii_is_found_too(tmp_path: Path) -> None:
+    text = "A line of nothing but ASCII, as there are many.\n" * 8000 + _text("fr")
+    (tmp_path / "a.txt").write_bytes(text.encode("cp1252"))
+    assert _read(tmp_path / "a.txt") == (text, "cp1252")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+def test_compressed_files_are_looked_at_too(tmp_path: Path, compress: object) -> None:
+    name = "a.txt.gz" if compress is gzip.compress else "a.txt.bz2"
+    (tmp_path / name).write_bytes(compress(_text("ru").encode("koi8-r")))  # type: ignore[operator]
+    assert _read(tmp_path / name) == (_text("ru"), "koi8-r")
+
+
+def test_lines_in_two_encodings_are_read_line_by_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(_text("de").encode() + _text("fr").encode("cp1252"))
+    assert _read(tmp_path / "a.txt") == (_text("de") + _text("fr"), "utf-8 and cp1252")
+
+
+def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
+    (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
+    monkeypatch.setattr(sources, "SPLIT_BYTES", 3000)
+    assert len(plan_splits([Text(path=str(tmp_path / "a.txt"), unit="line")])) > 5
+    assert _read(tmp_path / "a.txt")[0] == text
+
+
+def test_lines_that_no_sample_held_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.readers.recode._WHOLE", 1000)
+    monkeypatch.setattr("pipeline.readers.recode._BLOCK", 64)
+    monkeypatch.setattr("pipeline.readers.recode._BLOCKS", 2)
+    text = "ASCII and no more.\n" * 400 + _text("ru", 10) + "ASCII and no more.\n" * 400
+    (tmp_path / "a.txt").write_bytes(text.encode("cp1251"))
+    assert _read(tmp_path / "a.txt") == (text, "cp1251")
+
+
+def test_an_encoding_that_is_given_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(_text("ru").encode("cp1251"))
+    assert _read(tmp_path / "a.txt", encoding="cp1251") == (_text("ru"), "cp1251")
+    assert _read(tmp_path / "a.txt", encoding="koi8-r")[0] != _text("ru")
+    (tmp_path / "b.txt").write_bytes("wide".encode("utf-16-le"))
+    assert _read(tmp_path / "b.txt", encoding="utf-16-le")[0] == "wide"
+
+
+def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("“Quotes” – of Windows, said to be Latin-1.\n".encode("cp1252"))
+    assert _read(tmp_path / "a.txt", encoding="latin-1")[0] == "“Quotes” – of Windows, said to be Latin-1.\n"
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Text(path="a", encoding="utf-9"), lambda: Parallel(paths=("a", "b"), encoding="x")]
+)
+def test_an_encoding_that_is_none_is_refused(make: object) -> None:
+    with pytest.raises(ValueError, match=r"encoding is '.*', allowed is an encoding that Python knows"):
+        make()  # type: ignore[operator]
+
+
+def test_sides_of_a_translation_may_be_in_different_encodings(tmp_path: Path) -> None:
+    (tmp_path / "de").write_bytes(_text("de").encode("cp1252"))
+    (tmp_path / "ru").write_bytes(_text("ru").encode("koi8-r"))
+    source: Source = Parallel(paths=(str(tmp_path / "de"), str(tmp_path / "ru")))
+    found = [record for split in plan_splits([source]) for record in records(split, 10_000)]
+    assert found[1].text == "\n\n".join(_text(language).splitlines()[1] for language in ("de", "ru"))
+    assert found[1].encoding == "cp1252 and koi8-r"
+
+
+def test_what_cannot_be_told_names_what_it_might_be() -> None:
+    found = of_lines(b"\x80\x81\x82 \xfe\xff\xfd\n\x90\x91\n")
+    assert found.name == ""
+    assert str(found).startswith("unknown")
+
+
+@pytest.mark.parametrize("start", [b"NUL and\x00NUL again\x00\n", b"\x7fELF\x01\x02" + bytes(90), b"\x00" * 100, b""])
+def test_nuls_alone_make_no_utf16(start: bytes) -> None:
+    assert wide(start) == ""
