@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
+from orchestration.reports.model_card import model_card
 from orchestration.tracking.metadata import LONGEST, NOTE
 from orchestration.tracking.runs import Tracked, client_of, known
 from preprocessing.errors import BadInput
@@ -234,9 +235,12 @@ def _card(run: Any, export: Path, what: "Pipeline") -> str:
         how = (
             f'mlflow.pyfunc.load_model("{uri}").predict({example})\nmlflow.transformers.load_model("{uri}")({example})'
         )
+    try:
+        about = [model_card(export.parent), "## With MLflow"]
+    except BadInput:  # weights that no run of ours left
+        about = [f"# {name}", run.data.tags.get(NOTE, "")]
     lines = [
-        f"# {name}",
-        run.data.tags.get(NOTE, ""),
+        *about,
         f"As an MLflow model it is `{what.model_class}` of transformers, task `{what.task}`.",
         f"Not possible with it: {what.lacks}." if what.lacks else "",
         "`pyfunc` returns the vectors of the first of several texts." if what.task == "feature-extraction" else "",
