@@ -69,7 +69,7 @@ class Decontaminate:
 class Group:
     """A part of a mixture: one source or several, and their share of the tokens that are trained on."""
 
-    name: str
+    name: str  # of the group, for --data NAME=PATH
     weight: float  # shares are weights over the sum of all of them: those of GPT-3, as printed, add up to 101
     sources: tuple[Source, ...] = ()
 

@@ -186,7 +186,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 def meaning(cls: type, name: str, path: str) -> str:
     """What is said of a key, wherever it is said; "" where nothing is."""
     comment = next((comments[name] for each in cls.__mro__ if name in (comments := _comments(each))), "")
-    term = TERMS.get(path, "")
+    term = TERMS.get(path.replace("corpus.mixture.sources.", "corpus.sources."), "")
     said = [each for each, other in ((term, comment), (comment, term)) if each and each not in other.lower()]
     if not said:
         said = [sentence for sentence in _sentences(cls) if f"`{name}`" in sentence][:1]

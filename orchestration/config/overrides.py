@@ -66,7 +66,7 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     >>> document = {"trunk": {"kind": "encoder"}}
     >>> _fill(document, ["trunk", "positions"], Recipe)
     >>> document["trunk"]["positions"]
-    {'kind': 'learned', 'max': 512, 'offset': 0, 'init': 'normal'}
+    {'kind': 'learned', 'max': 512, 'offset': 0, 'init': 'normal', 'init_std': 0.0}
     """
     part = error_messages.chosen(annotation, values)
     defaults = {field.name: field.default for field in dataclasses.fields(part)} if part else {}

@@ -11,8 +11,8 @@ def not_default(part: Any) -> dict[str, Any]:
     """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
 
     >>> from orchestration.config.recipe import load
-    >>> not_default(load("gpt2").trunk)
-    {'layers': 12, 'width': 768, 'heads': 12, 'kind': 'decoder'}
+    >>> not_default(load("bert_base").optim)
+    {'peak': 0.0001, 'warmup': 10000, 'kind': 'adamw', 'bias_correction': False}
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(part):

@@ -18,7 +18,7 @@ class Updates:
     schedule: str = "linear"  # a name in SCHEDULES
     floor: float = 0.0  # lowest learning rate as a share of the peak
     horizon: int = 0  # step at which the decay ends; 0: with the run
-    decay: float = 0.01  # weight decay
+    decay: float = 0.01  # weight decay, of what `decays` says
     decays: Decays = "matrices"  # of matrices and tables, or of norms and biases too (fairseq)
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
 

@@ -25,7 +25,7 @@ class Decoder(Stack):
     activation: Activation = "gelu_tanh"
     positions: Annotated[LearnedCausal | Relative, BY_KIND] = LearnedCausal(max=1024)
     tables: Annotated[Plain | Adaptive, BY_KIND] = Plain()
-    init: Init = "normal"
+    init: Init = "normal"  # law of the first weights
     scale_residuals: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
 
     label: ClassVar[str] = "decoder"

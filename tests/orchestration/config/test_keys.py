@@ -89,7 +89,7 @@ def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
     (adamw,) = keys.find_keys("optim.adamw")
     by_name = {key.name: key for key in adamw.keys}
     assert by_name["peak"] == keys.Key("peak", "number", "", "learning rate")
-    assert by_name["decay"] == keys.Key("decay", "number", "0.01", "weight decay; never on norms and biases")
+    assert by_name["decay"] == keys.Key("decay", "number", "0.01", "weight decay, of what `decays` says")
     assert by_name["bias_correction"].default == "true"
     assert "cosine" in by_name["schedule"].means  # a name in a table: which ones there are
     (spans,) = keys.find_keys("choose.spans")

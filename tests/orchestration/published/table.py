@@ -109,10 +109,10 @@ ELECTRA = Published(
     left_to_tensorflow=("embeddings_project/kernel", "discriminator_predictions/dense_1/kernel"),
 )
 BART = Published(
-    "arXiv:1910.13461; the authors' command, facebookresearch/fairseq issue 1899",
+    "arXiv:1910.13461; the authors' command, facebookresearch/fairseq issue 1899; the base nets: see DESIGN.md",
     rule="adam",
     curve="linear from the warm-up",
-    peak=4e-4,
+    peak=1e-4,
     warmup=10_000,
     steps=1_000_000,
     eps=1e-8,
@@ -153,6 +153,7 @@ def gpt_3(peak: float, rows: int) -> Published:
         eps=1e-8,
         decay=0.1,
         scaled=True,
+        positions_std=0.01,  # 2.1: the initialisation of GPT-2
         dropout=0.0,
         attention_dropout=0.0,
     )
@@ -164,6 +165,7 @@ MT_NLG = replace(
     warmup=round(1e9 / (1_920 * 2_048)),
     steps=round(340e9 / (1_920 * 2_048)),
     std=4e-3,
+    positions_std=0.0,
 )
 MEGATRON = Published(
     "arXiv:1909.08053, 4.2; NVIDIA/Megatron-LM of 2019: learning_rates.py, arguments.py",
@@ -308,7 +310,7 @@ PUBLISHED: Final[dict[str, Published]] = {
     "albert_xxlarge": replace(ALBERT, steps=1_000_000, dropout=0.0, attention_dropout=0.0),
     **dict.fromkeys((f"bart_{name}" for name in ("base", "deletion", "infilling", "masking")), BART),
     **dict.fromkeys(("bart_permutation", "bart_rotation"), BART),
-    "bart_large": replace(BART, steps=500_000),
+    "bart_large": replace(BART, peak=4e-4, steps=500_000),
     **dict.fromkeys((f"bert_{name}" for name in ("base", "base_cased", "chinese", "large", "large_cased")), BERT),
     **dict.fromkeys((f"bert_{name}" for name in ("large_wwm", "medium", "mini", "small", "tiny")), BERT),
     "bert_wwm": replace(

@@ -121,7 +121,7 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
         "packing: streams of running text, each row going on where the last one stopped, "
         "instead of running text packed end to end"
     )
-    assert lines[8:11] == [
+    assert lines[9:12] == [
         "has adaptive token embeddings and softmax, with clusters that end at 20,000, 40,000, 200,000, "
         "instead of token embeddings of the hidden size",
         "has relative positions, instead of learned absolute positions",
