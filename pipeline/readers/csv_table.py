@@ -2,9 +2,10 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
@@ -61,7 +62,7 @@ class Csv:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not sample.start:
             return None
-        start = sample.start.decode(errors="replace")
+        start = decode(_in_utf8(sample.start, Recoder(sample.file)))[0]
         if plain_suffix(sample.file.path) in _ENDINGS:
             check_field(sample.path, columns(start, sample.field), sample.field)
             return cls(path=sample.path)
@@ -77,7 +78,8 @@ class Csv:
         return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
-        return pieces_at(sides[0], [])  # a line end may be part of a cell: only a reader of all knows
+        """All of a file: a line end may be part of a cell, which only a reader of all knows."""
+        return pieces_at(sides[0], [])
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         recode = Recoder(piece.file, self.encoding)
@@ -85,15 +87,15 @@ class Csv:
         if not is_text(start[:8192]):
             yield Record(piece.file.label, piece.file.size, fault="not_text", snippet=start[:SNIPPET])
             return
-        for record in self._rows(piece.file, start, recode, limit):
+        for record in self._rows(piece.file, decode(_in_utf8(start, recode))[0], recode, limit):
             yield record if recode.used == UTF8 else record._replace(encoding=str(recode.used))
 
-    def _rows(self, file: File, start: bytes, recode: Recoder, limit: int) -> Iterator[Record]:
-        separator = self.separator or _separator(decode(start)[0], self.field, plain_suffix(file.path))
-        feed = _Feed(lines(file.path, 0, None, limit, recode, recode.whole))
+    def _rows(self, file: File, start: str, recode: Recoder, limit: int) -> Iterator[Record]:
+        separator = self.separator or _separator(start, self.field, plain_suffix(file.path))
+        feed = _Feed(lines(file.path, 0, None, limit, recode, recode.whole), limit)
         csv.field_size_limit(max(limit, csv.field_size_limit()))
-        # in a TSV a quotation mark is a character like others
-        rows = csv.reader(feed, delimiter=separator, quoting=csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL)
+        # strict: a quotation mark that is never closed would make a cell of all that follows
+        rows = csv.reader(feed, delimiter=separator, quoting=_quoting(start, separator), strict=True)
         width = 0
         column = int(self.field) - 1 if _is_number(self.field) else -1
         while True:
@@ -111,7 +113,7 @@ class Csv:
                 why = BETWEEN
             elif not why and not width:
                 width = len(row)
-                if column < 0:
+                if column < 0 or column >= width:
                     column, why = _column(file, row, self.field), BETWEEN
             if not why and (len(row) != width or column >= width):
                 why = "ragged_row"
@@ -124,13 +126,17 @@ class Csv:
 class _Feed:
     """Lines for csv.reader, which takes several for a row; `taken` says what the last row took."""
 
-    def __init__(self, lines: Iterator[Line]) -> None:
+    def __init__(self, lines: Iterator[Line], limit: int) -> None:
+        self.limit = limit  # bytes of a row
         self.lines, self.size, self.repaired, self.start, self.snippet, self.fault = lines, 0, 0, -1, b"", ""
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
+        if self.size > self.limit:
+            self.fault = self.fault or "too_long"
+            raise csv.Error(self.fault)  # the next row begins at the next line
         line = next(self.lines)
         self.size += line.size
         if self.start < 0:
@@ -145,6 +151,12 @@ class _Feed:
         said = (self.size, self.repaired, max(0, self.start), self.snippet, self.fault)
         self.size, self.repaired, self.start, self.snippet, self.fault = 0, 0, -1, b"", ""
         return said
+
+
+def _in_utf8(start: bytes, recode: Recoder) -> bytes:
+    """The beginning of a file as far as its lines are whole."""
+    lines = start.splitlines(keepends=True)
+    return b"".join(map(recode, lines[:-1] if len(start) > _HEAD // 2 and len(lines) > 1 else lines))
 
 
 def columns(start: str, field: str = "text") -> list[str] | None:
@@ -166,11 +178,37 @@ def _separator(start: str, field: str, ending: str) -> str:
 
 
 def _first_row(start: str, separator: str) -> list[str]:
-    rows = csv.reader(io.StringIO(start.lstrip("\ufeff\r\n"), newline=""), delimiter=separator)
-    try:
-        return [cell.strip() for cell in next(rows, [])]
-    except csv.Error:
-        return []
+    return [cell.strip() for cell in next(_rows_of(start, separator, csv.QUOTE_MINIMAL), [])]
+
+
+def _rows_of(start: str, separator: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
+    """The first rows of a text, up to one that is none."""
+    with suppress(csv.Error):
+        text = io.StringIO(start.lstrip("\ufeff\r\n"), newline="")
+        yield from csv.reader(text, delimiter=separator, quoting=quoting, strict=True)
+
+
+def _quoting(start: str, separator: str) -> Literal[0, 3]:
+    r"""Whether quotation marks stand around cells. In TSV they do so rarely: only where rows are as long so alone.
+
+    >>> _quoting('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
+    True
+    >>> _quoting('id\ttext\n1\t"Two\nlines."\n', "\t") == csv.QUOTE_MINIMAL
+    True
+    """
+    if separator != "\t":
+        return csv.QUOTE_MINIMAL
+    header = start.lstrip("\ufeff\r\n").partition("\n")[0]
+    as_said = header.startswith('"') or (not _is_even(start, separator, csv.QUOTE_NONE))
+    return csv.QUOTE_MINIMAL if as_said and _is_even(start, separator, csv.QUOTE_MINIMAL) else csv.QUOTE_NONE
+
+
+def _is_even(start: str, separator: str, quoting: Literal[0, 3]) -> bool:
+    """Whether nearly all rows have as many cells as the first one."""
+    rows = [row for row in islice(_rows_of(start, separator, quoting), _LOOKED_AT + 1) if row]
+    if len(start) >= _HEAD // 2 and len(rows) <= _LOOKED_AT:
+        rows = rows[:-1]  # it is there in part
+    return len(rows) > 1 and sum(len(row) == len(rows[0]) for row in rows[1:]) >= _ALIKE * (len(rows) - 1)
 
 
 def _is_table(start: str, field: str) -> bool:
@@ -179,14 +217,14 @@ def _is_table(start: str, field: str) -> bool:
     header = _first_row(start, separator)
     if len(header) < 2 or field not in header or len(set(header)) < len(header):
         return False
-    found = re.split(r"\r?\n", start)[1 : _LOOKED_AT + 1]
-    rows = [row for row in csv.reader(found, delimiter=separator) if row]
-    return bool(rows) and sum(len(row) == len(header) for row in rows) >= _ALIKE * len(rows)
+    return _is_even(start, separator, _quoting(start, separator))
 
 
 def _column(file: File, header: list[str], field: str) -> int:
     """The number of a column; BadInput where there is none of this name, or two."""
     names = [name.strip() for name in header]
+    if _is_number(field):
+        raise BadInput(f"{file.path}: has {len(names)} columns, not {field}; name another one with --data PATH#NUMBER")
     if names.count(field) != 1:
         have = ", ".join(map(repr, names[:8]))
         raise BadInput(

@@ -57,7 +57,7 @@ class File(NamedTuple):
 
     @property
     def compression(self) -> str | None:
-        return COMPRESSED.get(Path(self.path).suffix) or ("zip" if zipped.is_member(self.path) else None)
+        return compression_of(self.path) or ("zip" if zipped.is_member(self.path) else None)
 
 
 Sides = tuple[File, ...]
@@ -192,7 +192,7 @@ def _version(facts: dict[str, Any]) -> int:
 
 
 def _wanted(label: str, endings: tuple[str, ...]) -> bool:
-    return not _is_hidden(label) and (not endings or plain_suffix(label) in endings)
+    return not _is_hidden(label) and (not endings or plain_suffix(label) in map(str.lower, endings))
 
 
 def _is_hidden(label: str) -> bool:
@@ -204,13 +204,22 @@ def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
 
 
 def plain_suffix(name: Path | str) -> str:
-    """The ending of a name, compression apart.
+    """The ending of a name in lower case, compression apart.
 
-    >>> plain_suffix("wiki.jsonl.zst")
+    >>> plain_suffix("Wiki.JSONL.zst")
     '.jsonl'
     """
     path = Path(name)
-    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+    return (path.with_suffix("") if compression_of(name) else path).suffix.lower()
+
+
+def compression_of(name: Path | str) -> str | None:
+    """How a file of this name is compressed.
+
+    >>> compression_of("OLD.TXT.GZ"), compression_of("a.txt")
+    ('gzip', None)
+    """
+    return COMPRESSED.get(Path(name).suffix.lower())
 
 
 def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:
@@ -231,9 +240,13 @@ def open_stored(path: str) -> io.BufferedReader:
 
 
 def stored_head(path: str) -> bytes:
-    """The first 64 KB of a file as it is stored."""
+    """The first 64 KB of a file as it is stored; b"" of a damaged member of an archive."""
     with open_stored(path) as file:
-        return file.read(SNIFFED)
+        try:
+            return file.read(SNIFFED)
+        except OSError as error:
+            raise_if_ours(error)
+            return b""  # a damaged member of an archive
 
 
 class _EndsHere(Exception):
@@ -277,7 +290,7 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
 
 
 def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
-    compression = COMPRESSED.get(Path(path).suffix)
+    compression = compression_of(path)
     if compression is None:
         if zipped.is_member(path):
             return io.BufferedReader(Decoded(_unzipped(path)))

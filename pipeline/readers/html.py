@@ -20,7 +20,7 @@ _ENDINGS: Final = (".html", ".htm", ".xhtml", ".shtml")
 _HEAD: Final = 4096  # bytes in which a page says what it is in
 _CHARSET: Final = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _BEGINS: Final = re.compile(
-    rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
+    rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
 )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
@@ -22,7 +23,14 @@ from preprocessing.spec import spec
 _BEGINS: Final = re.compile(rb'\[\s*(?:[{"]|\])')
 _OPENING: Final = re.compile(r"\ufeff?\s*\[\s*")
 _BETWEEN: Final = re.compile(r"[\s,]*")
+_MARKS: Final = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
+_OBJECTS: Final = re.compile(r"(,)\s*(?={)")
+_STRINGS: Final = re.compile(r'(?<=")\s*(,)\s*(?=")')
+_MOST_TRIED: Final = 1000  # of what may follow an element that is no JSON
+_SCAN: Final = json.JSONDecoder().raw_decode
+_LONGEST_WORD: Final = 16  # characters at the end in which something may be that goes on
 _READ: Final = 1 << 18  # bytes at a time
+_AS_READ: Final = ("utf-8", "surrogateescape")
 
 
 @spec
@@ -75,7 +83,7 @@ class JsonArray:
         found = encoding_of(file) if not self.encoding else UTF8._replace(name=self.encoding)
         other = "" if found in (UTF8, UTF8._replace(name="")) else found.name
         with open_bytes(file.path, encoding=other) as stream:
-            for element in _elements(stream, limit):
+            for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
                 yield record._replace(encoding=str(found)) if other else record
             if why := fault(stream):
@@ -92,40 +100,115 @@ def _fields(start: bytes) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
 
-def _elements(stream: BinaryIO, limit: int) -> Iterator[Line]:
-    """The elements of an array as lines of JSON; the size of each has what stands before it since the last one."""
-    decoder, scan = codecs.getincrementaldecoder("utf-8")("surrogateescape"), json.JSONDecoder().raw_decode
-    held, at, start, ended, before, wanted = "", 0, 0, False, _OPENING, _READ
-    while True:
-        match = before.match(held, at)
-        first = match.end() if match else len(held)
-        if held[first : first + 1] == "]":
-            yield Line(
-                start, len(_bytes(held[at:])) + sum(map(len, iter(lambda: stream.read(_READ), b""))), b"", BETWEEN
-            )
-            return
-        with suppress(ValueError, RecursionError):
-            _, stop = scan(held, first)
-            size = len(_bytes(held[at:stop]))
-            yield Line(start, size, _bytes(held[first:stop]))
-            start, at, before, wanted = start + size, stop, _BETWEEN, _READ
-            continue
-        if ended or len(held) - at > limit:
-            why = "too_long" if not ended else "bad_json" if first < len(held) else "truncated"
-            rest = _bytes(held[at:])
-            yield Line(start, len(rest) + _rest(stream), rest[:SNIPPET], why)
-            return
-        block = stream.read(wanted)
-        held, at, ended, wanted = held[at:] + decoder.decode(block, final=not block), 0, not block, 2 * wanted
+class _Elements:
+    """The elements of an array as lines of JSON; the size of each has what stands before it since the last one.
 
+    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays may follow one
+    another.
+    """
 
-def _rest(stream: BinaryIO) -> int:
-    """How many bytes are left."""
-    return sum(map(len, iter(lambda: stream.read(_READ), b"")))
+    def __init__(self, stream: BinaryIO, field: str, limit: int) -> None:
+        self.stream, self.field, self.limit = stream, field, limit
+        self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self.held, self.at, self.start, self.ended = "", 0, 0, False  # characters in memory, place in them and in bytes
 
+    def __iter__(self) -> Iterator[Line]:
+        before, why, wanted = _OPENING, "truncated", _READ
+        while True:
+            match = before.match(self.held, self.at)
+            if match and self.held.startswith("]", match.end()):
+                yield self.line(match.end() + 1, b"", BETWEEN)
+                before, why = _OPENING, BETWEEN
+                continue
+            if not match:
+                left = self.held[self.at :].strip("\ufeff \t\r\n")
+                if left or self.ended:
+                    why = "bad_json" if left else why
+                    if (
+                        last := self.line(len(self.held), left.encode(*_AS_READ), why, self.rest())
+                    ).size or why != BETWEEN:
+                        yield last
+                    return
+                self.more(_READ)
+                continue
+            stop, fault = self.scanned(match.end())
+            if stop:
+                yield self.line(stop, self.held[match.end() : stop].encode(*_AS_READ), fault)
+                before, wanted = _BETWEEN, _READ
+            elif self.ended:
+                yield self.line(len(self.held), self.held[match.end() :].encode(*_AS_READ), fault)
+                return
+            elif len(self.held) - self.at > self.limit:
+                yield self.skipped(match.end())
+                before, wanted = _BETWEEN, _READ
+            else:
+                self.more(wanted)
+                wanted *= 2
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    def more(self, wanted: int) -> None:
+        """Hold that many more bytes, and no longer what stands before the place."""
+        block = self.stream.read(wanted)
+        self.held, self.at = self.held[self.at :] + self.decoder.decode(block, final=not block), 0
+        self.ended = not block
+
+    def scanned(self, first: int) -> tuple[int, str]:
+        """Where the element that begins at `first` ends, 0 where that is not read yet; and what is wrong with it."""
+        try:
+            _, stop = _SCAN(self.held, first)
+            whole = stop < len(self.held) or self.ended or self.held[first] in '{["'  # of a number more may follow
+            return (stop, "") if whole else (0, "truncated")
+        except RecursionError:
+            at = first
+        except ValueError as error:  # of a number that is too long, too
+            at = error.pos if isinstance(error, json.JSONDecodeError) else first
+            if at >= len(self.held) - (0 if self.ended else _LONGEST_WORD) or (
+                "Unterminated" in str(error) and not self.ended
+            ):
+                return 0, "truncated"
+        return self.following(first) or (len(self.held) if self.ended else 0), "bad_json"
+
+    def following(self, first: int) -> int:
+        """Where the element that is no JSON ends: before the next one that may be a document; 0 where there is none."""
+        is_string = self.held.startswith('"', first)
+        for match in islice((_STRINGS if is_string else _OBJECTS).finditer(self.held, first + 1), _MOST_TRIED):
+            with suppress(ValueError, RecursionError):
+                value, _ = _SCAN(self.held, match.end())
+                if is_string or self.field in value or self.field.partition(".")[0] in value:
+                    return match.start(1)
+        return 0
+
+    def line(self, stop: int, content: bytes, why: str, more: int = 0) -> Line:
+        """What stands up to `stop`, and so many bytes after it."""
+        size = len(self.held[self.at : stop].encode(*_AS_READ)) + more
+        why = why or ("too_long" if len(content) > self.limit else "")
+        line = Line(self.start, size, content[:SNIPPET] if why else content, why)
+        self.start, self.at = self.start + size, stop
+        return line
+
+    def skipped(self, first: int) -> Line:
+        """An element that is too long, which ends where its brackets do."""
+        start, snippet, size = self.start, self.held[first : first + SNIPPET].encode(*_AS_READ)[:SNIPPET], 0
+        depth, in_string, place = 0, False, first
+        while True:
+            for mark in _MARKS.finditer(self.held, place):
+                char = mark[0][-1]
+                if len(mark[0]) == 1 and char == '"':
+                    in_string = not in_string
+                elif not in_string and char in "[]{}":
+                    depth += 1 if char in "[{" else -1
+                if depth <= 0 and not in_string and char in ']}"' and len(mark[0]) == 1:
+                    size += self.line(mark.end(), b"", "").size
+                    return Line(start, size, snippet, "too_long")
+            kept = 1 if self.held.endswith("\\") and not self.ended else 0  # it goes with what follows
+            size += self.line(len(self.held) - kept, b"", "").size
+            if self.ended:
+                return Line(start, size, snippet, "too_long")
+            self.more(_READ)
+            place = 0
+
+    def rest(self) -> int:
+        """How many bytes are left."""
+        return sum(map(len, iter(lambda: self.stream.read(_READ), b"")))
 
 
 def _document(label: str, element: Line, field: str, spans: str) -> Record:

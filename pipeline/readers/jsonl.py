@@ -36,6 +36,7 @@ class Jsonl:
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ class Jsonl:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, _ENDINGS)
+        return find_single(self.path, self.endings)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides

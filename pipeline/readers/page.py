@@ -7,7 +7,7 @@ from typing import Final
 MOST_HTML: Final = 1 << 24  # bytes: no page for people is longer
 # Elements left open nest without end, and the parser's time grows with the depth squared: 10,000 take 2 s.
 _DEEPEST: Final = 1000
-_TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)([^<>]*?)(/?)>", re.IGNORECASE)
+_TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)\b([^<>]*?)(/?)>", re.IGNORECASE)
 _CLOSE_THEMSELVES: Final = frozenset(
     b"area base br col embed hr img input link meta param source track wbr p li dt dd option tr td th tbody thead"
     b" tfoot colgroup rp rt script style".split()

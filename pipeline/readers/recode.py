@@ -7,7 +7,6 @@ places, are looked at (encodings.py), so that each range of the file gets the sa
 import os
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from pipeline.readers.encodings import (
@@ -20,7 +19,7 @@ from pipeline.readers.encodings import (
     to_utf8,
     whole_lines,
 )
-from pipeline.readers.files import COMPRESSED, File, is_url, open_bytes, open_stored, wide_encoding
+from pipeline.readers.files import File, compression_of, is_url, open_bytes, open_stored, wide_encoding
 from preprocessing.spec import require
 
 _WHOLE: Final = 1 << 24  # bytes of a file that are all looked at; of a larger one blocks
@@ -93,7 +92,7 @@ def _searched(path: str, size: int, changed: int) -> Encoding:
 
 def _blocks(path: str, size: int) -> Iterator[bytes]:
     """Blocks of whole lines of a file, as `open_bytes` gives them."""
-    compressed = Path(path).suffix in COMPRESSED
+    compressed = compression_of(path) is not None
     if compressed or (size <= _WHOLE and not is_url(path)):
         with open_bytes(path) as file:
             yield whole_lines(file.read(_HEAD if compressed else _WHOLE), first=True)

@@ -3,6 +3,7 @@
 Nothing in here depends on a format: its files, its cuts, its records and its marks are facts of a reader (reader.py).
 """
 
+import glob
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import xxhash
 
 from pipeline.readers import files
 from pipeline.readers.cut import Piece, weight
-from pipeline.readers.files import File, find, plain_suffix
+from pipeline.readers.files import File, find, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
 from pipeline.readers.refused import known, looks
@@ -194,11 +195,35 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
             return [source]
     if not sources:
         raise why[0] if why else _refused(path, files, readers)
-    if len(sources) > 1 or others:
-        found = [_of_endings(source, endings) for source, endings in sources.values()]
-    else:
-        found = [source for source, _ in sources.values()]
-    return [_of_field(source, field, given) for source in found]
+    found = [source for source, _ in sources.values()]
+    if [file.path for file in files] != [local(path)]:
+        found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
+    with_field = [_has_field(source) for source in found]
+    found = [
+        _of_field(s, field if has or not any(with_field) else "", given)
+        for s, has in zip(found, with_field, strict=True)
+    ]
+    return _apart(path, found)
+
+
+def _apart(path: str, sources: list[R]) -> list[R]:
+    """Sources that have no file in common: formats that read all of a folder leave prose to nobody else.
+
+    BadInput where such a format would read files of another one that is not prose.
+    """
+    if len(sources) > 1 and glob.has_magic(path) and not os.path.lexists(path):
+        kinds = " and ".join(dict.fromkeys(source.kind for source in sources))
+        raise BadInput(f"{path}: matches {kinds}; give each a pattern of its own, or their folder")
+    greedy = [
+        source for source in sources if "endings" not in source.__dataclass_fields__ and not _knows_its_own(source)
+    ]
+    if not greedy or len(sources) == 1:
+        return sources
+    others = [source for source in sources if source is not greedy[0] and source.kind != _PROSE]
+    if others:
+        kinds = " and ".join(dict.fromkeys(source.kind for source in (greedy[0], *others)))
+        raise BadInput(f"{path}: holds {kinds}; give each its own folder, as {greedy[0].kind} reads all files of one")
+    return greedy[:1]
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
@@ -234,11 +259,21 @@ def _reads_a_folder(source: Reader, path: str) -> bool:
     return bool(getattr(source, "of_folder", False)) and path == source.place
 
 
-def _of_endings(source: R, endings: list[str]) -> R:
-    """The source with only those files of its folder; formats that have endings of their own know them."""
-    if "endings" not in source.__dataclass_fields__:
+def _of_endings(source: R, endings: list[str], several: bool) -> R:
+    """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
+    own = getattr(source, "endings", None)
+    if own is None or not (several or (own and not set(endings) <= set(own))):
         return source
     return replace(source, endings=tuple(sorted(endings)))
+
+
+def _knows_its_own(source: Reader) -> bool:
+    """Whether a format reads only files with endings of its own."""
+    return bool(source.leads)
+
+
+def _has_field(source: Reader) -> bool:
+    return any(key in source.__dataclass_fields__ for key in _FIELDS)
 
 
 def _refused(path: str, files: list[File], readers: Sequence[type[Reader]]) -> BadInput:

@@ -28,6 +28,7 @@ from preprocessing.text import decode
 _PARQUET: Final = b"PAR1"
 _ARROW_FILE: Final = b"ARROW1\x00\x00"
 _SPLIT: Final = "train"
+_LISTS: Final = {"state.json": "_data_files", "dataset_dict.json": "splits"}  # files of a saved data set, their lists
 _ROWS: Final = 256  # of a row group at a time
 
 
@@ -104,9 +105,9 @@ def saved_files(path: str, split: str = "train") -> list[File]:
     found = list[File]()
     for folder in _saved(path, split):
         prefix = folder[len(path) :].strip("/")
-        for entry in _json(folder, "state.json")["_data_files"]:
-            (file,) = find(posixpath.join(folder, entry["filename"]))
-            found.append(file._replace(label=posixpath.join(prefix, entry["filename"])))
+        for name in _listed(folder, "state.json"):
+            (file,) = find(posixpath.join(folder, name))
+            found.append(file._replace(label=posixpath.join(prefix, name)))
     if not found:
         raise BadInput(f"{path}: a data set without files; save it again, or name another")
     return sorted(found)
@@ -128,7 +129,7 @@ def splits_of(path: str) -> list[str]:
     """The splits of a folder that `datasets` saved as several; none of any other path."""
     if glob.has_magic(path) or not _holds(path, "dataset_dict.json"):
         return []
-    return list(_json(path, "dataset_dict.json")["splits"])
+    return _listed(path, "dataset_dict.json")
 
 
 def _saved(path: str, split: str) -> list[str]:
@@ -141,9 +142,15 @@ def _saved(path: str, split: str) -> list[str]:
     return [posixpath.join(path, split)]
 
 
-def _json(folder: str, name: str) -> dict[str, Any]:
-    with open_stored(local(posixpath.join(folder, name))) as file:
-        return dict(json.load(file))
+def _listed(folder: str, name: str) -> list[str]:
+    """The list in a file of a data set; BadInput where there is none."""
+    path = local(posixpath.join(folder, name))
+    try:
+        with open_stored(path) as file:
+            found = list(json.load(file)[_LISTS[name]])
+        return [str(each["filename"] if isinstance(each, dict) else each) for each in found]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadInput(f"{path}: damaged, or not of the library `datasets`; save the data set again") from None
 
 
 def columns(file: File) -> list[str] | None:

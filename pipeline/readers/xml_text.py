@@ -4,30 +4,50 @@ TEI (https://tei-c.org): a document is a `TEI` element; of it what `text` holds 
 and blocks, without notes, page headers and the header of the file. Of other XML a document is each element `text`.
 """
 
+import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from html.entities import html5
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 from xml.parsers import expat
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import codec
-from pipeline.readers.files import Sides, absolute, fault, find_single, head, open_bytes, wide_encoding
+from pipeline.readers.encodings import UTF8, codec
+from pipeline.readers.files import (
+    File,
+    Sides,
+    absolute,
+    fault,
+    find_single,
+    head,
+    open_bytes,
+    plain_suffix,
+    wide_encoding,
+)
 from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 
+_ENDINGS: Final = (".xml", ".tei")
 _READ: Final = 1 << 16  # bytes at a time
 _BEGINS: Final = re.compile(rb"<\?xml\b|<(?:\w+:)?(?:TEI|teiCorpus)\b")
 _DECLARED: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
 _TEI: Final = "TEI"
 _TEI_BLOCKS: Final = frozenset(
-    ("p", "l", "head", "ab", "item", "cell", "speaker", "stage", "opener", "closer", "salute", "u", "s")
+    ("p", "l", "head", "ab", "item", "cell", "speaker", "stage", "opener", "closer", "salute", "u")
 )
+_TEI_BREAKS: Final = frozenset(("lb", "pb", "cb", "gb"))
+_TEI_OTHERS: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}  # beside what is read of an element
 _TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimile", "sourceDoc", "standOff", "del"))
+_ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}  # that a file need not declare
+_NOT_IN_XML: Final = re.compile("[\0-\b\v\f\x0e-\x1f\udc80-\udcff]")
+_LOST: Final = "\x7f"  # stands for a byte that XML cannot hold, so that the bytes behind it keep their places
+_LOOKED_AT: Final = re.compile(rb"<[A-Za-z_!?]")
 _BLOCKS: Final = frozenset(
     ("p", "para", "paragraph", "div", "sec", "section", "title", "head", "br", "li", "item", "tr")
 )
@@ -45,7 +65,7 @@ class Xml:
     kind: Literal["xml"] = "xml"
     path: str
     text: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
-    endings: tuple[str, ...] = (".xml", ".tei")  # of the files of a folder that are read
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
     encoding: str = ""  # of all files; "": what each declares
 
     def __post_init__(self) -> None:
@@ -61,7 +81,8 @@ class Xml:
 
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
-        if not _BEGINS.match(sample.start):
+        named = plain_suffix(sample.file.path) in _ENDINGS and _LOOKED_AT.match(sample.start)
+        if not (named or _BEGINS.match(sample.start) or _is_xml(sample.start)):
             return None
         found = _elements(sample.start)
         wanted = sample.field
@@ -87,15 +108,38 @@ class Xml:
         return pieces_at(sides[0], [])
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        file, other = piece.file, ""
-        if not wide_encoding(file.path):
-            declared = _DECLARED.search(head(file.path))
-            other = codec(self.encoding or (declared[1].decode() if declared else ""))
+        file, wide = piece.file, wide_encoding(piece.file.path)
+        other = codec(self.encoding) or ("" if wide else _encoding(file))
+        said = other or wide
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
             for record in _Parser(file.label, self.text, limit).records(stream):
-                yield record if other in ("", "utf-8") else record._replace(encoding=other)
+                yield record if said in ("", "utf-8") else record._replace(encoding=said)
             if why := fault(stream):
                 yield Record(file.label, 0, fault=why)
+
+
+def _encoding(file: File) -> str:
+    """What a file is in: UTF-8 where it can be read as that, else what it declares, else what it looks like."""
+    found, declared = encoding_of(file), _DECLARED.search(head(file.path))
+    if found == UTF8 or (name := codec(declared[1].decode() if declared else "")) == "utf-8":
+        return ""
+    return name or ("" if found.mixed else found.name)
+
+
+def _is_xml(start: bytes) -> bool:
+    """Whether a file without the name or the first line of XML is some: elements, and all of them whole."""
+    if not _LOOKED_AT.match(start) or b"</" not in start:
+        return False
+    with suppress(expat.ExpatError):
+        parser = expat.ParserCreate("utf-8")
+        parser.Parse(_without_lost(codecs.getincrementaldecoder("utf-8")("surrogateescape"), start, False), False)
+        return True
+    return False
+
+
+def _without_lost(decoder: codecs.IncrementalDecoder, block: bytes, is_last: bool) -> bytes:
+    """The next block of a file, with something that XML can hold for each byte that it cannot hold."""
+    return _NOT_IN_XML.sub(_LOST, decoder.decode(block, is_last)).encode()
 
 
 def _elements(start: bytes) -> list[str]:
@@ -110,13 +154,18 @@ class _Parser:
         self.label, self.limit = label, limit
         self.wanted, self.is_tei = wanted or "text", False
         self.may_be_tei = not wanted
+        self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.found: list[Record] = []
+        self.inside: list[str] = []  # the open elements of the document
         self.parts: list[str] = []
         self.size = self.depth = self.hidden = 0  # characters; open elements of the document; of those not read
         self.blocks = 0  # open paragraphs of TEI
         self.start = self.end = 0  # bytes: where the document begins, where the last one ended
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
+        self.parser.UseForeignDTD(True)  # so that an entity that no one declared is no error
+        self.parser.SkippedEntityHandler = self.skips
+        self.parser.ExternalEntityRefHandler = self.leaves
         self.parser.StartElementHandler = self.opens
         self.parser.EndElementHandler = self.closes
         self.parser.CharacterDataHandler = self.says
@@ -128,7 +177,7 @@ class _Parser:
             block = stream.read(_READ)
             total += len(block)
             try:
-                self.parser.Parse(block, not block)
+                self.parser.Parse(_without_lost(self.decoder, block, not block), not block)
             except expat.ExpatError:
                 why = "bad_xml"
             yield from self.found
@@ -151,18 +200,35 @@ class _Parser:
             self.between(self.parser.CurrentByteIndex)
             self.start, self.parts, self.size = self.parser.CurrentByteIndex, [], 0
         self.depth += 1
-        if self.hidden or (self.is_tei and name in _TEI_NOT_READ):
+        above = self.inside[-1] if self.inside else ""
+        self.inside.append(name)
+        if self.hidden or (self.is_tei and (name in _TEI_NOT_READ or name in _TEI_OTHERS.get(above, ()))):
             self.hidden += 1
         elif self.is_tei and name in _TEI_BLOCKS:
             self.blocks += 1
-            self.parts.append("\0")
-        elif self.is_tei and name == "lb":
-            self.parts.append(" ")
+            self.adds("\0")
+        elif self.is_tei and name in _TEI_BREAKS and attributes.get("break") != "no":
+            self.adds(" ")
         elif not self.is_tei and name in _BLOCKS:
-            self.parts.append("\0")
+            self.adds("\0")
 
     def says(self, text: str) -> None:
-        if self.depth and not self.hidden and (self.blocks or not self.is_tei) and self.size <= self.limit:
+        if self.depth and not self.hidden and (self.blocks or not self.is_tei):
+            self.adds(text)
+
+    def skips(self, name: str, is_parameter: bool) -> None:
+        """An entity that no one declared: as in HTML, or lost."""
+        if not is_parameter:
+            self.says(_ENTITIES.get(name, _LOST))
+
+    def leaves(self, context: str | None, *place: str | None) -> int:
+        """An entity that stands in another file, or the list of them: no other file is opened."""
+        if context:
+            self.says(_LOST)
+        return 1
+
+    def adds(self, text: str) -> None:
+        if self.size <= self.limit:
             self.parts.append(text)
             self.size += len(text)
 
@@ -170,12 +236,13 @@ class _Parser:
         if not self.depth:
             return
         self.depth -= 1
+        self.inside.pop()
         name = name.rpartition(":")[2]
         if self.hidden:
             self.hidden -= 1
         elif name in (_TEI_BLOCKS if self.is_tei else _BLOCKS):
             self.blocks -= self.is_tei
-            self.parts.append("\0")
+            self.adds("\0")
         if not self.depth:
             self.document()
 
@@ -192,7 +259,7 @@ class _Parser:
         if self.size > self.limit:
             self.found.append(Record(self.label, size, fault="too_long", start=self.start))
             return
-        text = "".join(self.parts)
+        text = "".join(self.parts).replace(_LOST, "\ufffd")
         if self.is_tei or "\0" in text:
             text = "\n".join(filter(None, (_BLANKS.sub(" ", block).strip() for block in text.split("\0"))))
         self.found.append(Record(self.label, size, text, text.count("\ufffd"), start=self.start))

@@ -1,11 +1,15 @@
 """Zip archives -> their members, which are read like files of a folder: `a.zip!/b.txt`."""
 
 import io
+import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from preprocessing.errors import BadInput
 
@@ -42,9 +46,16 @@ def members(path: Path) -> Iterator[Member]:
     """The members of an archive, in the order of their names; BadInput where it cannot be read to its end."""
     try:
         with zipfile.ZipFile(path) as archive:
-            found = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.filename)
-    except TORN as error:
+            infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}  # the last of a name
+            found = [infos[name] for name in sorted(infos)]
+        size = path.stat().st_size
+    except (*TORN, NotImplementedError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: is no zip archive, or a damaged one ({error}); mend it, or leave it out") from None
+    if (grown := sum(info.file_size for info in found)) > _HARMLESS + _MOST_RATIO * size:
+        raise BadInput(
+            f"{path}: grows to {grown / max(1, size):,.0f} times its size, as no text does (allowed is {_MOST_RATIO}); "
+            "unpack it first, if it is sound"
+        )
     for info in found:
         if any(part.startswith((".", "__MACOSX")) for part in info.filename.split("/")):
             continue
@@ -52,16 +63,62 @@ def members(path: Path) -> Iterator[Member]:
             raise BadInput(f"{path}: {info.filename} is encrypted; unpack it first, and give the folder")
         if info.compress_type not in _KNOWN:
             raise BadInput(f"{path}: {info.filename} is compressed in a way that Python cannot undo; unpack it first")
-        if info.file_size > _HARMLESS + _MOST_RATIO * info.compress_size:
-            raise BadInput(
-                f"{path}: {info.filename} grows to {info.file_size / max(1, info.compress_size):,.0f} times its size, "
-                f"as no text does (allowed is {_MOST_RATIO}); unpack it first, if it is sound"
-            )
         yield Member(info.filename, f"{path}!/{info.filename}", info.compress_size, info.CRC)
 
 
 def opened(path: str) -> io.BufferedReader:
     """A member of an archive, for reading at any place."""
     at = path.lower().index(_INSIDE) + len(_INSIDE)
-    with zipfile.ZipFile(path[: at - 2]) as archive:
-        return io.BufferedReader(archive.open(path[at:]))  # type: ignore[arg-type]  # it is no RawIOBase, but reads
+    return io.BufferedReader(_Member(path[: at - 2], path[at:]))
+
+
+@lru_cache(maxsize=4)
+def _archive(path: str, changed: int, size: int, process: int) -> zipfile.ZipFile:
+    """An archive, whose list of members is read once for all of them: it may be long."""
+    return zipfile.ZipFile(path)
+
+
+class _Member(io.RawIOBase):
+    """A member, whose damage is an OSError as that of any file."""
+
+    def __init__(self, archive: str, name: str) -> None:
+        self.archive, self.name = archive, name
+
+    @cached_property
+    def member(self) -> IO[bytes]:
+        facts = os.stat(self.archive)
+        return _archive(self.archive, facts.st_mtime_ns, facts.st_size, os.getpid()).open(self.name)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _as_torn():
+            block = self.member.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with _as_torn():
+            return self.member.seek(offset, whence)
+
+    def tell(self) -> int:
+        with _as_torn():
+            return self.member.tell()
+
+    def close(self) -> None:
+        if member := self.__dict__.get("member"):
+            member.close()
+        super().close()
+
+
+@contextmanager
+def _as_torn() -> Iterator[None]:
+    """What a damaged archive raises, as an OSError without a number: those with one are of the disk."""
+    try:
+        yield
+    except (EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise OSError(f"damaged: {error}") from None

@@ -1,0 +1,217 @@
+# ruff: noqa: RUF001
+"""CSV and TSV: rows are documents, however cells are quoted, and each byte is counted."""
+
+import csv
+import io
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import Csv, Text, recognise, sniff
+from preprocessing.errors import BadInput
+from tests.pipeline.readers.reading import counted, read, texts, write
+
+
+def _written(rows: list[list[str]], **how: object) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out, **how).writerows(rows)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+DOCS = [f'Document {number}, with "words" in it.\nAnd a second line; of it.\n\nA third.' for number in range(120)]
+
+
+def test_a_row_is_a_document_whatever_its_cell_has(tmp_path: Path) -> None:
+    content = _written([["id", "text", "label"], *([str(n), text, "x"] for n, text in enumerate(DOCS))])
+    path = write(tmp_path, content, "docs.csv")
+    assert recognise(path) == [Csv(path=path)]
+    assert counted(sniff(path), len(content)) == DOCS
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["docs.csv", "docs", "docs.txt", "DOCS.CSV"])
+def test_a_table_is_known_by_its_name_or_by_its_header(tmp_path: Path, separator: str, name: str) -> None:
+    rows = [["id", "text"], *([str(number), f"A text {number}, and more."] for number in range(9))]
+    path = write(tmp_path, _written(rows, delimiter=separator), name)
+    assert sniff(path) == Csv(path=path)
+    assert texts(sniff(path)) == [row[1] for row in rows[1:]]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "My text, it is prose, he said.\nAnother line, of it.\nAnd, here, more, commas.\n",
+        "text\nis a word\n",
+        "One, text\nTwo, three\n",
+        "id,text\n",
+        "id,text\rone,two\rx",
+        "id,text\na,b\rc\n",
+        'id,text\n"a\n',
+    ],
+)
+def test_prose_with_commas_is_no_table(tmp_path: Path, prose: str) -> None:
+    assert isinstance(sniff(write(tmp_path, prose, "a.txt")), Text | Csv)
+
+
+def test_commas_alone_make_no_table(tmp_path: Path) -> None:
+    poem = "Roses, red\nViolets, blue\nSugar, sweet\nYou, too\n" * 20
+    assert isinstance(sniff(write(tmp_path, poem, "a.txt")), Text)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_blank_rows_and_a_byte_order_mark_are_no_documents(tmp_path: Path, end: str) -> None:
+    content = "\ufeff" + end + end.join(["text,id", "One.,1", "", "Two.,2", '"Three' + end + 'lines.",3'])
+    path = write(tmp_path, content, "a.csv")
+    assert counted(sniff(path), len(content.encode())) == ["One.", "Two.", f"Three{end}lines."]
+
+
+def test_rows_of_another_width_are_rejects(tmp_path: Path) -> None:
+    content = "id,text\n1,One.\n2\n3,Three.,more\n4,Four.\n"
+    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == [
+        "One.",
+        "<ragged_row>",
+        "<ragged_row>",
+        "Four.",
+    ]
+
+
+def test_a_quotation_mark_that_is_never_closed_costs_one_row(tmp_path: Path) -> None:
+    content = 'id,text\n1,"One.\n2,"Two."\n3,"Three."\n4,Four.\n'
+    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == ["<bad_csv>", "Three.", "Four."]
+
+
+def test_a_quotation_mark_that_is_never_closed_makes_no_document_of_the_rest(tmp_path: Path) -> None:
+    content = 'id,text\n0,Zero.\n1,"One.\n' + "2,Two.\n" * 1000
+    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == ["Zero.", "<bad_csv>"]
+
+
+def test_of_a_row_without_end_only_so_much_is_in_memory(tmp_path: Path) -> None:
+    content = 'id,text\n1,"' + "word, and word\n" * 20_000
+    found = counted(Csv(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
+    assert found[0] == "<too_long>"
+    assert set(found[1:]) <= {"word, and word", "and word", "<ragged_row>", "<bad_csv>", "<too_long>"}
+
+
+def test_an_endless_line_is_one_reject(tmp_path: Path) -> None:
+    content = "id,text\n1," + "x" * 300_000 + "\n2,Two.\n"
+    found = counted(Csv(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
+    assert found == ["<too_long>", "Two."]
+
+
+class TestTabs:
+    def test_a_quotation_mark_is_a_character_like_others(self, tmp_path: Path) -> None:
+        content = 'id\ttext\n1\t"Well, he said.\n2\tShe "said" so.\n3\t12" long\n'
+        path = write(tmp_path, content, "a.tsv")
+        assert counted(sniff(path), len(content)) == ['"Well, he said.', 'She "said" so.', '12" long']
+
+    def test_quoted_cells_with_line_ends_are_cells(self, tmp_path: Path) -> None:
+        rows = [["id", "text"], *([str(number), text] for number, text in enumerate(DOCS))]
+        content = _written(rows, delimiter="\t")
+        assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == DOCS
+
+    def test_a_quoted_header_says_that_cells_are_quoted(self, tmp_path: Path) -> None:
+        content = _written([["id", "text"], ["1", "One."], ["2", "Two."]], delimiter="\t", quoting=csv.QUOTE_ALL)
+        assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == ["One.", "Two."]
+
+    def test_the_name_before_a_path_says_so(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "text\tn\nA, b; c.\t1\n", "a.dat")
+        assert texts(sniff(f"tsv:{path}")) == texts(sniff(f"csv:{path}")) == ["A, b; c."]
+
+
+class TestFields:
+    def test_a_column_is_named(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "id,body\n1,One.\n", "a.csv")
+        assert sniff(f"{path}#body") == Csv(path=path, field="body")
+        assert texts(sniff(f"csv:{path}#body")) == ["One."]
+
+    def test_a_number_is_a_column_of_a_table_without_a_header(self, tmp_path: Path) -> None:
+        content = "1,One.\n2,Two.\n"
+        path = write(tmp_path, content, "docs.csv")
+        assert counted(sniff(f"csv:{path}#2"), len(content)) == ["One.", "Two."]
+        assert counted(sniff(f"{path}#2"), len(content)) == ["One.", "Two."]
+        with pytest.raises(BadInput, match=r"^[^\n]+docs\.csv: has 2 columns, not 3; name another[^\n]+$"):
+            read(sniff(f"csv:{path}#3"))
+
+    def test_a_header_without_the_field_is_told_with_its_columns(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "id;body\n1;One.\n", "a.csv")
+        with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: [^\n]+ no 'text', but 'body', 'id'; name one with [^\n]+$"):
+            sniff(path)
+        with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: has no columns? 'text', but 'id', 'body'; name[^\n]+$"):
+            read(sniff(f"csv:{path}"))
+
+    def test_a_name_twice_is_told(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "text,text\n1,One.\n", "a.csv")
+        with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: has 2 columns 'text'[^\n]+$"):
+            read(sniff(f"csv:{path}"))
+
+    def test_a_later_file_without_the_column_is_named(self, tmp_path: Path) -> None:
+        write(tmp_path, "id,text\n1,One.\n", "a.csv")
+        write(tmp_path, "id,body\n1,One.\n", "b.csv")
+        with pytest.raises(BadInput, match=r"^[^\n]+b\.csv: has no columns? 'text'[^\n]+$"):
+            read(sniff(str(tmp_path)))
+
+
+RUSSIAN = ["Старый город стоит на берегу реки.", "Летом туда приезжают люди, их много.", "Зимой там тихо."] * 5
+
+
+class TestEncodings:
+    @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "utf-8", "utf-8-sig"])
+    @pytest.mark.parametrize("field", ["text", "текст"])
+    def test_lines_in_any_encoding_are_rows(self, tmp_path: Path, encoding: str, field: str) -> None:
+        content = _written([["id", field], *([str(n), text] for n, text in enumerate(RUSSIAN))]).encode(encoding)
+        path = write(tmp_path, content, "a.csv")
+        source = sniff(f"{path}#{field}")
+        assert counted(source, len(content)) == RUSSIAN
+        assert {record.encoding for record in read(source)} - {""} <= {encoding}
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_wide_characters_are_rows(self, tmp_path: Path, encoding: str) -> None:
+        content = _written([["id", "text"], *([str(n), text] for n, text in enumerate(RUSSIAN))]).encode(encoding)
+        source = sniff(write(tmp_path, content, "a.csv"))
+        assert isinstance(source, Csv)
+        assert texts(source) == RUSSIAN
+
+    def test_an_encoding_that_is_said_is_taken(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "text,n\nпривет,1\n".encode("koi8-r"), "a.csv")
+        assert texts(Csv(path=path, encoding="koi8-r")) == ["привет"]
+        with pytest.raises(ValueError, match=r"^csv\.encoding is 'no such', allowed is an encoding[^\n]+$"):
+            Csv(path=path, encoding="no such")
+
+
+def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 40
+    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == ["<not_text>"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n\n",
+        b",,,\n,,,\n",
+        b"text",
+        b'"text',
+        b"text\n\x00\n",
+        b'te"xt,"a"b\nx,y\n',
+        b"text,id\n\xff\xfe\xff,1\n",
+        b"text\r1\r2\r",
+        b'text,id\n"a""b,1\n"""",2\n',
+    ],
+)
+def test_hostile_tables_lose_no_byte_and_raise_nothing_but_a_line(tmp_path: Path, content: bytes) -> None:
+    source = Csv(path=write(tmp_path, content, "a.csv"), field="1")
+    counted(source, len(content))
+    with suppress(BadInput):
+        counted(replace(source, field="text"), len(content))
+
+
+def test_a_compressed_table_that_breaks_off_is_said(tmp_path: Path) -> None:
+    import gzip
+
+    whole = gzip.compress("".join(["id,text\n", *(f"{n},A text {n * n}.\n" for n in range(2000))]).encode())
+    path = write(tmp_path, whole[: len(whole) // 2], "a.csv.gz")
+    found = read(sniff(path))
+    assert found[-1].fault == "truncated"
+    assert len(found) > 100

@@ -1,0 +1,133 @@
+# ruff: noqa: RUF001
+"""Files of HTML: the main text of a page, in whatever it is encoded."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import Html, Text, recognise, sniff
+from pipeline.readers.page import is_too_deep
+from preprocessing.errors import BadInput
+from tests.pipeline.readers.reading import counted, read, texts, write
+
+WORDS = "Старый город стоит на берегу реки, и летом туда приезжают люди из многих далёких мест страны. "
+
+
+def _page(body: str = "<p>One paragraph of the text, long enough to be read.</p>", head: str = "") -> str:
+    menu = '<nav class="menu"><a href="/">Home</a> <a href="/about">About</a></nav>'
+    footer = "<footer>Imprint and privacy</footer>"
+    return (
+        f"<!DOCTYPE html>\n<html><head><title>T</title>{head}<script>var x = 1;</script></head>"
+        f"<body>{menu}<main>{body}</main>{footer}</body></html>"
+    )
+
+
+def test_a_page_is_its_main_text(tmp_path: Path) -> None:
+    content = _page()
+    path = write(tmp_path, content, "page.html")
+    assert recognise(path) == [Html(path=path)]
+    assert counted(sniff(path), len(content)) == ["One paragraph of the text, long enough to be read."]
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("a.txt", ""),
+        ("a", "\ufeff"),
+        ("a.HTM", "  \n"),
+        ("a.txt", "<!-- saved -->\n<!-- twice -->"),
+        ("a.txt", '<?xml version="1.0" encoding="utf-8"?>\n'),
+    ],
+)
+def test_a_page_is_known_by_its_first_element_or_its_name(tmp_path: Path, name: str, begin: str) -> None:
+    assert isinstance(sniff(write(tmp_path, begin + _page(), name)), Html)
+    assert isinstance(sniff(write(tmp_path, begin + "<HTML><BODY>One.</BODY></HTML>", name)), Html)
+
+
+def test_a_name_alone_is_enough_and_a_word_is_not(tmp_path: Path) -> None:
+    assert isinstance(sniff(write(tmp_path, "<p>A part of a page.</p>", "part.html")), Html)
+    assert isinstance(sniff(write(tmp_path, "<htmlish> is no element.\n", "a.txt")), Text)
+
+
+def test_pages_of_a_folder_are_documents(tmp_path: Path) -> None:
+    for name in ("a.html", "b.htm", "more/c.xhtml"):
+        write(tmp_path, _page(f"<p>This is the page {name} with its text.</p>"), name)
+    assert [Html] == [type(source) for source in recognise(str(tmp_path))]
+    assert len(texts(sniff(str(tmp_path)))) == 3
+
+
+class TestEncodings:
+    @pytest.mark.parametrize("charset", ["windows-1251", "koi8-r", "iso-8859-5"])
+    def test_what_a_page_says_of_itself_counts(self, tmp_path: Path, charset: str) -> None:
+        head = f'<meta http-equiv="Content-Type" content="text/html; charset={charset}">'
+        content = _page(f"<p>{WORDS}</p>", head).encode(charset)
+        source = sniff(write(tmp_path, content, "a.html"))
+        assert counted(source, len(content)) == [WORDS.strip()]
+        assert read(source)[0].encoding != ""
+
+    def test_a_stale_charset_over_utf8_does_not(self, tmp_path: Path) -> None:
+        content = _page(f"<p>{WORDS}</p>", '<meta charset="windows-1251">').encode()
+        source = sniff(write(tmp_path, content, "a.html"))
+        assert counted(source, len(content)) == [WORDS.strip()]
+        assert read(source)[0].encoding == ""
+
+    @pytest.mark.parametrize("charset", ["cp1251", "koi8-r"])
+    @pytest.mark.parametrize("said", ["", '<meta charset="unheard-of">'])
+    def test_a_page_that_says_nothing_is_looked_at(self, tmp_path: Path, charset: str, said: str) -> None:
+        content = _page(f"<p>{WORDS * 3}</p>", said).encode(charset)
+        assert texts(sniff(write(tmp_path, content, "a.html"))) == [(WORDS * 3).strip()]
+
+    @pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_wide_characters_are_read_whatever_is_said(self, tmp_path: Path, charset: str) -> None:
+        content = _page(f"<p>{WORDS}</p>", '<meta charset="utf-8">').encode(charset)
+        source = sniff(write(tmp_path, content, "a.html"))
+        assert texts(source) == [WORDS.strip()]
+        assert read(source)[0].encoding.startswith(charset[:6])
+
+    def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
+        path = write(tmp_path, _page(f"<p>{WORDS}</p>", '<meta charset="koi8-r">').encode("cp1251"), "a.html")
+        assert texts(Html(path=path, encoding="cp1251")) == [WORDS.strip()]
+        with pytest.raises(ValueError, match=r"^html\.encoding is 'no such', allowed is an encoding[^\n]+$"):
+            Html(path=path, encoding="no such")
+
+
+class TestHostile:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"<",
+            b"<html",
+            b"<html><body><p>No end",
+            b"<html>" + b"\x00" * 100,
+            b"<html><body>&#99999999;&#xD800;&bogus;</body>",
+            b"<html><!-- no end",
+            b"<html><body><p>caf\xe9 \xff\xfe</p>",
+            b"<html><script>" + b"<" * 10_000,
+            b'<html><body><p x="' + b"a" * 10_000,
+        ],
+    )
+    def test_no_byte_is_lost_and_nothing_raised(self, tmp_path: Path, content: bytes) -> None:
+        counted(Html(path=write(tmp_path, content, "a.html")), len(content))
+
+    def test_a_field_is_no_part_of_a_page(self, tmp_path: Path) -> None:
+        path = write(tmp_path, _page(), "a.html")
+        with pytest.raises(BadInput, match=r"^[^\n]+#body names a field, but html has none; leave it out$"):
+            sniff(f"{path}#body")
+
+    def test_elements_without_end_are_a_reject_in_no_time(self, tmp_path: Path) -> None:
+        content = b"<html><body>" + b"<div>" * 100_000
+        assert counted(Html(path=write(tmp_path, content, "a.html")), len(content)) == ["<timeout>"]
+
+    def test_a_page_that_no_one_reads_is_a_reject(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pipeline.readers.html.MOST_HTML", 1000)
+        content = _page("<p>words</p>" * 1000)
+        assert counted(Html(path=write(tmp_path, content, "a.html")), len(content)) == ["<too_long>"]
+
+    @pytest.mark.parametrize("begin", [b"<!-- a -->" * 3000 + b"text", b"<!---->" * 4000, b"<!--" * 9000])
+    def test_comments_are_looked_through_in_linear_time(self, tmp_path: Path, begin: bytes) -> None:
+        assert sniff(write(tmp_path, begin + b"\n", "a.txt")).kind == "text"  # of 40 comments it would take days
+
+    def test_a_tag_without_end_is_looked_through_in_linear_time(self) -> None:
+        assert not is_too_deep(b"<" + b"a" * 1_000_000)
+        assert not is_too_deep(b"<a " + b"b" * 1_000_000)
+        assert not is_too_deep(b"<a " * 300_000)

@@ -1,0 +1,198 @@
+# ruff: noqa: RUF001
+"""JSON arrays: an element is a document, and one that is damaged costs no others."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import JsonArray, Jsonl, recognise, sniff
+from preprocessing.errors import BadInput
+from tests.pipeline.readers.reading import counted, read, texts, write
+
+TEXTS = [f'Text {number} of them,\nwith [brackets], {{braces}}, "marks" and a \\ é 字.' for number in range(300)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_an_element_is_a_document(tmp_path: Path, indent: int | None, ascii_only: bool) -> None:
+    content = json.dumps([{"id": 1, "text": text} for text in TEXTS], indent=indent, ensure_ascii=ascii_only) + "\n"
+    path = write(tmp_path, content, "docs.json")
+    assert recognise(path) == [JsonArray(path=path)]
+    assert counted(sniff(path), len(content.encode())) == TEXTS
+
+
+def test_an_array_of_strings_is_one_of_documents(tmp_path: Path) -> None:
+    content = json.dumps(TEXTS)
+    assert counted(sniff(write(tmp_path, content, "a.json")), len(content)) == TEXTS
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.txt", "a", "A.JSON", "a.jsonl", "a.json.gz"])
+def test_an_array_is_known_by_how_it_begins(tmp_path: Path, name: str) -> None:
+    content = b'\n [\n {"text": "One."}, {"text": "Two."}]'
+    path = write(tmp_path, gzip.compress(content) if name.endswith(".gz") else content, name)
+    assert sniff(path) == JsonArray(path=path)
+    assert counted(sniff(path), len(content)) == ["One.", "Two."]
+
+
+def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [*({"text": text, "n": 12345678} for text in TEXTS[:20]), 123456789, True, None, [], "words", 1.5e10]
+    content = json.dumps(values, ensure_ascii=False, indent=1)
+    path = write(tmp_path, content, "a.json")
+    expected = read(JsonArray(path=path))
+    assert len(expected) == 27
+    for size in (1, 2, 3, 7, 64, 1000):
+        monkeypatch.setattr("pipeline.readers.json_array._READ", size)
+        assert read(JsonArray(path=path)) == expected
+        assert counted(JsonArray(path=path), len(content.encode())) == [
+            *TEXTS[:20],
+            *["<no_field>"] * 4,
+            "words",
+            "<no_field>",
+        ]
+
+
+class TestFields:
+    def test_a_field_may_have_dots(self, tmp_path: Path) -> None:
+        path = write(tmp_path, '[{"a": {"body": "One."}, "id": 1}, {"a.body": "Two."}, {"a": 1}]', "a.json")
+        assert sniff(f"{path}#a.body") == JsonArray(path=path, field="a.body")
+        assert counted(sniff(f"json:{path}#a.body"), Path(path).stat().st_size) == ["One.", "Two.", "<no_field>"]
+
+    def test_an_array_without_the_field_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
+        path = write(tmp_path, '[{"id": 1, "body": "One."}]', "a.json")
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+ no 'text', but 'body', 'id'; name one with --data PATH#FIELD[^\n]+$"
+        ):
+            sniff(path)
+
+    def test_spans_are_read(self, tmp_path: Path) -> None:
+        path = write(tmp_path, '[{"text": "one two", "names": [[0, 3]]}, {"text": "x", "names": [[0, 9]]}]', "a.json")
+        found = read(JsonArray(path=path, spans="names"))
+        assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
+
+    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path) -> None:
+        path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', "a.json")
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+a\.json: one JSON object over several lines[^\n]+JSON array[^\n]+$"
+        ):
+            sniff(path)
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            ('["a", "b"', ["a", "b", "<truncated>"]),
+            ('["a", "b", ', ["a", "b", "<truncated>"]),
+            ('["a", "b', ["a", "<truncated>"]),
+            ('[{"text": "a"}, {"text": "b"', ["a", "<truncated>"]),
+            ('[{"text": "a"}, {"text": "b"', ["a", "<truncated>"]),
+            ('[{"text": "a"}, {"text": nul', ["a", "<truncated>"]),
+            ('[{"text": "a"}, {"text": "\\u12', ["a", "<truncated>"]),
+            ('[{"text": "a"}, {"text" "b"}, {"text": "c"}, {"text": "d"}]', ["a", "<bad_json>", "c", "d"]),
+            ('[{"text": "a"}, {"text": "un"quoted"}, {"text": "c"}, {"text": "d"}]', ["a", "<bad_json>", "c", "d"]),
+            ('[{"text": "line\nend"}, {"text": "c"}]', ["<bad_json>", "c"]),
+            ('["a", "line\nend", "c"]', ["a", "<bad_json>", "c"]),
+            ('["a", oops, {"text": "c"}]', ["a", "<bad_json>", "c"]),
+            ("[{'text': 'a'}, {'text': 'b'}]", ["<bad_json>"]),
+            ('[{"text": x, "l": [{"n": 1}, {"n": 2}]}, {"text": "c"}]', ["<bad_json>", "c"]),
+            ('[{"text": "a"}] and more', ["a", "<bad_json>"]),
+            ('["a"]\n["b"]\n', ["a", "b"]),
+            ("[]", []),
+            ("[ ]\n", []),
+            ('{"text": "a"}\n{"text": "b"}\n', ["<bad_json>"]),
+            ("[", ["<truncated>"]),
+            ("\n", ["<truncated>"]),
+            ("[,,]", ["<bad_json>"]),
+            ('["a",]', ["a"]),
+            ('[{"text": "a", "text": "b"}]', ["<duplicate_key>"]),
+            (
+                '[{"text": "a"}, 5, null, [1], {"text": 5}, {}]',
+                ["a", *["<no_field>"] * 3, "<not_a_string>", "<no_field>"],
+            ),
+            ('["a", "' + "\\ud800" + '"]', ["a", "\ufffd"]),
+        ],
+    )
+    def test_what_is_damaged_is_a_reject_and_no_more(self, tmp_path: Path, content: str, expected: list[str]) -> None:
+        path = write(tmp_path, content, "a.json")
+        assert counted(JsonArray(path=path), len(content.encode())) == expected
+
+    def test_the_error_is_shown_where_it_is(self, tmp_path: Path) -> None:
+        content = '[{"text": "a"}, {"text" "b"}, {"text": "c"}]'
+        (bad,) = [
+            record for record in read(JsonArray(path=write(tmp_path, content, "a.json"))) if record.fault == "bad_json"
+        ]
+        assert content[bad.start :].startswith(', {"text" "b"}')
+        assert bad.snippet.startswith(b'{"text" "b"}')
+
+    def test_an_error_after_many_elements_is_one_of_them(self, tmp_path: Path) -> None:
+        elements = [json.dumps({"text": text}) for text in TEXTS * 20]
+        elements[3000] = '{"text": broken}'
+        content = f"[{', '.join(elements)}]"
+        found = counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content))
+        assert (len(found), found.count("<bad_json>"), found[3000]) == (6000, 1, "<bad_json>")
+
+    @pytest.mark.parametrize(
+        "long",
+        [
+            json.dumps({"text": 'x"}]\\' * 20_000}),
+            json.dumps({"text": "x", "more": [{"a": "]}"}] * 20_000}),
+            json.dumps("x\\" * 50_000),
+        ],
+    )
+    @pytest.mark.parametrize("size", [1 << 18, 1001])
+    def test_an_element_that_is_too_long_costs_no_others(
+        self, tmp_path: Path, long: str, size: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pipeline.readers.json_array._READ", size)
+        content = f'["before", {long}, {{"text": "after"}}, "last"]'
+        path = write(tmp_path, content, "a.json")
+        found = counted(JsonArray(path=path), len(content), max_chars=1000)
+        assert found == ["before", "<too_long>", "after", "last"]
+
+    def test_brackets_without_end_are_a_reject(self, tmp_path: Path) -> None:
+        content = "[" * 1_000_000
+        assert counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content))[0] == "<too_long>"
+        content = '[{"text": ' + "[" * 99_999 + "]" * 99_999 + '}, {"text": "after"}]'
+        assert counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content)) == ["<bad_json>", "after"]
+
+    def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
+        whole = gzip.compress(json.dumps([f"{n} {n * n} words" for n in range(5000)]).encode())
+        found = read(JsonArray(path=write(tmp_path, whole[: len(whole) // 2], "a.json.gz")))
+        assert [record.fault for record in found[-2:]] == ["truncated", "truncated"]
+        assert len(found) > 1000
+
+
+class TestEncodings:
+    WORDS = "Старый город стоит на берегу реки, и летом туда приезжают люди."
+
+    @pytest.mark.parametrize(
+        "encoding", ["cp1251", "koi8-r", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"]
+    )
+    def test_an_array_in_any_encoding_is_read(self, tmp_path: Path, encoding: str) -> None:
+        content = json.dumps([{"text": self.WORDS}] * 5, ensure_ascii=False, indent=0).encode(encoding)
+        source = sniff(write(tmp_path, content, "a.json"))
+        assert isinstance(source, JsonArray)
+        assert texts(source) == [self.WORDS] * 5
+        said = {record.encoding for record in read(source)}
+        assert said == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in said)
+
+    def test_bytes_that_are_no_utf8_are_counted(self, tmp_path: Path) -> None:
+        content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode() + b'\n["caf\xe9"]'
+        path = write(tmp_path, content, "a.json")
+        last = [record for record in read(JsonArray(path=path)) if not record.fault][-1]
+        assert (last.text, last.repaired) == ("caf\ufffd", 1)
+        assert counted(JsonArray(path=path), len(content))[-1] == "caf\ufffd"
+
+    def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
+        path = write(tmp_path, '["да"]'.encode("cp866"), "a.json")
+        assert texts(JsonArray(path=path, encoding="cp866")) == ["да"]
+
+
+def test_arrays_and_json_lines_of_a_folder_are_read_once_each(tmp_path: Path) -> None:
+    write(tmp_path, '[{"text": "One."}]', "a.json")
+    write(tmp_path, '{"text": "Two."}\n', "b.jsonl")
+    found = recognise(str(tmp_path))
+    assert {(type(source), source.endings) for source in found} == {(JsonArray, (".json",)), (Jsonl, (".jsonl",))}  # type: ignore[union-attr]
+    assert sorted(texts(*found)) == ["One.", "Two."]
