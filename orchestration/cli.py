@@ -29,6 +29,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 Scale = Annotated[str, typer.Option(metavar="tiny|small", help="Shrink the recipe: tiny takes minutes on two cores.")]
 On = Annotated[str, typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.")]
 Data = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.")]
+HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
@@ -40,6 +41,7 @@ Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of ea
 Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
 
 WORK = Path("work")
+LABELS = 200
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
@@ -104,12 +106,13 @@ def check(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     as_json: Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration.terminal import views
 
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = views.checked(job.recipe, workers, job.cluster.name)
@@ -123,6 +126,7 @@ def corpus(
     overrides: Overrides = None,
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     card: Annotated[bool, typer.Option("--card", help="Also a data card, as Markdown and HTML.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also the finished training rows (static masking).")] = False,
@@ -131,10 +135,10 @@ def corpus(
     progress: Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration.jobs import stages
+    from orchestration.jobs import stages, tasks_without_text
     from orchestration.terminal import views
 
-    flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
+    flags, job = _open(recipe, overrides, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*job.plan[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
@@ -145,6 +149,7 @@ def corpus(
     with shown(progress) as report:
         manifest = corpus_stage.corpus(job, context.obj, report, card)
         folders = corpus_stage.rows(job, context.obj, report) if rows else {}
+    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
     folder = job.plan.corpus.folder
     values = {
         "folder": str(folder),
@@ -166,6 +171,7 @@ def train(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     resume: Resume = "allow",
@@ -174,13 +180,15 @@ def train(
     progress: Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(job.plan[2:], job.recognised)
     if dry_run:
         return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
     from orchestration.jobs import pretrain as pretrain_stage
+    from orchestration.jobs import tasks_without_text
     from orchestration.terminal import shown, views
 
+    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
     with shown(progress) as report:
         result = pretrain_stage.train(job, resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
@@ -194,10 +202,11 @@ def evaluate(
     overrides: Overrides = None,
     tasks: Tasks = "",
     seeds: Seeds = 3,
-    labels: Labels = 200,
+    labels: Labels = LABELS,
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     dry_run: DryRun = False,
@@ -210,7 +219,7 @@ def evaluate(
     from orchestration.jobs import stages
     from orchestration.terminal import views
 
-    flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
     stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
     announce([stage])
@@ -234,17 +243,18 @@ def everything(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     seeds: Seeds = 3,
-    labels: Labels = 200,
+    labels: Labels = LABELS,
     resume: Resume = "allow",
     dry_run: DryRun = False,
     as_json: Json = False,
     progress: Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(job.plan, job.recognised)
     if dry_run:
         return print_answer(planned(job.plan, flags.command("run")), as_json)
@@ -278,6 +288,7 @@ def table(
     on: On = "local",
     scale: Scale = "tiny",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each row.")] = 3,
     dry_run: DryRun = False,
@@ -295,7 +306,7 @@ def table(
         )
     from orchestration.jobs import ablation as ablation_job
 
-    flags = _flags(name, overrides, on=on, scale=scale, data=data, out=out)
+    flags = _flags(name, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out)
     plan = ablation_job.plan(tables.named(name), flags, seeds)
     next_ = f"sesame ui --out {out}"
     if dry_run:
@@ -319,6 +330,7 @@ def inspect(
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     as_json: Json = False,
@@ -327,7 +339,7 @@ def inspect(
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import inspect as inspection
 
-    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     return print_answer(
@@ -343,6 +355,7 @@ def export(
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     as_json: Json = False,
@@ -351,7 +364,7 @@ def export(
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import views
 
-    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     files, becomes = pretrain_stage.export(pretrain_stage.run_folder(flags), folder)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     loads = f"python -c 'from transformers import AutoModel; AutoModel.from_pretrained(\"{folder}\")'"

@@ -18,7 +18,7 @@ from orchestration.config import (
     names,
     split_overrides,
 )
-from orchestration.jobs import stages
+from orchestration.jobs import hold_out, stages
 from pipeline.readers import Source, left_out, plan_splits, sniff
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -38,6 +38,7 @@ class Flags:
     data: Sequence[str] = ()
     out: Path = Path("work")
     seed: int | None = None
+    hold_out: float | None = None  # share of the text that --data names
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
@@ -50,6 +51,7 @@ class Flags:
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
+        words += ["--hold-out", f"{self.hold_out:g}"] if self.hold_out is not None else []
         words += ["--out", str(self.out)] if self.out != Path("work") else []
         words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
         return shlex.join([*words, *more])
@@ -63,11 +65,13 @@ class Job:
     cluster: Cluster
     corpus: Corpus
     out: Path
+    own_text: bool = False  # whether --data names its text, not a corpus
 
     @property
     def recognised(self) -> list[str]:
-        """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
-        return [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
+        lines = [line for source in self.corpus.sources for line in (source.describe(), *left_out(source))]
+        return [*lines, hold_out.said(self.corpus, self.own_text)]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -107,14 +111,15 @@ def open_job(flags: Flags) -> Job:
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
-    corpus = _corpus(flags.data, load_corpus(recipe.data.corpus))
+    own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
+    corpus = hold_out.with_shares(_corpus(flags.data, load_corpus(recipe.data.corpus)), flags.hold_out, own)
     if recipe.start and not Path(recipe.start).is_dir():
         raise BadInput(f"start is {recipe.start}: no such folder; give one that `sesame export` or transformers made")
     start = str(Path(recipe.start).absolute()) if recipe.start else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out)
+    return Job(recipe, cluster, corpus, flags.out, own_text=own)
 
 
 def _inputs(corpus: Corpus) -> str:
@@ -129,7 +134,7 @@ def _inputs(corpus: Corpus) -> str:
 
 
 def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
-    """The text that --data names, cleaned and split as the recipe's own corpus is, or as the one corpus file says."""
+    """The text that --data names, cleaned as the recipe's own corpus is, or the one corpus file that it names."""
     if not data:
         return default
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
