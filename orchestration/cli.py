@@ -63,6 +63,7 @@ Data = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
 ]
+HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
@@ -83,6 +84,7 @@ SaveEvery = Annotated[
 ]
 
 WORK = Path("work")
+LABELS = 200
 _command_line = ContextVar("_command_line", default="")  # of `main`, for what keeps a record of it
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
@@ -176,12 +178,13 @@ def check(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     as_json: Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration.terminal import views
 
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = views.checked(job.recipe, workers, job.cluster.name)
@@ -195,6 +198,7 @@ def corpus(
     overrides: Overrides = None,
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     card: Annotated[bool, typer.Option("--card", help="Also a data card, as Markdown and HTML.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also the finished training rows (static masking).")] = False,
@@ -203,10 +207,10 @@ def corpus(
     progress: Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration.jobs import stages
+    from orchestration.jobs import stages, tasks_without_text
     from orchestration.terminal import views
 
-    flags, job = _open(recipe, overrides, scale=scale, data=data, out=out)
+    flags, job = _open(recipe, overrides, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
@@ -219,6 +223,7 @@ def corpus(
 
         manifest = corpus_stage.corpus(job, context.obj, report, card)
         folders = corpus_stage.rows(job, context.obj, report) if rows else {}
+    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
     folder = job.plan.corpus.folder
     values = {
         "folder": str(folder),
@@ -240,6 +245,7 @@ def train(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     resume: Resume = "allow",
@@ -252,12 +258,14 @@ def train(
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
         return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
+    from orchestration.jobs import tasks_without_text
     from orchestration.terminal import shown, views
 
+    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
     with shown(progress) as report:
         report({"stage": "importing"})
         from orchestration.jobs import pretrain as pretrain_stage
@@ -274,10 +282,11 @@ def evaluate(
     overrides: Overrides = None,
     tasks: Tasks = "",
     seeds: Seeds = 3,
-    labels: Labels = 200,
+    labels: Labels = LABELS,
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     dry_run: DryRun = False,
@@ -291,7 +300,7 @@ def evaluate(
         from orchestration.jobs import stages
         from orchestration.terminal import views
 
-    flags = _flags(run, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
     stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
     announce([stage])
@@ -317,10 +326,11 @@ def everything(
     on: On = "local",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     seeds: Seeds = 3,
-    labels: Labels = 200,
+    labels: Labels = LABELS,
     resume: Resume = "allow",
     log_every: LogEvery = None,
     eval_every: EvalEvery = None,
@@ -331,7 +341,7 @@ def everything(
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
-    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, out=out, seed=seed)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
     if dry_run:
         return print_answer(planned(job.plan, flags.command("run")), as_json)
@@ -379,6 +389,7 @@ def table(
     on: On = "local",
     scale: Scale = "tiny",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each row.")] = 3,
     dry_run: DryRun = False,
@@ -397,7 +408,10 @@ def table(
         )
     from orchestration.terminal import shown
 
-    compared, flags = tables.named(name), _flags(name, overrides, on=on, scale=scale, data=data, out=out)
+    compared, flags = (
+        tables.named(name),
+        _flags(name, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out),
+    )
     with waiting("importing Beam"):
         from orchestration.jobs import ablation as ablation_job
     with waiting("looking at what there is of its runs"):
@@ -427,6 +441,7 @@ def inspect(
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     as_json: Json = False,
@@ -435,7 +450,7 @@ def inspect(
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import inspect as inspection
 
-    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     return print_answer(
@@ -454,6 +469,7 @@ def export(
     push: Annotated[str, typer.Option(metavar="REPO", help="Also to this repository of the hub.")] = "",
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     as_json: Json = False,
@@ -463,7 +479,7 @@ def export(
     from orchestration.terminal import views
     from training.formats import auto_class
 
-    flags = _flags(run, overrides, scale=scale, data=data, out=out, seed=seed)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     run_folder = pretrain_stage.run_folder(flags)
     files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]

@@ -32,6 +32,7 @@ from tests.family import RECIPES
 
 # few labels: a small text has not many, and with another version of Python it is another text
 EVAL = ["evals=[follows]", "--labels", "40", "--seeds", "1"]
+HOLD_OUT = 0.2  # of a text that is not the demo: half of it for the tasks, as the demo has
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
 
@@ -83,6 +84,7 @@ class Setting:
         """`sesame VERB NAME` in this process."""
         words = [verb, name, *self.overrides(), "--scale", "tiny", "--out", str(self.out), "--json"]
         words += ["--progress", "none", *(word for given in self.data(name) for word in ("--data", given))]
+        words += ["--hold-out", str(HOLD_OUT)] if self.packages else []
         if verb == "run":
             words += ["cluster.workers=1", *EVAL]
         start = time.monotonic()
@@ -98,6 +100,7 @@ class Setting:
     def jobs(self, names: Sequence[str]) -> dict[str, Job]:
         """The job of each recipe."""
         given = {"scale": "tiny", "out": self.out, "overrides": self.overrides()}
+        given |= {"hold_out": HOLD_OUT} if self.packages else {}
         return {name: open_job(Flags(recipe=name, data=self.data(name), **given)) for name in names}
 
 

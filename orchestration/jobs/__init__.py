@@ -1,10 +1,12 @@
 """Jobs: one recipe on one text on one cluster, stage by stage.
 
 Read job.py and stages.py first; corpus.py, pretrain.py and evaluate.py are the stages, ray_stages.py the
-last two on one Ray, ablation.py is many runs, hub.py the way of an export to a hub.
+last two on one Ray, hold_out.py what is held out for them, ablation.py is many runs, hub.py the way of an export to a
+hub.
 """
 
+from orchestration.jobs.hold_out import tasks_without_text
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.jobs.stages import Plan, Stage
 
-__all__ = ["Flags", "Job", "Plan", "Stage", "open_job"]
+__all__ = ["Flags", "Job", "Plan", "Stage", "open_job", "tasks_without_text"]

@@ -20,7 +20,7 @@ from orchestration.config import (
     names,
     split_overrides,
 )
-from orchestration.jobs import stages
+from orchestration.jobs import hold_out, stages
 from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
@@ -41,6 +41,7 @@ class Flags:
     data: Sequence[str] = ()
     out: Path = Path("work")
     seed: int | None = None
+    hold_out: float | None = None  # share of the text that --data names
     command_line: str = ""  # as it was typed
 
     def command(self, verb: str, *more: str) -> str:
@@ -56,6 +57,7 @@ class Flags:
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
+        words += ["--hold-out", f"{self.hold_out:g}"] if self.hold_out is not None else []
         words += ["--out", str(self.out)] if self.out != Path("work") else []
         words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
         return shlex.join([*words, *more])
@@ -71,12 +73,13 @@ class Job:
     out: Path
     notes: tuple[str, ...] = ()  # about the text, to be said with how it is read
     command: str = ""  # the command line that asked for it
+    own_text: bool = False  # whether --data names its text, not a corpus
 
     @property
     def recognised(self) -> list[str]:
-        """How each source of the text is read, and what of its folder is not; `KIND:PATH` would say it otherwise."""
+        """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
-        return [*lines, *_mixed(self.corpus), *self.notes]
+        return [*lines, *_mixed(self.corpus), *self.notes, hold_out.said(self.corpus, self.own_text)]
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -121,7 +124,8 @@ def open_job(flags: Flags) -> Job:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
     default = load_corpus(recipe.data.corpus)
-    corpus = _corpus(flags.data, default)
+    own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
+    corpus = hold_out.with_shares(_corpus(flags.data, default), flags.hold_out, own)
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
@@ -132,7 +136,7 @@ def open_job(flags: Flags) -> Job:
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line)
+    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
 
 
 def _inputs(corpus: Corpus) -> str:
@@ -147,7 +151,7 @@ def _inputs(corpus: Corpus) -> str:
 
 
 def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
-    """The text that --data names, cleaned and split as the recipe's own corpus is, or as the one corpus file says."""
+    """The text that --data names, cleaned as the recipe's own corpus is, or the one corpus file that it names."""
     if not data:
         return default
     if grouped := _grouped(data, default):

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from orchestration.jobs import evaluate, pretrain, stages
+from orchestration.jobs import evaluate, hold_out, pretrain, stages
 from orchestration.jobs.job import Job
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
@@ -14,10 +14,14 @@ from training.run import Resume
 def pretrain_and_evaluate(
     job: Job, resume: Resume, report: Report, *, num_seeds: int, labels: int
 ) -> tuple[dict[str, Any], list[Comparison]]:
-    """What `pretrain.train` and `evaluate.evaluate` return; no comparisons where the recipe names no evals."""
+    """What `pretrain.train` and `evaluate.evaluate` return.
+
+    There are no comparisons where the recipe names no evals, or too little is held out for any; that is said before.
+    """
+    unfit = hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, labels)
     with _ray(job, report) if _is_due(job, resume, num_seeds, labels) else nullcontext():
         result = pretrain.train(job, resume, report)
-        if not job.recipe.evals:
+        if set(unfit) >= set(job.recipe.evals):
             return result, []
         stage = stages.scores(job.plan.run.folder, job.recipe.evals, num_seeds, labels)
         return result, evaluate.evaluate(job.plan.run.folder, stage, job.cluster.address, report)

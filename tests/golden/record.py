@@ -35,11 +35,14 @@ SHRUNK = (
     "optim.warmup=5",
     'phases=[{"length": 48, "batch": 16, "steps": 20}]',
 )
+CORPUS = "{name: text, sources: [{kind: jsonl, path: text.jsonl}], validation: 0.02, test: 0.1}\n"
 
 
 def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
     """The recipe at tiny scale on the golden text, its corpus built by the product's own pipeline."""
-    given = text.write(folder / "text.jsonl")
+    text.write(folder / "text.jsonl")
+    given = folder / "text.yaml"
+    given.write_text(CORPUS)
     flags = Flags(recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], out=folder / "work")
     job = open_job(flags)
     return job, build.untracked(job, (), lambda event: None)

@@ -9,10 +9,10 @@ from typing import Final, get_args
 
 from preprocessing.spec import kind_of
 from training.tasks.follows import Follows
-from training.tasks.part import LENGTH, Examples, Task, TaskPart
+from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
 from training.tasks.source import Source
 
-__all__ = ["LENGTH", "TASKS", "Examples", "Follows", "Source", "Task", "TaskPart", "Tasks"]
+__all__ = ["LENGTH", "MORE", "TASKS", "Examples", "Follows", "Source", "Task", "TaskPart", "Tasks"]
 
 Tasks = Source | Follows
 TASKS: Final[Mapping[str, TaskPart]] = {kind_of(member): member() for member in get_args(Tasks)}

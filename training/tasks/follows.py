@@ -9,7 +9,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 from training.tasks.documents import FEWEST_ROWS, balanced, held_out, pair_row
-from training.tasks.part import LENGTH, Task
+from training.tasks.part import LENGTH, MORE, Task
 
 
 @spec
@@ -31,8 +31,8 @@ class Follows:
                 halves[document.is_test].append((document.source, *pair))
         if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:
             raise DataError(
-                f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences; "
-                "hold out more of the corpus (test: in its file), or leave this task out"
+                f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences, {FEWEST_ROWS} are "
+                f"needed; {MORE}, or leave this task out of evals"
             )
         classes = ("next", "other")
         return Task("follows", classes, *(balanced(_with_negatives(half, vocab, length), 2) for half in halves))

@@ -12,6 +12,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks
 from preprocessing.vocab import Vocab
 
+MORE: Final = "hold out more of the text (--hold-out .1, or test: in its corpus file)"  # to end a message with
 LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with fewer positions gets shorter rows
 
 
@@ -48,7 +49,7 @@ class Task:
         if num > len(self.pool):
             raise DataError(
                 f"task {self.name}: {num} labelled rows were asked for, the held-out documents make {len(self.pool)}; "
-                f"ask for fewer labels, or hold out more of the corpus (test: in its file)"
+                f"ask for fewer (--labels {len(self.pool)}), or {MORE}"
             )
         order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(self.pool))
         return self.pool.take(interleaved(self.pool.label_N, order_N)[:num])

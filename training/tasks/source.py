@@ -9,7 +9,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 from training.tasks.documents import FEWEST_ROWS, balanced, held_out, row
-from training.tasks.part import LENGTH, Task
+from training.tasks.part import LENGTH, MORE, Task
 
 MOST_CLASSES: Final = 8
 
@@ -37,8 +37,8 @@ class Source:
             if len(counted) < 2:
                 raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of evals")
             raise DataError(
-                f"{held} {len(counted)} sources, with too few of each; "
-                "hold out more of the corpus (test: in its file), or leave this task out of evals"
+                f"{held} {len(counted)} sources, which make {max(rows_by_classes.values())} rows with as many of each, "
+                f"{FEWEST_ROWS} are needed; {MORE}, or leave this task out of evals"
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])

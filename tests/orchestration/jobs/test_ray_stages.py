@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.jobs import Flags, Job, evaluate, open_job, pretrain, ray_stages, stages
+from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, pretrain, ray_stages, stages
 from orchestration.launch import cores
 from orchestration.progress import Report, ignore
 
@@ -94,3 +94,16 @@ def test_a_run_that_is_to_begin_anew_is_trained_on_ray(happened: list[str], text
     finish(job.plan.run)
     do(job, "never")
     assert happened[1:] == ["trained", "Ray ends"]
+
+
+def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_without_scores(
+    happened: list[str], text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training went on, and its result was lost in an error."""
+    monkeypatch.setattr(hold_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
+    job = job_of(text)
+    finish(job.plan.corpus)
+    (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
+    assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, num_seeds=1, labels=20) == ({"step": 4}, [])
+    assert happened[1:] == ["trained", "Ray ends"]
+    assert caplog.text.count("no scores: too few rows") == 2

@@ -1,0 +1,81 @@
+"""How much of a text is held out, and for which downstream tasks that is too little."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from orchestration.jobs.stages import Stage
+from pipeline.spec import Corpus
+from preprocessing.errors import BadInput, DataError
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from training.tasks import MORE, TASKS
+
+log = logging.getLogger(__name__)
+
+_OWN: Final = Corpus(name="own")  # its shares are those of text that a command names
+
+
+def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
+    """`corpus` with the shares that are held out of text of one's own: half of `share` each, None for 1 % in all.
+
+    A named corpus has its own shares. BadInput where `share` is none, or is asked of a named corpus.
+
+    >>> with_shares(Corpus(name="news"), 0.1, own=True).test
+    0.05
+    """
+    if share is not None and not 0 <= share < 1:
+        raise BadInput(f"--hold-out is {share:g}, allowed is a share from 0 up, below 1")
+    if not own and share is not None:
+        raise BadInput(
+            f"--hold-out is for text that --data names: corpus {corpus.name} holds out {_percent(corpus.validation)} "
+            f"and {_percent(corpus.test)} by itself; say validation: and test: in a corpus file of your own"
+        )
+    if not own:
+        return corpus
+    if share is None:
+        return replace(corpus, validation=_OWN.validation, test=_OWN.test)
+    return replace(corpus, validation=share / 2, test=share / 2)
+
+
+def said(corpus: Corpus, own: bool) -> str:
+    """What is held out and what for, in one line.
+
+    >>> said(Corpus(name="news"), own=True)
+    'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; --hold-out SHARE says otherwise'
+    """
+    otherwise = "--hold-out SHARE" if own else "a corpus file of your own"
+    return (
+        f"held out of {corpus.name}: {_percent(corpus.validation)} for validation, {_percent(corpus.test)} for "
+        f"downstream tasks; {otherwise} says otherwise"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
+    """The tasks for which the held-out documents of a corpus are too few, and why, with the rows that there are."""
+    known, found = [task for task in tasks if task in TASKS], dict[str, str]()
+    if "test" not in Manifest.load(corpus).splits:
+        return {task: f"task {task}: {corpus} holds out no document for it; {MORE}" for task in known}
+    store = Store.open(corpus, "test")
+    vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
+    for task in known:
+        try:
+            TASKS[task].make(store, vocab).labelled(labels, seed=0)
+        except DataError as error:
+            found[task] = str(error)
+    return found
+
+
+def tasks_without_text(corpus: Stage, tasks: Sequence[str], labels: int) -> list[str]:
+    """The tasks for which a corpus holds out too few documents, with a warning for each; none where it is not made."""
+    found = too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
+    for reason in found.values():
+        log.warning("no scores: %s", reason)
+    return list(found)

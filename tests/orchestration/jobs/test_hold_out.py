@@ -1,0 +1,134 @@
+"""What is held out of a text, who is told, and for which tasks that is too little."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from orchestration import launch
+from orchestration.cli import main
+from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, stages
+from orchestration.progress import ignore
+from preprocessing.errors import BadInput, DataError
+from preprocessing.manifest import Manifest
+from tests.training.corpora import mini_corpus
+from tests.training.held_out import with_test_split
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text("A document about nothing. It has two sentences.\n")
+    return tmp_path / "text.txt"
+
+
+def job_of(*data: str, share: float | None = None) -> Job:
+    return open_job(Flags(recipe="bert_base", scale="tiny", data=data, hold_out=share))
+
+
+@pytest.mark.parametrize(("share", "each"), [(None, 0.005), (0.1, 0.05), (0.0, 0.0)])
+def test_of_text_that_is_named_one_percent_is_held_out_unless_asked(
+    text: Path, share: float | None, each: float
+) -> None:
+    """It was the .02 and .1 of the demo, which the scale puts in the place of the recipe's own corpus."""
+    for data in ([str(text)], [str(text), "demo"]):
+        corpus = job_of(*data, share=share).corpus
+        assert (corpus.validation, corpus.test) == (each, each)
+
+
+@pytest.mark.parametrize("data", [[], ["demo"]])
+def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
+    corpus = job_of(*data).corpus
+    assert (corpus.validation, corpus.test) == (0.02, 0.1)
+    with pytest.raises(BadInput, match=r"^--hold-out is for text that --data names: corpus demo holds out 2 % and 10 "):
+        job_of(*data, share=0.2)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 7.0, float("nan")])
+def test_a_share_that_is_none_is_refused(text: Path, share: float) -> None:
+    with pytest.raises(BadInput, match=r"^--hold-out is \S+, allowed is a share from 0 up, below 1$"):
+        job_of(str(text), share=share)
+
+
+def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["bert_base", "--scale", "tiny", "--dry-run", "--out", str(text.parent / "out")]
+    for verb in ("corpus", "run", "train"):
+        assert main([verb, *given, "--data", str(text)]) == 0
+        said = "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; --hold-out SHARE says otherwise"
+        assert said in capsys.readouterr().err
+    assert main(["corpus", *given, "--data", "demo"]) == 0
+    said = "held out of demo: 2 % for validation, 10 % for downstream tasks; a corpus file of your own says otherwise"
+    assert said in capsys.readouterr().err
+
+
+def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["bert_base", "--scale", "tiny", "--data", str(text), "--hold-out", ".3"]
+    assert main(["corpus", *given, "--out", str(text.parent / "out"), "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert "--hold-out 0.3" in planned["next"][0]
+    assert planned["stages"]["corpus"]["folder"] != str(job_of(str(text)).plan.corpus.folder)
+    for verb in ("eval", "export"):
+        more = [str(text.parent / "to")] if verb == "export" else []
+        assert main([verb, "bert_base", *more, *given[1:], "--out", str(text.parent / "out")]) == 2
+        assert "--hold-out 0.3" in capsys.readouterr().err
+
+
+def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
+    corpus = with_test_split(tmp_path / "corpus")
+    assert hold_out.too_few(corpus, ["source", "follows"], 16) == {}
+    found = hold_out.too_few(corpus, ["source", "follows", "no such task"], 5_000)
+    assert list(found) == ["source", "follows"]
+    for task, line in found.items():
+        assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
+        assert "(--labels " in line
+        assert line.endswith("hold out more of the text (--hold-out .1, or test: in its corpus file)")
+
+
+def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
+    mini_corpus(tmp_path / "corpus")
+    assert "test" not in Manifest.load(tmp_path / "corpus").splits
+    found = hold_out.too_few(tmp_path / "corpus", ["source", "follows"], 16)
+    assert "holds out no document for it; hold out more of the text (--hold-out .1" in found["follows"]
+
+
+def run_on(corpus: Path, folder: Path) -> Path:
+    """A folder as of a finished run on a corpus."""
+    folder.mkdir()
+    (folder / launch.RUN).write_text(json.dumps({"corpus": str(corpus)}))
+    (folder / stages.MARK).write_text(json.dumps({"hash": "of the run"}))
+    return folder
+
+
+def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
+    """It was a BadInput of the shards, from a worker."""
+    mini_corpus(tmp_path / "corpus")
+    run = run_on(tmp_path / "corpus", tmp_path / "run")
+    with pytest.raises(DataError, match=r"task source: .* no document for it.*\ntask follows: "):
+        evaluate.evaluate(run, stages.scores(run, ["source", "follows"], 1, 16), "", ignore)
+
+
+def test_what_was_left_out_is_said_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time, the scores were shown as if nothing else had been asked for."""
+    run = run_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
+    score = evaluate.Comparison("follows", 0.5, (0.8,), (0.6,))
+    monkeypatch.setattr(launch, "evaluate", lambda *_, **__: [score])
+    stage = stages.scores(run, ["source", "follows"], 1, 16)
+    evaluate.evaluate(run, stage, "", ignore)
+    assert stage.state == "done"
+    caplog.clear()
+    evaluate.evaluate(run, stage, "", ignore)
+    assert "left out: task source: the held-out documents" in caplog.text
+
+
+def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
+    text: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=text.parent / "out")).plan.corpus
+    with caplog.at_level(logging.WARNING):
+        assert hold_out.tasks_without_text(stage, ["source", "follows"], 200) == []  # not made yet
+        with_test_split(stage.folder, topics=1)
+        stage.finish()
+        assert hold_out.tasks_without_text(stage, ["source", "follows"], 5_000) == ["source", "follows"]
+    assert caplog.text.count("no scores: task ") == 2
