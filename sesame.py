@@ -64,20 +64,30 @@ def open(
     out: str | PathLike[str] = "work",
     on: str = "local",
     seed: int | None = None,
+    hold_out: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
     """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optim.peak=2e-4".
 
     `scale`: "tiny" takes minutes on two cores. `data`: other text than the recipe's, files, folders, globs or a corpus.
-    `out`: where everything is written. `on`: the cluster. Nothing is made here; what does not fit is BadInput.
+    `hold_out`: the share of it for validation and downstream tasks, .01 where none is given. `out`: where everything is
+    written. `on`: the cluster. Nothing is made here; what does not fit is BadInput.
     """
     from orchestration.jobs import Flags
 
     given = [data] if isinstance(data, str | PathLike) else data
     texts = [str(one) for one in given]
-    return Session(
-        Flags(recipe=recipe, overrides=overrides, scale=scale, data=texts, out=Path(out), on=on, seed=seed), progress
+    flags = Flags(
+        recipe=recipe,
+        overrides=overrides,
+        scale=scale,
+        data=texts,
+        hold_out=hold_out,
+        out=Path(out),
+        on=on,
+        seed=seed,
     )
+    return Session(flags, progress)
 
 
 def recipes() -> list[str]:

@@ -246,8 +246,9 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     seals = [seal_of(out / part.name) for part in parts]
     ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
     encodings = _encodings(seals)
-    if said := said_of(encodings):
-        log.warning("text of %s: %s", corpus.name, said)
+    if encodings:
+        said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
+        log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
     _check_rejects(out, corpus, seals, ledger)
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
@@ -284,27 +285,22 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     return replace(texts, hash=text_hash(plan_N), shards=shards)
 
 
-def _encodings(seals: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:
     """The encodings other than UTF-8 of the input: how many files each has, and the first of them."""
     files: dict[str, set[str]] = {}
     for facts in seals:
         for name, found in facts["encodings"].items():
             files.setdefault(name, set()).update(found)
-    return {name: {"files": len(found), "first": sorted(found)[:_MOST_FILES]} for name, found in sorted(files.items())}
+    return {name: _files(sorted(found)) for name, found in sorted(files.items())}
 
 
-def said_of(encodings: dict[str, dict[str, Any]]) -> str:
-    """Which files were not in UTF-8, in one line; "" where all were.
-
-    >>> said_of({"cp1251": {"files": 4, "first": ["a.txt", "b.txt", "c.txt"]}})
-    '4 files are in cp1251 (a.txt, b.txt, c.txt, ...); `encoding` of a source says it otherwise'
+def _files(names: Sequence[str]) -> str:
     """
-    said = []
-    for name, found in encodings.items():
-        more = ", ..." if found["files"] > len(found["first"]) else ""
-        number = f"{found['files']:,} files are" if found["files"] > 1 else "1 file is"
-        said.append(f"{number} in {name} ({', '.join(found['first'])}{more})")
-    return f"{'; '.join(said)}; `encoding` of a source says it otherwise" if said else ""
+    >>> _files(["a.txt", "b.txt", "c.txt", "d.txt"])
+    '4 files: a.txt, b.txt, c.txt, ...'
+    """
+    number = f"{len(names):,} files" if len(names) > 1 else "1 file"
+    return f"{number}: {', '.join(names[:_MOST_FILES])}{', ...' if len(names) > _MOST_FILES else ''}"
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:

@@ -215,7 +215,7 @@ class Texts:
     ledger: Ledger
     repaired: dict[str, int]
     masked: int  # e-mail addresses and the like that placeholders replaced
-    encodings: dict[str, dict[str, Any]]  # other than UTF-8: how many files, and the first of them
+    encodings: dict[str, str]  # other than UTF-8: how many files, and the first of them
 
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
