@@ -226,9 +226,10 @@ def _column(file: File, header: list[str], field: str) -> int:
     if _is_number(field):
         raise BadInput(f"{file.path}: has {len(names)} columns, not {field}; name another one with --data PATH#NUMBER")
     if names.count(field) != 1:
-        have = ", ".join(map(repr, names[:8]))
+        have, number = ", ".join(map(repr, names[:8])), names.count(field)
+        how_many = f"{number} columns" if number else "no column"
         raise BadInput(
-            f"{file.path}: has {names.count(field) or 'no'} columns {field!r}, but {have}; name one with "
+            f"{file.path}: has {how_many} {field!r}, but {have}; name one with "
             "--data PATH#COLUMN, or as `field` of the source; a number says which, where no row names them"
         )
     return names.index(field)
