@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8
-from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix
+from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix, shown
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import Line, lines
 from pipeline.readers.reader import Sample
@@ -69,7 +69,8 @@ class Csv:
         return cls(path=sample.path) if _is_table(start, sample.field) else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as csv, one document per row, from column {self.field!r}"
+        what = f"one document per row, from column {self.field!r}"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as csv, {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

@@ -222,6 +222,15 @@ def compression_of(name: Path | str) -> str | None:
     return COMPRESSED.get(Path(name).suffix.lower())
 
 
+def shown(path: str, endings: tuple[str, ...], usual: tuple[str, ...]) -> str:
+    """A path, and which files of it are meant where these are not those that a format usually has.
+
+    >>> shown("texts", (".csv", ".txt"), (".csv", ".tsv")), shown("texts", (".csv",), (".csv",))
+    ('texts (.csv, .txt)', 'texts')
+    """
+    return path if endings == usual else f"{path} ({', '.join(ending or 'no ending' for ending in endings)})"
+
+
 def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:
     for part in parts:
         if stop(part):

@@ -12,7 +12,7 @@ from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8, Encoding, codec
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, wide_encoding
+from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, shown, wide_encoding
 from pipeline.readers.jsonl import check_field, parsed
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.reader import Sample
@@ -20,6 +20,7 @@ from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.spec import spec
 
+_ENDINGS: Final = (".json",)
 _BEGINS: Final = re.compile(rb'\[\s*(?:[{"]|\])')
 _OPENING: Final = re.compile(r"\ufeff?\s*\[\s*")
 _BETWEEN: Final = re.compile(r"[\s,]*")
@@ -45,7 +46,7 @@ class JsonArray:
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...], as for Jsonl
-    endings: tuple[str, ...] = (".json",)  # of the files of a folder that are read
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class JsonArray:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{self.path}: read as a JSON array, one document per element"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

@@ -37,7 +37,8 @@ def test_an_array_is_known_by_how_it_begins(tmp_path: Path, name: str) -> None:
 
 
 def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [*({"text": text, "n": 12345678} for text in TEXTS[:20]), 123456789, True, None, [], "words", 1.5e10]
+    values: list[object] = [{"text": text, "n": 12345678} for text in TEXTS[:20]]
+    values += [123456789, True, None, [], "words", 1.5e10]
     content = json.dumps(values, ensure_ascii=False, indent=1)
     path = write(tmp_path, content, "a.json")
     expected = read(JsonArray(path=path))

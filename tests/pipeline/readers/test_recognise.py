@@ -82,7 +82,7 @@ class TestSeveral:
         write(tmp_path, "What this folder is.", "README.md")
         found = recognise(path)
         assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
-        assert left_out(found) == [f"{path}: left out as no jsonl or csv: README.md (text)"]
+        assert left_out(found) == [f"{path}: left out: README.md (text; --data text:FILE reads it)"]
 
     def test_splits_and_their_names_depend_on_nothing_but_the_files(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)

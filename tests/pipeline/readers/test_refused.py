@@ -102,7 +102,7 @@ class TestAlone:
             return
         assert texts(*found) == ["Words of a document."]
         (line,) = left_out(found)
-        assert line.startswith(f"{tmp_path}: left out as no text: b/{name} (")
+        assert line.startswith(f"{tmp_path}: left out: b/{name} (")
         assert looks in line
         assert todo in line
 

@@ -144,7 +144,7 @@ class TestRefused:
         found = recognise(path)
         assert texts(*found) == ["B."]
         assert left_out(found) == [
-            f"{path}: left out as no text: b.zip/in.zip (a zip archive, unpack it first, and give the folder)"
+            f"{path}: left out: b.zip/in.zip (a zip archive; unpack it first, and give the folder)"
         ]
 
     def test_an_archive_without_files_is_said(self, tmp_path: Path) -> None:
