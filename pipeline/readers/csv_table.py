@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8
-from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix
+from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix, shown
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import Line, lines
 from pipeline.readers.reader import Sample
@@ -69,7 +69,8 @@ class Csv:
         return cls(path=sample.path) if _is_table(start, sample.field) else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as csv, one document per row, from column {self.field!r}"
+        what = f"one document per row, from column {self.field!r}"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as csv, {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
@@ -226,9 +227,10 @@ def _column(file: File, header: list[str], field: str) -> int:
     if _is_number(field):
         raise BadInput(f"{file.path}: has {len(names)} columns, not {field}; name another one with --data PATH#NUMBER")
     if names.count(field) != 1:
-        have = ", ".join(map(repr, names[:8]))
+        have, number = ", ".join(map(repr, names[:8])), names.count(field)
+        how_many = f"{number} columns" if number else "no column"
         raise BadInput(
-            f"{file.path}: has {names.count(field) or 'no'} columns {field!r}, but {have}; name one with "
+            f"{file.path}: has {how_many} {field!r}, but {have}; name one with "
             "--data PATH#COLUMN, or as `field` of the source; a number says which, where no row names them"
         )
     return names.index(field)

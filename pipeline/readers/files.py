@@ -196,7 +196,7 @@ def _wanted(label: str, endings: tuple[str, ...]) -> bool:
 
 
 def _is_hidden(label: str) -> bool:
-    return any(part.startswith(".") for part in label.split("/"))
+    return any(part.startswith(".") and part != ".." for part in label.split("/"))
 
 
 def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
@@ -220,6 +220,15 @@ def compression_of(name: Path | str) -> str | None:
     ('gzip', None)
     """
     return COMPRESSED.get(Path(name).suffix.lower())
+
+
+def shown(path: str, endings: tuple[str, ...], usual: tuple[str, ...]) -> str:
+    """A path, and which files of it are meant where these are not those that a format usually has.
+
+    >>> shown("texts", (".csv", ".txt"), (".csv", ".tsv")), shown("texts", (".csv",), (".csv",))
+    ('texts (.csv, .txt)', 'texts')
+    """
+    return path if endings == usual else f"{path} ({', '.join(ending or 'no ending' for ending in endings)})"
 
 
 def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:
@@ -322,11 +331,9 @@ def fault(file: io.BufferedReader) -> str:
 def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
     """Decompressed by pyarrow: members, frames and streams end to end as one; zstd windows up to 128 MB."""
     done, gathered = 0, list[bytes]()
-    with _archive(path, start, stop) as stored:
-        at = stored.tell()
-        most = _HARMLESS + _MOST_RATIO * (stored.seek(0, io.SEEK_END) - at)
-        stored.seek(at)
-        try:
+    try:
+        with _archive(path, start, stop) as stored:
+            most = _HARMLESS + _MOST_RATIO * _left(stored)
             with _inflating(stored, compression) as stream:
                 while piece := stream.read(_PIECE):
                     done += len(piece)
@@ -337,10 +344,20 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
                         yield b"".join(gathered)
                         gathered = []
                 yield b"".join(gathered)
-        except TORN as error:
-            raise_if_ours(error)
-            yield b"".join((*gathered, *_before_the_tear(path, compression, start, stop, done)))
-            raise _EndsHere("truncated") from None
+    except TORN as error:
+        raise_if_ours(error)
+        yield b"".join((*gathered, *_before_the_tear(path, compression, start, stop, done)))
+        raise _EndsHere("truncated") from None
+
+
+def _left(stored: BinaryIO) -> int:
+    """The bytes of a compressed file from where it stands."""
+    at = stored.tell()
+    if isinstance(raw := getattr(stored, "raw", None), zipped.Member):
+        return raw.size - at  # to seek its end is to read all of it
+    end = stored.seek(0, io.SEEK_END)
+    stored.seek(at)
+    return end - at
 
 
 def _inflating(stored: BinaryIO, compression: str) -> Any:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, wide_encoding
+from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, shown, wide_encoding
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import require_encoding
@@ -54,7 +54,7 @@ class Html:
         return cls(path=sample.path) if is_page else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as html"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as html"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

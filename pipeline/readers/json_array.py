@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import UTF8
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes
+from pipeline.readers.encodings import UTF8, Encoding, codec
+from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, shown, wide_encoding
 from pipeline.readers.jsonl import check_field, parsed
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.reader import Sample
@@ -20,6 +20,7 @@ from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.spec import spec
 
+_ENDINGS: Final = (".json",)
 _BEGINS: Final = re.compile(rb'\[\s*(?:[{"]|\])')
 _OPENING: Final = re.compile(r"\ufeff?\s*\[\s*")
 _BETWEEN: Final = re.compile(r"[\s,]*")
@@ -45,7 +46,7 @@ class JsonArray:
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...], as for Jsonl
-    endings: tuple[str, ...] = (".json",)  # of the files of a folder that are read
+    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class JsonArray:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{self.path}: read as a JSON array, one document per element"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
@@ -80,12 +81,13 @@ class JsonArray:
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
         file = piece.file
-        found = encoding_of(file) if not self.encoding else UTF8._replace(name=self.encoding)
-        other = "" if found in (UTF8, UTF8._replace(name="")) else found.name
+        found = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
+        other = "" if found == UTF8 or found.mixed else found.name
+        said = str(found) if other else wide_encoding(file.path)
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
-                yield record._replace(encoding=str(found)) if other else record
+                yield record._replace(encoding=said) if said else record
             if why := fault(stream):
                 yield Record(file.label, 0, fault=why)
 
@@ -134,6 +136,8 @@ class _Elements:
             stop, fault = self.scanned(match.end())
             if stop:
                 yield self.line(stop, self.held[match.end() : stop].encode(*_AS_READ), fault)
+                if fault and self.ended and self.at == len(self.held):
+                    return
                 before, wanted = _BETWEEN, _READ
             elif self.ended:
                 yield self.line(len(self.held), self.held[match.end() :].encode(*_AS_READ), fault)
@@ -158,14 +162,15 @@ class _Elements:
             whole = stop < len(self.held) or self.ended or self.held[first] in '{["'  # of a number more may follow
             return (stop, "") if whole else (0, "truncated")
         except RecursionError:
-            at = first
+            is_torn = False
         except ValueError as error:  # of a number that is too long, too
             at = error.pos if isinstance(error, json.JSONDecodeError) else first
-            if at >= len(self.held) - (0 if self.ended else _LONGEST_WORD) or (
-                "Unterminated" in str(error) and not self.ended
-            ):
+            is_torn = "Unterminated" in str(error) or at >= len(self.held) - _LONGEST_WORD
+            if is_torn and not self.ended:
                 return 0, "truncated"
-        return self.following(first) or (len(self.held) if self.ended else 0), "bad_json"
+        following = self.following(first)
+        is_torn = is_torn and not following and not self.held.rstrip().endswith("]")
+        return following or (len(self.held) if self.ended else 0), "truncated" if is_torn else "bad_json"
 
     def following(self, first: int) -> int:
         """Where the element that is no JSON ends: before the next one that may be a document; 0 where there is none."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, plain_suffix
+from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
@@ -63,7 +63,7 @@ class Jsonl:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{self.path}: read as jsonl"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as jsonl"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

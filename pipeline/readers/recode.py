@@ -95,7 +95,9 @@ def _blocks(path: str, size: int) -> Iterator[bytes]:
     compressed = compression_of(path) is not None
     if compressed or (size <= _WHOLE and not is_url(path)):
         with open_bytes(path) as file:
-            yield whole_lines(file.read(_HEAD if compressed else _WHOLE), first=True)
+            most = _HEAD if compressed else _WHOLE
+            block = file.read(most)
+            yield whole_lines(block, first=True) if len(block) == most else block
         return
     with open_stored(path) as file:
         number = _BLOCKS_FAR_AWAY if is_url(path) else _BLOCKS

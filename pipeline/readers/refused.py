@@ -26,7 +26,13 @@ _LOOKS: Final = (  # how a file begins, what it is, what to do
     (b"\x89HDF", "HDF5", "export its text as Parquet"),
     (b"\x80\x04", "a Python pickle", "save it as JSON lines: a pickle may run any code when it is opened"),
 )
-_OFFICE: Final = ((b"word/", "DOCX"), (b"ppt/", "PPTX"), (b"xl/", "XLSX"), (b"application/epub+zip", "EPUB"))
+_OFFICE: Final = (  # what a zip archive names that is a document
+    (b"word/", "DOCX", _CONVERT.format("pandoc")),
+    (b"ppt/", "PPTX", _CONVERT.format("LibreOffice")),
+    (b"xl/", "XLSX", "export its text as CSV"),
+    (b"application/epub+zip", "EPUB", _CONVERT.format("pandoc")),
+    (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
+)
 _TAR_MARK: Final = 257
 
 
@@ -47,9 +53,8 @@ def known(start: bytes) -> tuple[str, str] | None:
     (('PDF', 'turn it into text first, as with pdftotext'), None)
     """
     if start.startswith(b"PK\x03\x04"):
-        office = next((name for mark, name in _OFFICE if mark in start), "")
-        return (office, _CONVERT.format("pandoc")) if office else ("a zip archive", _UNPACK)
+        return next(((name, todo) for mark, name, todo in _OFFICE if mark in start), ("a zip archive", _UNPACK))
     if start[_TAR_MARK:].startswith(b"ustar") or any(start.startswith(mark) for mark, _ in _ARCHIVES[:2]):
         name = next((name for mark, name in _ARCHIVES[:2] if start.startswith(mark)), _ARCHIVES[2][1])
         return name, _UNPACK
-    return next(((what, todo) for mark, what, todo in _LOOKS if start.startswith(mark)), None)
+    return next(((what, todo) for mark, what, todo in _LOOKS if start.lstrip().startswith(mark)), None)

@@ -29,7 +29,7 @@ READER_VERSION: Final = 3  # one more whenever the same input gives other docume
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
 _FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
 _MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
-_MOST_SHOWN: Final = 3
+_MOST_SHOWN: Final = 6
 R = TypeVar("R", bound=Reader)
 
 
@@ -140,21 +140,28 @@ def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list
 
 def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
     read = {file.path for source in sources for sides in source.files() for file in sides}
-    others = [file for file in find(folder) if file.path not in read]
-    if not others:
+    looked_at, groups = dict[str, list[str]](), dict[str, list[File]]()
+    for file in find(folder):
+        if file.path in read:
+            continue
+        alike = looked_at.setdefault(plain_suffix(file.path), [])
+        said = _said(file, readers) if len(alike) < _MOST_LOOKED_AT else alike[0]
+        alike.append(said)
+        groups.setdefault(said, []).append(file)
+    if not groups:
         return []
-    shown = (f"{file.label} ({_said(file, readers)})" for file in others[:_MOST_SHOWN])
-    kinds = " or ".join(dict.fromkeys(source.kind for source in sources))
-    return [f"{folder}: left out as no {kinds}: {'; '.join(shown)}{_more(len(others) - _MOST_SHOWN)}"]
+    shown = [f"{each[0].label}{_more(len(each) - 1)} ({said})" for said, each in groups.items()]
+    more = sum(map(len, list(groups.values())[_MOST_SHOWN:]))
+    return [f"{folder}: left out: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
 
 
 def _said(file: File, readers: Sequence[type[Reader]]) -> str:
-    """What a file that is not read looks like."""
+    """What a file that is not read looks like, and what to do."""
     try:
         source = _of_group(file.path, "text", [file], False, True, readers)
     except BadInput as error:
         return str(error).removeprefix(f"{file.path}: ")
-    return source.kind if source else ", ".join(looks(file))
+    return f"{source.kind}; --data {source.kind}:FILE reads it" if source else "; ".join(looks(file))
 
 
 def _more(count: int) -> str:

@@ -25,6 +25,7 @@ from pipeline.readers.files import (
     head,
     open_bytes,
     plain_suffix,
+    shown,
     wide_encoding,
 )
 from pipeline.readers.reader import Sample
@@ -96,7 +97,7 @@ class Xml:
 
     def describe(self) -> str:
         what = f"an element {self.text!r}" if self.text else f"a {_TEI} element, or an element 'text'"
-        return f"{self.path}: read as xml, a document is {what}"
+        return f"{shown(self.path, self.endings, _ENDINGS)}: read as xml, a document is {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

@@ -21,7 +21,7 @@ _ENCRYPTED: Final = 1  # bit of a member's flags
 _KNOWN: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 
 
-class Member(NamedTuple):
+class Found(NamedTuple):
     name: str
     path: str
     size: int  # bytes in the archive
@@ -42,7 +42,7 @@ def is_member(path: str) -> bool:
     return _INSIDE in path.lower()
 
 
-def members(path: Path) -> Iterator[Member]:
+def members(path: Path) -> Iterator[Found]:
     """The members of an archive, in the order of their names; BadInput where it cannot be read to its end."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -57,19 +57,19 @@ def members(path: Path) -> Iterator[Member]:
             "unpack it first, if it is sound"
         )
     for info in found:
-        if any(part.startswith((".", "__MACOSX")) for part in info.filename.split("/")):
+        if any(part.startswith((".", "__MACOSX")) and part != ".." for part in info.filename.split("/")):
             continue
         if info.flag_bits & _ENCRYPTED:
             raise BadInput(f"{path}: {info.filename} is encrypted; unpack it first, and give the folder")
         if info.compress_type not in _KNOWN:
             raise BadInput(f"{path}: {info.filename} is compressed in a way that Python cannot undo; unpack it first")
-        yield Member(info.filename, f"{path}!/{info.filename}", info.compress_size, info.CRC)
+        yield Found(info.filename, f"{path}!/{info.filename}", info.compress_size, info.CRC)
 
 
 def opened(path: str) -> io.BufferedReader:
     """A member of an archive, for reading at any place."""
     at = path.lower().index(_INSIDE) + len(_INSIDE)
-    return io.BufferedReader(_Member(path[: at - 2], path[at:]))
+    return io.BufferedReader(Member(path[: at - 2], path[at:]))
 
 
 @lru_cache(maxsize=4)
@@ -78,16 +78,25 @@ def _archive(path: str, changed: int, size: int, process: int) -> zipfile.ZipFil
     return zipfile.ZipFile(path)
 
 
-class _Member(io.RawIOBase):
+class Member(io.RawIOBase):
     """A member, whose damage is an OSError as that of any file."""
 
     def __init__(self, archive: str, name: str) -> None:
         self.archive, self.name = archive, name
 
+    def _opened(self) -> zipfile.ZipFile:
+        facts = os.stat(self.archive)
+        return _archive(self.archive, facts.st_mtime_ns, facts.st_size, os.getpid())
+
     @cached_property
     def member(self) -> IO[bytes]:
-        facts = os.stat(self.archive)
-        return _archive(self.archive, facts.st_mtime_ns, facts.st_size, os.getpid()).open(self.name)
+        return self._opened().open(self.name)
+
+    @property
+    def size(self) -> int:
+        """Its bytes, as they were before they came into the archive."""
+        with _as_torn():
+            return self._opened().getinfo(self.name).file_size
 
     def readable(self) -> bool:
         return True

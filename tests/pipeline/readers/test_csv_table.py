@@ -138,7 +138,7 @@ class TestFields:
         path = write(tmp_path, "id;body\n1;One.\n", "a.csv")
         with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: [^\n]+ no 'text', but 'body', 'id'; name one with [^\n]+$"):
             sniff(path)
-        with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: has no columns? 'text', but 'id', 'body'; name[^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+a\.csv: has no column 'text', but 'id', 'body'; name[^\n]+$"):
             read(sniff(f"csv:{path}"))
 
     def test_a_name_twice_is_told(self, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ class TestFields:
     def test_a_later_file_without_the_column_is_named(self, tmp_path: Path) -> None:
         write(tmp_path, "id,text\n1,One.\n", "a.csv")
         write(tmp_path, "id,body\n1,One.\n", "b.csv")
-        with pytest.raises(BadInput, match=r"^[^\n]+b\.csv: has no columns? 'text'[^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+b\.csv: has no column 'text'[^\n]+$"):
             read(sniff(str(tmp_path)))
 
 

@@ -305,7 +305,7 @@ def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
     assert source == Jsonl(path=str(tmp_path), endings=(".jsonl",))
-    assert left_out([source]) == [f"{tmp_path}: left out as no jsonl: a note.txt (text)"]
+    assert left_out([source]) == [f"{tmp_path}: left out: a note.txt (text; --data text:FILE reads it)"]
     assert left_out([Jsonl(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
     assert left_out([source]) == []

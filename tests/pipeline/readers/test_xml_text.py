@@ -3,6 +3,7 @@
 
 import lzma
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_each_tei_of_a_corpus_is_a_document(tmp_path: Path) -> None:
 
 def test_of_other_xml_each_text_is_a_document(tmp_path: Path) -> None:
     content = (
-        '<?xml version="1.0"?>\n<corpus><doc n="1"><title>No.</title><text>One &lt;b&gt; <i>two</i>.\n\nThree.</text></doc>'
+        '<?xml version="1.0"?>\n<corpus><doc><title>No.</title><text>One &lt;b&gt; <i>two</i>.\n\nThree.</text></doc>'
         "<doc><text><p>A.</p><p>B.</p></text></doc><doc><text/></doc></corpus>\n"
     )
     source = sniff(write(tmp_path, content, "a.xml"))
@@ -97,7 +98,7 @@ class TestFields:
 
 
 class TestEncodings:
-    WORDS = {
+    WORDS: ClassVar = {
         "gb18030": "这座古老的城市位于河边，夏天有来自全国各地的人们前来参观这里的房屋。",
         "cp1251": "Старый город стоит на берегу реки.",
     }

@@ -1,0 +1,242 @@
+"""What a path looks like: several formats in one folder, each file read once, and what is left out is said."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.readers import (
+    Books,
+    Csv,
+    Html,
+    JsonArray,
+    Jsonl,
+    Record,
+    Source,
+    Table,
+    Text,
+    Xml,
+    left_out,
+    plan_splits,
+    recognise,
+    sniff,
+)
+from preprocessing.errors import BadInput
+from tests.pipeline.formats import dump, page, web_archive, write_parquet
+from tests.pipeline.readers.reading import read, texts, write
+
+FILES = {
+    "a.csv": "id,text\n1,From CSV.\n",
+    "b.tsv": "id\ttext\n1\tFrom TSV.\n",
+    "c.html": "<html><body><p>From a page of HTML.</p></body></html>",
+    "d.xml": "<?xml version='1.0'?><r><text>From XML.</text></r>",
+    "e.tei": "<TEI><teiHeader><p>No.</p></teiHeader><text><p>From TEI.</p></text></TEI>",
+    "f.json": '[{"text": "From an array."}]',
+    "g.jsonl": '{"text": "From JSON lines."}\n',
+    "h/i.csv": "text;id\nFrom below.;2\n",
+}
+
+
+def _folder(folder: Path, *names: str) -> str:
+    for name in names or FILES:
+        write(folder, FILES[name], name)
+    return str(folder)
+
+
+def _files(sources: list[Source]) -> list[str]:
+    return [file.label for source in sources for sides in source.files() for file in sides]
+
+
+class TestSeveral:
+    def test_each_format_of_a_folder_is_read_in_its_own_way_and_each_file_once(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path)
+        write_parquet(tmp_path / "j.parquet", ["From a table."], 1)
+        write(tmp_path, web_archive(["From an archive of pages."], True), "k.warc.gz")
+        found = recognise(path)
+        assert sorted(_files(found)) == sorted(set(_files(found))) == sorted([*FILES, "j.parquet", "k.warc.gz"])
+        assert sorted(texts(*found)) == [
+            "From CSV.",
+            "From JSON lines.",
+            "From TEI.",
+            "From TSV.",
+            "From XML.",
+            "From a page of HTML.",
+            "From a table.",
+            "From an archive of pages.",
+            "From an array.",
+            "From below.",
+        ]
+        assert left_out(found) == []
+
+    def test_a_table_beside_prose_is_a_table_and_the_prose_is_prose(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path, "a.csv")
+        write(tmp_path, "A document, and prose.\n\nOf two paragraphs.", "b.txt")
+        write(tmp_path, "Another one.", "c.md")
+        found = recognise(path)
+        assert found == [Csv(path=path, endings=(".csv",)), Text(path=path, endings=(".md", ".txt"))]
+        assert texts(*found) == ["From CSV.", "A document, and prose.\n\nOf two paragraphs.", "Another one."]
+
+    def test_prose_beside_formats_that_lead_is_left_out_and_said(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path, "a.csv", "g.jsonl")
+        write(tmp_path, "What this folder is.", "README.md")
+        found = recognise(path)
+        assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
+        assert left_out(found) == [f"{path}: left out: README.md (text; --data text:FILE reads it)"]
+
+    def test_splits_and_their_names_depend_on_nothing_but_the_files(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path)
+        found = recognise(path)
+        assert [asdict(source) for source in recognise(path)] == [asdict(source) for source in found]
+        assert plan_splits(found[::-1]) == plan_splits(found)
+        assert len({split.name for split in plan_splits(found)}) == len(plan_splits(found))
+        assert all(json.dumps(asdict(source)) for source in found)
+
+    def test_endings_in_capitals_are_the_same_endings(self, tmp_path: Path) -> None:
+        write(tmp_path, FILES["a.csv"], "A.CSV")
+        write(tmp_path, FILES["c.html"], "B.HTM")
+        write(tmp_path, FILES["g.jsonl"], "C.JSONL")
+        found = recognise(str(tmp_path))
+        assert {type(source) for source in found} == {Csv, Html, Jsonl}
+        assert len(texts(*found)) == 3
+        assert texts(replace(Text(path=str(tmp_path)), endings=(".Csv",))) == [FILES["a.csv"].strip()]
+
+    def test_json_lines_by_another_name_are_read(self, tmp_path: Path) -> None:
+        write(tmp_path, FILES["g.jsonl"], "a.txt")
+        write(tmp_path, FILES["g.jsonl"], "b.txt")
+        assert recognise(str(tmp_path)) == [Jsonl(path=str(tmp_path), endings=(".txt",))]
+        assert len(texts(*recognise(str(tmp_path)))) == 2
+
+    def test_a_format_that_reads_all_files_of_a_folder_leaves_it_to_no_other(self, tmp_path: Path) -> None:
+        mark = "*** {} OF THE PROJECT GUTENBERG EBOOK X ***\n"
+        book = f"{mark.format('START')}Words of it.\n{mark.format('END')}"
+        write(tmp_path, book, "a.txt")
+        write(tmp_path, "What this folder is.", "README.md")
+        found = recognise(str(tmp_path))
+        assert len(_files(found)) == len(set(_files(found)))
+        write(tmp_path, FILES["a.csv"], "b.csv")
+        try:
+            found = recognise(str(tmp_path))
+        except BadInput as error:
+            assert "holds books and csv; give each its own folder" in str(error)  # noqa: PT017
+        else:
+            assert len(_files(found)) == len(set(_files(found)))
+        assert Books in {type(source) for source in found}
+
+    def test_files_of_a_pattern_must_have_one_format(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path, "a.csv", "c.html")
+        with pytest.raises(BadInput, match=r"^[^\n]+\*: matches csv and html; give each a pattern of its own[^\n]+$"):
+            recognise(f"{path}/*")
+        assert recognise(f"{path}/*.csv") == [Csv(path=f"{path}/*.csv")]
+        assert texts(*recognise(f"{path}/*.csv")) == ["From CSV."]
+
+    def test_what_wants_one_format_says_which_there_are(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=r"^[^\n]+: holds csv and html; name one with KIND:PATH$"):
+            sniff(_folder(tmp_path, "a.csv", "c.html"))
+
+
+class TestFields:
+    def test_a_field_is_that_of_all_formats_that_have_one(self, tmp_path: Path) -> None:
+        write(tmp_path, "id,body\n1,From CSV.\n", "a.csv")
+        write(tmp_path, '{"body": "From JSON lines."}\n', "b.jsonl")
+        write(tmp_path, '[{"body": "From an array."}]', "c.json")
+        write(tmp_path, FILES["c.html"], "d.html")
+        found = recognise(f"{tmp_path}#body")
+        assert sorted(texts(*found)) == [
+            "From CSV.",
+            "From JSON lines.",
+            "From a page of HTML.",
+            "From an array.",
+        ]
+
+    def test_a_field_of_what_has_none_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "Prose.\n", "a.txt")
+        for given in (f"{path}#body", f"line:{path}#body"):
+            with pytest.raises(BadInput, match=r"^[^\n]+#body names a field, but text has none; leave it out$"):
+                recognise(given)
+
+    def test_a_file_with_a_number_sign_in_its_name_is_a_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path, FILES["g.jsonl"], "a#1.jsonl")
+        assert recognise(path) == [Jsonl(path=path)]
+        assert recognise(f"{path}#text") == [Jsonl(path=path)]
+        assert recognise(f"jsonl:{path}") == [Jsonl(path=path)]
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ("jsonl:a.jsonl#body", Jsonl(path="a.jsonl", field="body")),
+            ("json:a.json#a.b", JsonArray(path="a.json", field="a.b")),
+            ("csv:docs.csv#2", Csv(path="docs.csv", field="2")),
+            ("tsv:docs.tsv#body", Csv(path="docs.tsv", field="body", separator="\t")),
+            ("table:a.parquet#body", Table(path="a.parquet", field="body")),
+            ("xml:a.xml#paragraph", Xml(path="a.xml", text="paragraph")),
+        ],
+    )
+    def test_a_field_is_named_behind_a_path(self, given: str, expected: Source) -> None:
+        assert recognise(given) == [expected]
+
+
+class TestLeftOut:
+    def test_what_cannot_be_read_as_it_looks_is_left_out_with_the_reason(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path, "a.csv")
+        write(tmp_path, '{\n "setting": 1\n}\n', "b.json")
+        write(tmp_path, "<?xml version='1.0'?><settings><a/></settings>", "c.xml")
+        found = recognise(path)
+        assert texts(*found) == ["From CSV."]
+        (line,) = left_out(found)
+        assert "b.json (one JSON object over several lines" in line
+        assert "c.xml (XML that begins without an element 'text'; its elements are settings, a: name" in line
+
+    def test_a_file_alone_leaves_nothing_out(self, tmp_path: Path) -> None:
+        _folder(tmp_path)
+        assert left_out(recognise(str(tmp_path / "a.csv"))) == []
+
+    def test_wiki_dumps_and_text_of_mediawiki_are_no_plain_xml(self, tmp_path: Path) -> None:
+        path = write(tmp_path, dump(page("One", "Text.")), "a.xml")
+        assert sniff(path).kind == "wiki_dump"
+
+
+class TestDatasets:
+    def _saved(self, folder: Path, **splits: list[str]) -> str:
+        import datasets  # slow to import
+
+        found = {name: datasets.Dataset.from_dict({"text": rows}) for name, rows in splits.items()}
+        datasets.DatasetDict(found).save_to_disk(str(folder))
+        return str(folder)
+
+    def test_the_training_split_is_read_and_the_others_are_said(self, tmp_path: Path) -> None:
+        path = self._saved(tmp_path, test=["Held out."], train=["One.", "Two."], validation=["Held out, too."])
+        found = recognise(path)
+        assert found == [Table(path=path)]
+        assert texts(*found) == ["One.", "Two."]
+        said = " ".join([found[0].describe(), *left_out(found)])
+        assert "split 'train'; left out: test, validation (`split` of the source says it otherwise)" in said
+        assert texts(Table(path=path, split="test")) == ["Held out."]
+
+    def test_without_a_training_split_those_that_there_are_are_named(self, tmp_path: Path) -> None:
+        path = self._saved(tmp_path, test=["Held out."])
+        with pytest.raises(BadInput, match=r"^[^\n]+: has no split 'train', but test; name one as `split`[^\n]+$"):
+            recognise(path)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("dataset_dict.json", "{"),
+            ("dataset_dict.json", "[]"),
+            ("dataset_dict.json", '{"splits": 3}'),
+            ("dataset_dict.json", "\xff"),
+            ("state.json", "{}"),
+            ("state.json", '{"_data_files": [{}]}'),
+            ("state.json", '{"_data_files": null}'),
+        ],
+    )
+    def test_a_damaged_list_is_said_in_one_line(self, tmp_path: Path, name: str, content: str) -> None:
+        path = write(tmp_path, content.encode("latin-1"), name)
+        with pytest.raises(BadInput, match=r"^[^\n]+: damaged, or not of the library `datasets`; save[^\n]+$"):
+            recognise(str(Path(path).parent))
+
+
+def test_an_empty_file_of_each_reader_is_an_empty_record(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.html", "a.xml", "a.json", "a.jsonl"):
+        path = write(tmp_path, b"", name)
+        assert read(sniff(f"{name[2:]}:{path}")) == [Record(name, 0)]
