@@ -6,7 +6,7 @@ training.py the way from the one to the other. A new kind is a file here and one
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
-from preprocessing.vocab.part import VocabKind
+from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
 from preprocessing.vocab.training import train
@@ -27,5 +27,6 @@ __all__ = [
     "WholeWords",
     "WordPiece",
     "table_rows",
+    "too_small",
     "train",
 ]

@@ -57,6 +57,9 @@ class ByteBPE:
         pieces = from_file(self.file, _read, self.size, layout) if self.file else _train(texts, self.size, layout)
         return Made(SPECIALS[layout], _files(pieces, layout))
 
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
     @staticmethod
     def starts_word(piece: str) -> bool:
         return piece[0] in WHITE
