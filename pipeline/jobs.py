@@ -33,6 +33,7 @@ from pipeline.steps import (
     owned,
     phrases_of,
     read_text,
+    require_room,
     seal_of,
     sealed,
     sweep,
@@ -42,7 +43,7 @@ from preprocessing.manifest import FILE_NAME, Group, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.vocab import Vocab, VocabSpec, train
 
-__all__ = ["encode", "read_text", "train_vocab"]
+__all__ = ["encode", "read_text", "require_room", "train_vocab"]
 
 log = logging.getLogger(__name__)
 

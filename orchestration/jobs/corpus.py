@@ -39,6 +39,8 @@ def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     """Build what the job's corpus still lacks, and return its manifest; MLflow hears nothing of it."""
     text, vocab, shards, _ = job.plan
     if text.state != "done":
+        if vocab.state != "done":
+            jobs.require_room(job.recipe.data.vocab, job.corpus)
         jobs.read_text(job.corpus, text.folder, beam_args, report)
         text.finish()
     if vocab.state != "done":

@@ -150,11 +150,11 @@ def trained(folder: Path, result: Mapping[str, Any]) -> Group:
     return Group(head, table) if result["evaluation"] else Group(head)
 
 
-def scores(rows: Sequence[Mapping[str, str]]) -> Table:
+def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """Downstream accuracy from pretrained weights and from random initialisation."""
-    table = _table(
-        *(rows[0] if rows else ()), title="downstream accuracy on held-out text, mean and deviation over the seeds"
-    )
+    if not rows:
+        return Text("no downstream scores: the recipe names no evals, or too little text is held out for them")
+    table = _table(*rows[0], title="downstream accuracy on held-out text, mean and deviation over the seeds")
     for row in rows:
         _add(table, *row.values())
     return table

@@ -1,6 +1,7 @@
 """The steps of a corpus, in the order in which they run: ingest, clean, dedup, line_dedup, plan, encode, static_rows.
 
-Each works in one folder that it owns (output_folder.py), so that a killed job goes on with its next part.
+Each works in one folder that it owns (output_folder.py), so that a killed job goes on with its next part. sample.py
+looks ahead.
 """
 
 from pipeline.steps.encode import (
@@ -15,6 +16,7 @@ from pipeline.steps.encode import (
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import owned, sealed, sweep
 from pipeline.steps.plan import Texts
+from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import Static, materialise
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "owned",
     "phrases_of",
     "read_text",
+    "require_room",
     "seal_of",
     "sealed",
     "sweep",

@@ -7,7 +7,7 @@ ready to encode, training.py the way from the one to the other. A new kind is a 
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
-from preprocessing.vocab.part import VocabKind
+from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
 from preprocessing.vocab.training import given, train
@@ -29,5 +29,6 @@ __all__ = [
     "WordPiece",
     "given",
     "table_rows",
+    "too_small",
     "train",
 ]

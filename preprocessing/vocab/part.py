@@ -74,6 +74,9 @@ class VocabKind(Protocol):
     def make(self, texts: Iterable[str]) -> Made:
         """Train on whole documents, or read `file`. BadInput where neither gives such a vocabulary."""
 
+    def least_size(self, texts: Iterable[str]) -> int:
+        """How many pieces the characters of these texts need, special ones included; 0 where any number does."""
+
     @staticmethod
     def starts_word(piece: str) -> bool:
         """Whether a word begins with this ordinary piece."""
@@ -96,6 +99,28 @@ def require_sizes(spec: VocabKind, least: int = 1) -> None:
     require(size >= least, "vocab.size", size, f"a whole number from {least} up")
     enough = spec.rows == 0 or spec.rows >= size
     require(enough, "vocab.rows", spec.rows, f"0 (as many as pieces), or vocab.size ({size}) or more")
+
+
+def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
+    """The error for a vocabulary with fewer pieces than the characters of a text need, or those of a sample of it.
+
+    >>> print(too_small(4096, 7015))
+    vocab.size is 4096, the characters of this text alone need 7015; write data.vocab.size=8192
+    """
+    text = "a sample of this text" if of_sample else "this text"
+    enough = _roomy(least * 5 // 3 if of_sample else least)  # 50 MB of Chinese have 1.6 times as many as 2 MB
+    return BadInput(
+        f"vocab.size is {size}, the characters of {text} alone need {least}; write data.vocab.size={enough}"
+    )
+
+
+def _roomy(least: int) -> int:
+    """The next power of two that leaves a tenth of the pieces for more than characters.
+
+    >>> _roomy(7015), _roomy(8000)
+    (8192, 16384)
+    """
+    return 1 << (least * 10 // 9).bit_length()
 
 
 def described_table(spec: VocabKind) -> str:

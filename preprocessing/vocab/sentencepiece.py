@@ -2,9 +2,13 @@
 
 import io
 import json
+import re
 import struct
 from base64 import b64decode
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -15,7 +19,7 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
 from preprocessing.vocab import folding, tokenizer_json
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes, too_small
 from preprocessing.vocab.protobuf import field, message_at, number_at
 
 Model = Literal["unigram", "bpe"]
@@ -29,6 +33,9 @@ NAMES: Final = {
 }
 SPACE: Final = "\u2581"  # how a piece that begins a word begins
 _MODELS: Final = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # names of models on the hub
+_COVERAGE: Final = 0.9995  # of the text is written in characters that get a piece; its trainer's default
+_TOO_SMALL: Final = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  # what its trainer says
+_TOO_LARGE: Final = re.compile(r"too high \(\d+\)\. Please set it to a value <= (\d+)")
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
 _FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
@@ -71,6 +78,9 @@ class Unigram:
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, "unigram", texts)
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
 
     @staticmethod
     def starts_word(piece: str) -> bool:
@@ -126,6 +136,9 @@ class SentencePieceBPE:
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, "bpe", texts)
 
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
+
     @staticmethod
     def starts_word(piece: str) -> bool:
         return piece[0] == SPACE
@@ -151,7 +164,7 @@ def _made(model: bytes, num_sentinels: int) -> Made:
 
 
 def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: Model) -> bytes:
-    """A model with exactly as many pieces as asked for, specials first; BadInput where the text is too small."""
+    """A model with exactly as many pieces as asked for, specials first; BadInput where the text gives no such model."""
     model, size = io.BytesIO(), spec.size - spec.sentinels
     pad, unk, *others = (names[0] for names in NAMES.values())
     lines: Iterable[str] = (line.strip() for text in texts for line in sentences(text))
@@ -177,11 +190,33 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).splitlines()[0].split("] ")[-1].rstrip(".")
-        raise BadInput(
-            f"vocab.size is {size}, this text gives no such model ({reason}); change it or give more text"
-        ) from None
+        raise _refusal(str(error), spec.size, spec.sentinels) from None
     return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
+
+
+def _refusal(error: str, size: int, num_sentinels: int) -> BadInput:
+    """What the trainer says, with the size to ask for."""
+    reason = error.splitlines()[0].split("] ")[-1].rstrip(".")
+    if found := _TOO_SMALL.search(reason):
+        return too_small(size, int(found[1]) + num_sentinels)
+    if found := _TOO_LARGE.search(reason):
+        most = int(found[1]) + num_sentinels
+        return BadInput(
+            f"vocab.size is {size}, this text gives at most {most} pieces; write data.vocab.size={most}, or give "
+            "more text"
+        )
+    return BadInput(f"vocab.size is {size}, this text gives no such model ({reason}); change it or give more text")
+
+
+def _least_size(texts: Iterable[str], lowercase: bool, strip_accents: bool) -> int:
+    """Pieces without which the trainer does not begin: the special ones and the most frequent characters."""
+    normalizer = folding.plain(lowercase=lowercase, strip_accents=strip_accents)
+    counted: Counter[str] = Counter()
+    for text in texts:
+        for line in sentences(text):
+            counted.update(normalizer.normalize(line.strip()))
+    most = sorted(counted.values(), reverse=True)
+    return len(NAMES) + bisect_left(list(accumulate(most)), _COVERAGE * sum(most)) + bool(most)
 
 
 def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> Made:

@@ -47,6 +47,9 @@ class WholeWords:
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, texts)
 
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
     @staticmethod
     def starts_word(piece: str) -> bool:
         return True
@@ -82,6 +85,9 @@ class SingleBytes:
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, texts)
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
 
     @staticmethod
     def starts_word(piece: str) -> bool:

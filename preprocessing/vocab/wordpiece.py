@@ -9,10 +9,9 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import tokenizer_json
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes, too_small
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
@@ -66,6 +65,12 @@ class WordPiece:
         ids = _train(texts, self.size, self.lowercase)
         return _by_frequency(ids, texts, self.lowercase) if self.order == "frequency" else ids
 
+    def least_size(self, texts: Iterable[str]) -> int:
+        if self.file:
+            return 0
+        tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
+        return len(_first(_alphabet(texts, self.size, tokenizer), tokenizer))
+
     @staticmethod
     def starts_word(piece: str) -> bool:
         return not piece.startswith("##")
@@ -83,10 +88,9 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     """
     tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
     alphabet = _alphabet(texts, size, tokenizer)
-    inside = ["##" + char for char in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str("a" + char)) == 1]
-    first = [*SPECIALS.values(), *alphabet, *inside]
+    first = _first(alphabet, tokenizer)
     if len(first) > size:
-        raise BadInput(f"vocab.size is {size}, the characters of this text alone need {len(first)}; ask for more")
+        raise too_small(size, len(first))
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=_LEAST_COUNT,
@@ -97,6 +101,12 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return json.loads(tokenizer.to_str())["model"]["vocab"]
+
+
+def _first(alphabet: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """The pieces that there are before training: the special ones, and each character, where it can be inside too."""
+    inside = ["##" + char for char in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str("a" + char)) == 1]
+    return [*SPECIALS.values(), *alphabet, *inside]
 
 
 def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
@@ -143,7 +153,7 @@ def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def _alphabet(texts: Sequence[str], size: int, tokenizer: Tokenizer) -> list[str]:
+def _alphabet(texts: Iterable[str], size: int, tokenizer: Tokenizer) -> list[str]:
     """The most frequent characters of the text as the tokenizer normalises it, equal counts by code point; sorted."""
     raw: Counter[str] = Counter()
     for text in texts:

@@ -66,7 +66,7 @@ BAD = {
     "one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
-    "check gpt2 --colour red": "No such option: --colour",
+    "check gpt2 --quux red": "No such option: --quux",
     "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
     "cluster.machine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "

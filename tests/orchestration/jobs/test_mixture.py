@@ -110,7 +110,7 @@ def test_a_path_with_a_sign_of_equality_is_a_path(tmp_path: Path):
 def test_text_without_groups_says_that_no_weights_count(tmp_path: Path):
     job = opened([str(stories(tmp_path / "text", "mine", 0, 5))], tmp_path / "out")
     assert job.corpus.mixture == ()
-    assert job.recognised[-1].startswith("mixture: none, so the weights of common_crawl_books do not count")
+    assert job.recognised[-2].startswith("mixture: none, so the weights of common_crawl_books do not count")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -271,16 +272,46 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (WordPiece(size=20), "vocab.size is 20, the characters of this text alone need"),
-        (Unigram(size=5_000), "vocab.size is 5000, this text gives no such model .*too high"),
-        (Unigram(size=8), "vocab.size is 8, this text gives no such model"),
-        (SentencePieceBPE(size=8), "vocab.size is 8, this text gives no such model"),
+        (
+            WordPiece(size=20),
+            r"^vocab.size is 20, the characters of this text alone need \d+; write data.vocab.size=\d+$",
+        ),
+        (Unigram(size=5_000), r"is 5000, this text gives at most (\d+) pieces; write data.vocab.size=\1, or give more"),
+        (Unigram(size=8), r"^vocab.size is 8, the characters of this text alone need \d+; write data.vocab.size=\d+$"),
+        (SentencePieceBPE(size=8, sentinels=2), r"^vocab.size is 8, the characters of .* need \d+; write data.vocab."),
     ],
 )
 def test_a_size_that_the_text_cannot_give_is_bad_input(spec: VocabSpec, message: str) -> None:
     with pytest.raises(BadInput, match=message) as error:
         train(spec, TEXTS)
     one_line(error)
+
+
+CHARACTERS = [
+    [
+        "".join(chr(0x4E00 + (number * number) % 3_001) for number in range(9_000)),
+        "A\u00e9 \ufb01 \uff11 \uff8a\uff9d.",
+    ],
+    TEXTS,
+]
+
+
+@pytest.mark.parametrize("texts", CHARACTERS)
+@pytest.mark.parametrize(
+    "spec", [WordPiece(size=20), Unigram(size=8, lowercase=True), SentencePieceBPE(size=20, sentinels=9)]
+)
+def test_the_least_size_is_the_one_that_training_asks_for(spec: VocabSpec, texts: list[str]) -> None:
+    least = spec.least_size(texts)
+    with pytest.raises(BadInput, match=f"alone need {least}; write data.vocab.size=") as error:
+        train(spec, texts)
+    asked = int(str(error.value).split("=")[-1])
+    assert asked >= least
+    assert train(replace(spec, size=least), texts).size == least
+
+
+def test_any_size_is_enough_for_the_characters_where_pieces_are_bytes_or_words_or_from_a_file() -> None:
+    for spec in (ByteBPE(size=300), WholeWords(size=9), SingleBytes(size=9), WordPiece(size=9, file="vocab.txt")):
+        assert spec.least_size(CHARACTERS[0]) == 0
 
 
 def test_no_text_at_all_is_bad_input_for_unigram() -> None:
