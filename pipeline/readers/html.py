@@ -75,7 +75,9 @@ class Html:
             yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
             return
         encoding = UTF8 if wide else Encoding(codec(self.encoding)) if self.encoding else _encoding(content)
-        html, lost = decode(to_utf8(content, encoding))
+        if encoding.mixed:  # each line in one of both
+            content = b"\n".join(to_utf8(line, encoding) for line in content.split(b"\n"))
+        html, lost = decode(content if encoding.mixed else to_utf8(content, encoding))
         said = wide or ("" if encoding == UTF8 else str(encoding))
         yield Record(file.label, size, text_of(html), lost, encoding=said)
 

@@ -83,7 +83,7 @@ class JsonArray:
         file = piece.file
         found = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
         other = "" if found == UTF8 or found.mixed else found.name
-        said = str(found) if other else wide_encoding(file.path)
+        said = wide_encoding(file.path) or ("" if found == UTF8 or found.mixed else str(found))
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
@@ -105,8 +105,8 @@ def _fields(start: bytes) -> list[str] | None:
 class _Elements:
     """The elements of an array as lines of JSON; the size of each has what stands before it since the last one.
 
-    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays may follow one
-    another.
+    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays of objects may
+    follow one another; of strings they are rows of something, and no documents.
     """
 
     def __init__(self, stream: BinaryIO, field: str, limit: int) -> None:
@@ -134,6 +134,8 @@ class _Elements:
                 self.more(_READ)
                 continue
             stop, fault = self.scanned(match.end())
+            if why == BETWEEN and self.held.startswith('"', match.end()):
+                fault = fault or "no_field"
             if stop:
                 yield self.line(stop, self.held[match.end() : stop].encode(*_AS_READ), fault)
                 if fault and self.ended and self.at == len(self.held):
