@@ -42,6 +42,8 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
+_ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
+_UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what is meant by a name where there is none
 _TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
 # Keys by which different stores name the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
@@ -410,6 +412,8 @@ def _before_the_tear(path: str, compression: str, start: int, stop: int | None, 
 
 
 def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
+    if encoding in _UNMARKED and not file.peek(4)[:4].startswith(_ORDERS):
+        encoding = _UNMARKED[encoding]
     decoder, block = codecs.getincrementaldecoder(encoding)(errors="replace"), b" "
     while block:
         block = file.read(_PIECE)
