@@ -224,13 +224,13 @@ def compression_of(name: Path | str) -> str | None:
     return COMPRESSED.get(Path(name).suffix.lower())
 
 
-def shown(path: str, endings: tuple[str, ...], usual: tuple[str, ...]) -> str:
-    """A path, and which files of it are meant where these are not those that a format usually has.
+def shown(path: str, endings: tuple[str, ...]) -> str:
+    """A path, and which files of it are meant where not all that a format usually has.
 
-    >>> shown("texts", (".csv", ".txt"), (".csv", ".tsv")), shown("texts", (".csv",), (".csv",))
-    ('texts (.csv, .txt)', 'texts')
+    >>> shown("texts", (".csv", "")), shown("texts", ())
+    ('texts (.csv, no ending)', 'texts')
     """
-    return path if endings == usual else f"{path} ({', '.join(ending or 'no ending' for ending in endings)})"
+    return f"{path} ({', '.join(ending or 'no ending' for ending in endings)})" if endings else path
 
 
 def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:

@@ -41,12 +41,13 @@ class JsonArray:
     names: ClassVar[tuple[str, ...]] = ("json",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["json"] = "json"
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...], as for Jsonl
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -68,13 +69,13 @@ class JsonArray:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as a JSON array, one document per element"
+        return f"{shown(self.path, self.endings)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])

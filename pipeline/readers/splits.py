@@ -271,8 +271,8 @@ def _reads_a_folder(source: Reader, path: str) -> bool:
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
     """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
-    own = getattr(source, "endings", None)
-    if own is None or not (several or (own and not set(endings) <= set(own))):
+    usual = set(getattr(source, "usual", ()))
+    if "endings" not in source.__dataclass_fields__ or not (several or (usual and not usual.issuperset(endings))):
         return source
     return replace(source, endings=tuple(sorted(endings)))
 

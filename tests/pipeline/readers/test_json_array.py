@@ -72,11 +72,10 @@ class TestFields:
         found = read(JsonArray(path=path, spans="names"))
         assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
 
-    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path) -> None:
-        path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', "a.json")
-        with pytest.raises(
-            BadInput, match=r"^[^\n]+a\.json: one JSON object over several lines[^\n]+JSON array[^\n]+$"
-        ):
+    @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
+    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', name)
+        with pytest.raises(BadInput, match=r"^[^\n]+one JSON object over several lines[^\n]+JSON array[^\n]+$"):
             sniff(path)
 
 
