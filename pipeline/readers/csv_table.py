@@ -38,12 +38,13 @@ class Csv:
     names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["csv"] = "csv"
     path: str
     field: str = "text"
     separator: str = ""  # one character; "": the one that the first row has
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -70,13 +71,13 @@ class Csv:
 
     def describe(self) -> str:
         what = f"one document per row, from column {self.field!r}"
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as csv, {what}"
+        return f"{shown(self.path, self.endings)}: read as csv, {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         """All of a file: a line end may be part of a cell, which only a reader of all knows."""

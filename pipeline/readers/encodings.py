@@ -104,7 +104,7 @@ def _of_odd(lines: bytes, mixed: bool) -> Encoding:
     """The encoding of lines that are no UTF-8: the likeliest one, where it is clearly ahead of what reads otherwise."""
     if len(lines) == MOST_LOOKED_AT:
         lines = lines[: lines.rfind(b"\n") + 1] or lines
-    guesses = [guess for guess in _guess(lines) if guess[0]]
+    guesses = [guess for guess in _guess(lines) if guess[0] and not guess[0].startswith(("utf-16", "utf-32"))]
     proven = [(name, confidence) for name, confidence in guesses if _is_proven(lines, name)]
     if proven and proven[0][1] >= _LEAST:
         name, confidence = proven[0]

@@ -42,6 +42,8 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
+_ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
+_UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what is meant by a name where there is none
 _TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
 # Keys by which different stores name the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
@@ -222,13 +224,13 @@ def compression_of(name: Path | str) -> str | None:
     return COMPRESSED.get(Path(name).suffix.lower())
 
 
-def shown(path: str, endings: tuple[str, ...], usual: tuple[str, ...]) -> str:
-    """A path, and which files of it are meant where these are not those that a format usually has.
+def shown(path: str, endings: tuple[str, ...]) -> str:
+    """A path, and which files of it are meant where not all that a format usually has.
 
-    >>> shown("texts", (".csv", ".txt"), (".csv", ".tsv")), shown("texts", (".csv",), (".csv",))
-    ('texts (.csv, .txt)', 'texts')
+    >>> shown("texts", (".csv", "")), shown("texts", ())
+    ('texts (.csv, no ending)', 'texts')
     """
-    return path if endings == usual else f"{path} ({', '.join(ending or 'no ending' for ending in endings)})"
+    return f"{path} ({', '.join(ending or 'no ending' for ending in endings)})" if endings else path
 
 
 def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]:
@@ -410,6 +412,8 @@ def _before_the_tear(path: str, compression: str, start: int, stop: int | None, 
 
 
 def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
+    if encoding in _UNMARKED and not file.peek(4)[:4].startswith(_ORDERS):
+        encoding = _UNMARKED[encoding]
     decoder, block = codecs.getincrementaldecoder(encoding)(errors="replace"), b" "
     while block:
         block = file.read(_PIECE)

@@ -31,10 +31,11 @@ class Html:
     names: ClassVar[tuple[str, ...]] = ("html",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["html"] = "html"
     path: str
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": what a page says of itself, or else seems to be in
 
     def __post_init__(self) -> None:
@@ -54,13 +55,13 @@ class Html:
         return cls(path=sample.path) if is_page else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as html"
+        return f"{shown(self.path, self.endings)}: read as html"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])
@@ -75,7 +76,9 @@ class Html:
             yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
             return
         encoding = UTF8 if wide else Encoding(codec(self.encoding)) if self.encoding else _encoding(content)
-        html, lost = decode(to_utf8(content, encoding))
+        if encoding.mixed:  # each line in one of both
+            content = b"\n".join(to_utf8(line, encoding) for line in content.split(b"\n"))
+        html, lost = decode(content if encoding.mixed else to_utf8(content, encoding))
         said = wide or ("" if encoding == UTF8 else str(encoding))
         yield Record(file.label, size, text_of(html), lost, encoding=said)
 

@@ -41,12 +41,13 @@ class JsonArray:
     names: ClassVar[tuple[str, ...]] = ("json",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["json"] = "json"
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...], as for Jsonl
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -68,13 +69,13 @@ class JsonArray:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as a JSON array, one document per element"
+        return f"{shown(self.path, self.endings)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])
@@ -83,7 +84,7 @@ class JsonArray:
         file = piece.file
         found = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
         other = "" if found == UTF8 or found.mixed else found.name
-        said = str(found) if other else wide_encoding(file.path)
+        said = wide_encoding(file.path) or ("" if found == UTF8 or found.mixed else str(found))
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
@@ -105,8 +106,8 @@ def _fields(start: bytes) -> list[str] | None:
 class _Elements:
     """The elements of an array as lines of JSON; the size of each has what stands before it since the last one.
 
-    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays may follow one
-    another.
+    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays of objects may
+    follow one another; of strings they are rows of something, and no documents.
     """
 
     def __init__(self, stream: BinaryIO, field: str, limit: int) -> None:
@@ -134,6 +135,8 @@ class _Elements:
                 self.more(_READ)
                 continue
             stop, fault = self.scanned(match.end())
+            if why == BETWEEN and self.held.startswith('"', match.end()):
+                fault = fault or "no_field"
             if stop:
                 yield self.line(stop, self.held[match.end() : stop].encode(*_AS_READ), fault)
                 if fault and self.ended and self.at == len(self.held):

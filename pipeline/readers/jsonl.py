@@ -20,6 +20,7 @@ from preprocessing.spec import spec
 from preprocessing.text import decode
 
 _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
+_BEGINS: Final = re.compile(rb'\{\s*"')
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
@@ -31,12 +32,13 @@ class Jsonl:
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["jsonl"] = "jsonl"
     path: str
     field: str = "text"
     spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -63,13 +65,13 @@ class Jsonl:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as jsonl"
+        return f"{shown(self.path, self.endings)}: read as jsonl"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
@@ -82,7 +84,9 @@ class Jsonl:
 
 def is_json_lines(sample: Sample) -> bool:
     """Whether a file has the name of JSON lines, or begins as one does."""
-    return sample.start != b"" and (plain_suffix(sample.file.path) in _ENDINGS or sample.start.startswith(b'{"'))
+    return sample.start != b"" and (
+        plain_suffix(sample.file.path) in _ENDINGS or _BEGINS.match(sample.start) is not None
+    )
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:

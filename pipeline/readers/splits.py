@@ -186,11 +186,14 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     files, groups = find(path), dict[str, list[File]]()
     for file in files:
         groups.setdefault(plain_suffix(file.path), []).append(file)
+    in_folder = [file.path for file in files] != [local(path)] and not _is_pattern(path)
     leads = {ending for reader in readers for ending in reader.leads}
     sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
     for ending, group in sorted(groups.items(), key=lambda item: item[0] not in leads):
         try:
             source = _of_group(path, field or "text", group, len(files) == 1, not sources and not others, readers)
+            if source is not None and in_folder and not _reads_a_folder(source, path):
+                _check_ending(source, group[0])
         except BadInput as error:
             why.append(error)
             source = None
@@ -203,7 +206,7 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     if not sources:
         raise why[0] if why else _refused(path, files, readers)
     found = [source for source, _ in sources.values()]
-    if [file.path for file in files] != [local(path)]:
+    if in_folder:
         found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
     with_field = [_has_field(source) for source in found]
     found = [
@@ -218,7 +221,7 @@ def _apart(path: str, sources: list[R]) -> list[R]:
 
     BadInput where such a format would read files of another one that is not prose.
     """
-    if len(sources) > 1 and glob.has_magic(path) and not os.path.lexists(path):
+    if len(sources) > 1 and _is_pattern(path):
         kinds = " and ".join(dict.fromkeys(source.kind for source in sources))
         raise BadInput(f"{path}: matches {kinds}; give each a pattern of its own, or their folder")
     greedy = [
@@ -268,10 +271,23 @@ def _reads_a_folder(source: Reader, path: str) -> bool:
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
     """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
-    own = getattr(source, "endings", None)
-    if own is None or not (several or (own and not set(endings) <= set(own))):
+    usual = set(getattr(source, "usual", ()))
+    if "endings" not in source.__dataclass_fields__ or not (several or (usual and not usual.issuperset(endings))):
         return source
     return replace(source, endings=tuple(sorted(endings)))
+
+
+def _is_pattern(path: str) -> bool:
+    return glob.has_magic(path) and not os.path.lexists(path)
+
+
+def _check_ending(source: Reader, file: File) -> None:
+    """BadInput where a format has endings of its own, and a file of a folder none of these: it would not be read."""
+    if "endings" not in source.__dataclass_fields__ and source.leads and plain_suffix(file.path) not in source.leads:
+        raise BadInput(
+            f"{file.path}: is a {source.kind} by what it holds, but not by its name; give it the ending "
+            f"{' or '.join(source.leads)}"
+        )
 
 
 def _knows_its_own(source: Reader) -> bool:

@@ -62,11 +62,12 @@ class Xml:
     names: ClassVar[tuple[str, ...]] = ("xml", "tei")
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["xml"] = "xml"
     path: str
     text: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
-    endings: tuple[str, ...] = _ENDINGS  # of the files of a folder that are read
+    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": what each declares
 
     def __post_init__(self) -> None:
@@ -97,13 +98,13 @@ class Xml:
 
     def describe(self) -> str:
         what = f"an element {self.text!r}" if self.text else f"a {_TEI} element, or an element 'text'"
-        return f"{shown(self.path, self.endings, _ENDINGS)}: read as xml, a document is {what}"
+        return f"{shown(self.path, self.endings)}: read as xml, a document is {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.endings or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])

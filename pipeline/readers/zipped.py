@@ -49,6 +49,8 @@ def members(path: Path) -> Iterator[Found]:
             infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}  # the last of a name
             found = [infos[name] for name in sorted(infos)]
         size = path.stat().st_size
+        if any(not 0 <= info.header_offset < size for info in found):
+            raise EOFError("members are not where its list says")
     except (*TORN, NotImplementedError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: is no zip archive, or a damaged one ({error}); mend it, or leave it out") from None
     if (grown := sum(info.file_size for info in found)) > _HARMLESS + _MOST_RATIO * size:

@@ -170,3 +170,17 @@ def test_what_cannot_be_told_names_what_it_might_be() -> None:
 @pytest.mark.parametrize("start", [b"NUL and\x00NUL again\x00\n", b"\x7fELF\x01\x02" + bytes(90), b"\x00" * 100, b""])
 def test_nuls_alone_make_no_utf16(start: bytes) -> None:
     assert wide(start) == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-32-be"])
+@pytest.mark.parametrize("marked", [True, False])
+def test_wide_characters_that_are_said_need_no_mark(tmp_path: Path, encoding: str, marked: bool) -> None:
+    order = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(encoding, encoding)
+    content = ("\ufeff" * marked + _text("de")).encode(order)
+    (tmp_path / "a.txt").write_bytes(content)
+    assert _read(tmp_path / "a.txt", encoding=encoding)[0].strip("\ufeff") == _text("de")
+
+
+def test_lines_are_never_taken_for_wide_characters() -> None:
+    lines = b'"x0",\n\xff\xfea"x", \n "x1\xe9",\n'  # a byte order mark in the middle
+    assert not of_lines(lines).name.startswith(("utf-16", "utf-32"))

@@ -84,6 +84,14 @@ class TestEncodings:
         assert texts(source) == [WORDS.strip()]
         assert read(source)[0].encoding.startswith(charset[:6])
 
+    def test_lines_in_two_encodings_are_read_each_in_its_own(self, tmp_path: Path) -> None:
+        lines = [_page().encode().partition(b"</main>")[0], *[f"<p>{WORDS}{n}</p>".encode() for n in range(9)]]
+        lines += [f"<p>{WORDS}{n}</p>".encode("cp1251") for n in range(9, 19)]
+        source = sniff(write(tmp_path, b"\n".join([*lines, b"</main></body></html>"]), "a.html"))
+        (text,) = texts(source)
+        assert all(f"{WORDS}{number}" in text for number in range(19))
+        assert [record.encoding for record in read(source)] == ["utf-8 and cp1251"]
+
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(f"<p>{WORDS}</p>", '<meta charset="koi8-r">').encode("cp1251"), "a.html")
         assert texts(Html(path=path, encoding="cp1251")) == [WORDS.strip()]

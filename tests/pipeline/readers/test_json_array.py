@@ -72,11 +72,10 @@ class TestFields:
         found = read(JsonArray(path=path, spans="names"))
         assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
 
-    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path) -> None:
-        path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', "a.json")
-        with pytest.raises(
-            BadInput, match=r"^[^\n]+a\.json: one JSON object over several lines[^\n]+JSON array[^\n]+$"
-        ):
+    @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
+    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path, name: str) -> None:
+        path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', name)
+        with pytest.raises(BadInput, match=r"^[^\n]+one JSON object over several lines[^\n]+JSON array[^\n]+$"):
             sniff(path)
 
 
@@ -98,7 +97,8 @@ class TestDamage:
             ("[{'text': 'a'}, {'text': 'b'}]", ["<bad_json>"]),
             ('[{"text": x, "l": [{"n": 1}, {"n": 2}]}, {"text": "c"}]', ["<bad_json>", "c"]),
             ('[{"text": "a"}] and more', ["a", "<bad_json>"]),
-            ('["a"]\n["b"]\n', ["a", "b"]),
+            ('["a", "b"]\n["c", "d"]\n["e", "f"]\n', ["a", "b", *["<no_field>"] * 4]),
+            ('[{"text": "a"}]\n[{"text": "b"}]\n[]\n', ["a", "b"]),
             ("[]", []),
             ("[ ]\n", []),
             ('{"text": "a"}\n{"text": "b"}\n', ["<bad_json>"]),
@@ -180,7 +180,7 @@ class TestEncodings:
         assert said == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in said)
 
     def test_bytes_that_are_no_utf8_are_counted(self, tmp_path: Path) -> None:
-        content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode() + b'\n["caf\xe9"]'
+        content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode()[:-1] + b',\n"caf\xe9"]'
         path = write(tmp_path, content, "a.json")
         last = [record for record in read(JsonArray(path=path)) if not record.fault][-1]
         assert (last.text, last.repaired) == ("caf\ufffd", 1)

@@ -123,6 +123,20 @@ class TestSeveral:
             assert len(_files(found)) == len(set(_files(found)))
         assert Books in {type(source) for source in found}
 
+    def test_a_table_by_another_name_is_told_which_name_it_needs(self, tmp_path: Path) -> None:
+        write_parquet(tmp_path / "a.dat", ["From a table."], 1)
+        write(tmp_path, web_archive(["A page."], False), "b.txt")
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+\.dat: is a table by what it holds[^\n]+ ending \.parquet or [^\n]+$"
+        ):
+            recognise(str(tmp_path))
+        assert texts(sniff(str(tmp_path / "a.dat"))) == ["From a table."]
+        _folder(tmp_path, "a.csv")
+        found = recognise(str(tmp_path))
+        assert found == [Csv(path=str(tmp_path), endings=(".csv",))]
+        (line,) = left_out(found)
+        assert "a.dat (table; --data table:FILE reads it); b.txt (warc; --data warc:FILE reads it)" in line
+
     def test_files_of_a_pattern_must_have_one_format(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv", "c.html")
         with pytest.raises(BadInput, match=r"^[^\n]+\*: matches csv and html; give each a pattern of its own[^\n]+$"):

@@ -125,6 +125,11 @@ class TestRefused:
         whole = _zip({f"{number}.txt": f"Text {number}." for number in range(20)})
         assert "a damaged one" in self._message(write(tmp_path, whole[: len(whole) // 2], "a.zip"))
 
+    def test_members_that_are_not_where_the_list_says_are_said(self, tmp_path: Path) -> None:
+        whole = bytearray(_zip({"a.txt": "Words."}))
+        del whole[10:20]
+        assert "a damaged one" in self._message(write(tmp_path, bytes(whole), "a.zip"))
+
     def test_a_member_that_grows_as_no_text_does_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
