@@ -21,7 +21,7 @@ from preprocessing.errors import BadInput
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
 MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
-READER_VERSION: Final = 2  # one more whenever the same input gives other documents, or another plan
+READER_VERSION: Final = 3  # one more whenever the same input gives other documents, or another plan
 R = TypeVar("R", bound=Reader)
 
 
