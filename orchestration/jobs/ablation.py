@@ -12,19 +12,21 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from orchestration import figures, launch, tracking
 from orchestration.config import digest
 from orchestration.jobs import corpus as corpus_stage
+from orchestration.jobs import hold_out, stages
 from orchestration.jobs import pretrain as pretrain_stage
-from orchestration.jobs import stages
 from orchestration.jobs.ablation_cell import FINETUNINGS, LABELS, STEPS, Question, Score, measured
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked, ray_session, stop_signals
 from orchestration.progress import Report
 from orchestration.reports import ablations
 from orchestration.reports.ablations import Row, Table
+from preprocessing.errors import DataError
 from preprocessing.files import write_atomic
 from training.tasks import TASKS
 
@@ -116,6 +118,7 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
     if plan.stage.state != "done":
         for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
             corpus_stage.corpus(job, (), report)
+            _require_held_out(plan, job.plan.corpus.folder)
         cluster = plan.job.cluster
         with (
             ray_session(
@@ -135,6 +138,13 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
                 tracking.tag(parent, outcome=summary["outcome"])
         plan.stage.finish()
     return json.loads((folder / SCORES).read_text())
+
+
+def _require_held_out(plan: Plan, corpus: Path) -> None:
+    """DataError where the tasks of the table have too few rows: without them it would be trained in vain."""
+    tasks = [question.of for question in plan.questions.values() if question.kind == "task"]
+    if reasons := hold_out.too_few(corpus, tasks, labels=1).values():
+        raise DataError("\n".join(reasons))
 
 
 def _metadata(plan: Plan) -> tracking.Metadata:

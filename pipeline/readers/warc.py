@@ -2,6 +2,9 @@
 
 Records are found by fastwarc, encodings and main text by resiliparse. Other records (requests, metadata, pictures) are
 no documents. Bytes are counted decompressed, with the headers.
+
+Archives of drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths, by which
+fastwarc loses records: these are cut where a record begins, and each is mended before fastwarc reads it.
 """
 
 import io
@@ -33,10 +36,14 @@ PLAIN_WARC: Final = Members(
     re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
 )
 _MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; another one is a single stream
+_DRAFT: Final = b"WARC/0."
+_DRAFT_RECORD: Final = re.compile(rb"WARC/0\.\d+\r?\n(?=[A-Z][\w-]*:)")
+_LENGTH: Final = re.compile(rb"^Content-Length:[ \t]*(\d+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
 _GAP: Final = b"\r\n\r\n"  # after each record
 _RECENT: Final = 1 << 18  # bytes of what was read last, in which the headers of a record must be
+_BLOCK: Final = 1 << 20  # bytes of a draft's archive that are read at a time
 
 
 @spec
@@ -112,6 +119,9 @@ class _Watched:
 
 def documents(label: str, path: str, start: int, stop: int | None, limit: int) -> Iterator[Record]:
     """The records of a file, or of the range [start, stop) of its stored bytes, which must begin with a record."""
+    if start == 0 and _is_draft(path):
+        yield from _draft_documents(label, path, limit)
+        return
     with open_bytes(path, start, stop) as file:
         offset = start if file.seekable() else 0
         if offset:
@@ -135,6 +145,66 @@ def documents(label: str, path: str, start: int, stop: int | None, limit: int) -
             yield last
         if missing < 0 or (missing == 0 and fault(file)):
             yield Record(label, -missing, fault=fault(file) or "bad_warc", start=offset + end)
+
+
+def _is_draft(path: str) -> bool:
+    with open_bytes(path) as file:
+        return bool(file.read(len(_DRAFT)) == _DRAFT)
+
+
+def _draft_documents(label: str, path: str, limit: int) -> Iterator[Record]:
+    """The records of an archive of a draft, which is not cut: its one piece is the file."""
+    with open_bytes(path) as file:
+        start = 0
+        for content, damage in _draft_records(file):
+            if damage:
+                record = Record(label, 0, fault=damage)
+            elif content.startswith(_DRAFT):
+                record = _draft_document(label, content, limit)
+            else:  # the rest of a record that is too long
+                record = Record(label, 0, fault=BETWEEN)
+            yield record._replace(start=start, size=len(content))
+            start += len(content)
+
+
+def _draft_records(file: io.BufferedReader) -> Iterator[tuple[bytes, str]]:
+    """The bytes from the beginning of a record to that of the next, a long one in parts; the damage of the last one."""
+    held, searched = b"", 1
+    while block := file.read(_BLOCK):
+        held, start = held + block, 0
+        for match in _DRAFT_RECORD.finditer(held, searched):
+            yield held[start : match.start()], ""
+            start = match.start()
+        held = held[start:]
+        if len(held) > 2 * MOST_HTML:
+            yield held[:-_BLOCK], ""
+            held = held[-_BLOCK:]
+        searched = max(1, len(held) - 64)  # a mark may lie across the end of a block
+    if held:
+        yield held, fault(file)
+
+
+def _draft_document(label: str, content: bytes, limit: int) -> Record:
+    """A record with the line ends and the length that the standard wants, as fastwarc reads it."""
+    from fastwarc.warc import ArchiveIterator, WarcRecordType
+
+    headers = _HEADERS.match(content)
+    stated = headers and _LENGTH.search(headers[0])
+    if headers is None or stated is None:
+        return Record(label, 0, fault="bad_warc", snippet=content[:SNIPPET])
+    rest = content[headers.end() :]
+    body, gap = rest[: int(stated[1])], rest[int(stated[1]) :]
+    body = rest.rstrip(b"\r\n") if gap.strip() else body
+    lines = headers[0][: stated.start()] + b"Content-Length: %d" % len(body) + headers[0][stated.end() :]
+    mended = b"\r\n".join(lines.replace(b"\r", b"").rstrip(b"\n").split(b"\n")[1:])
+    archive = io.BytesIO(b"WARC/1.0\r\n" + mended + b"\r\n\r\n" + body + _GAP)
+    found = ArchiveIterator(
+        archive, WarcRecordType.any_type, parse_http=True, auto_decode="all", quirks_mode=True, stream_detect=False
+    )
+    try:
+        return next((_document(label, record, limit) for record in found), Record(label, 0, fault="bad_warc"))
+    except (OSError, ValueError):
+        return Record(label, 0, fault="bad_warc", snippet=content[:SNIPPET])
 
 
 def _archive(file: _Watched) -> Iterator["WarcRecord"]:

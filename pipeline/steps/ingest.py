@@ -263,10 +263,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         for name in (PLAN, REPEATS):
             (out / name).unlink()
         (out / PLAN).with_suffix(".json").unlink()
-        why = ", ".join(f"{count.documents} {reason}" for reason, count in ledger.dropped.items() if count.documents)
-        raise BadInput(
-            f"no usable text in {ledger.seen.documents} documents ({why or 'none'}); give other text with --data"
-        )
+        raise BadInput(_nothing_left(ledger, parts))
     repaired = {
         "documents": sum(facts["repaired"][0] for facts in seals),
         "sequences": sum(facts["repaired"][1] for facts in seals),
@@ -301,6 +298,23 @@ def _files(names: Sequence[str]) -> str:
     """
     number = f"{len(names):,} files" if len(names) > 1 else "1 file"
     return f"{number}: {', '.join(names[:_MOST_FILES])}{', ...' if len(names) > _MOST_FILES else ''}"
+
+
+def _nothing_left(ledger: Ledger, parts: Sequence[Part]) -> str:
+    """That no document is left, which files were read, as what, and what was found in them."""
+    read = {part.split.source.kind for part in parts}
+    files = list(dict.fromkeys(piece.file.label for part in parts for piece in part.split.pieces))
+    more = f" and {len(files) - _MOST_FILES} more" if len(files) > _MOST_FILES else ""
+    names = f"{', '.join(files[:_MOST_FILES])}{more}, read as {', '.join(sorted(read))}"
+    documents = ledger.seen.documents
+    if documents:
+        why = ", ".join(f"{count.documents} {reason}" for reason, count in ledger.dropped.items() if count.documents)
+        return f"no usable text in {documents} documents ({why}) of {names}; give other text with --data"
+    what = ", ".join(f"{count.bytes:,} bytes {reason}" for reason, count in ledger.dropped.items() if count.bytes)
+    return (
+        f"no document in {names}: {what or 'no bytes'} and nothing else; give other text with --data, or say with "
+        "KIND:PATH how this is to be read"
+    )
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import _sample_of_languages, encode, train_vocab
-from pipeline.readers import Jsonl, Text, WikiExtractor
+from pipeline.readers import Jsonl, Text, Warc, WikiExtractor
 from pipeline.readers import splits as sources
 from pipeline.spec import Clean, Corpus
 from pipeline.steps import Texts, plan, read_text
@@ -21,6 +21,7 @@ from preprocessing.shards import Store
 from preprocessing.text import text_key
 from preprocessing.vocab import ByteBPE, SentencePieceBPE, Vocab, VocabSpec, WordPiece, train
 from tests.pipeline.conftest import story
+from tests.pipeline.formats import web_record
 
 SMALL = WordPiece(size=200)
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
@@ -369,3 +370,24 @@ def test_a_file_whose_name_is_no_utf8_is_read_as_any_other(tmp_path: Path) -> No
     (tmp_path / "in" / "b.txt").write_text(story(2))
     texts = read_text(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "in")),)), tmp_path / "text", HERE)
     assert {document.source for document in texts.documents(0, 2)} == {"b.txt", "caf\\xe9.txt"}
+
+
+def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path: Path) -> None:
+    """It was `no usable text in 0 documents (none)`."""
+    request = web_record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request")
+    for name in "abcd":
+        (tmp_path / f"{name}.warc").write_bytes(request)
+    corpus = Corpus(name="web", sources=(Warc(path=str(tmp_path)),))
+    with pytest.raises(BadInput) as error:
+        read_text(corpus, tmp_path / "text")
+    assert str(error.value) == (
+        f"no document in a.warc, b.warc, c.warc and 1 more, read as warc: {4 * len(request):,} bytes between_documents "
+        "and nothing else; give other text with --data, or say with KIND:PATH how this is to be read"
+    )
+
+
+def test_input_of_which_nothing_is_kept_is_named_with_why(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Short.\n\nToo.")
+    corpus = Corpus(name="few", sources=(Text(path=str(tmp_path / "a.txt"), unit="paragraphs"),))
+    with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; give "):
+        read_text(corpus, tmp_path / "text")

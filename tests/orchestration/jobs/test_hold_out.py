@@ -8,8 +8,9 @@ import pytest
 
 from orchestration import launch
 from orchestration.cli import main
-from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, stages
+from orchestration.jobs import Flags, Job, ablation, evaluate, hold_out, open_job, stages
 from orchestration.progress import ignore
+from orchestration.reports.ablations import tables
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
@@ -132,3 +133,16 @@ def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
         stage.finish()
         assert hold_out.tasks_without_text(stage, ["source", "follows"], 5_000) == ["source", "follows"]
     assert caplog.text.count("no scores: task ") == 2
+
+
+def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was trained, and then could not be measured."""
+    (tmp_path / "text.txt").write_text("A text.\n")
+    flags = Flags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), out=tmp_path / "out")
+    table = next(one for one in tables.TABLES.values() if any(m.kind == "task" for m in one.columns.values()))
+    plan = ablation.plan(table, flags, 1)
+    monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
+    with pytest.raises(DataError, match="holds out no document for it; hold out more of the text"):
+        ablation.make(plan, ignore)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Record
+from pipeline.readers import Record, warc
 from pipeline.readers.record import BETWEEN
 from pipeline.readers.warc import documents
 from tests.pipeline.formats import html, web_archive, web_record
@@ -102,3 +102,71 @@ def test_what_follows_a_broken_record_is_counted_as_such(tmp_path: Path, good: b
     assert {record.fault for record in found} - {"", BETWEEN} <= {"bad_warc", "truncated"}
     assert found[-1].size > len(content) // 4
     assert found[-1].fault in ("bad_warc", "truncated")
+
+
+def draft(number: int, end: bytes, gap: bytes, wrong: int) -> bytes:
+    """A page as in ClueWeb09: WARC/0.18, line ends of any kind, and a length that is `wrong` by some bytes."""
+    page = b"<html><body><main><p>Page number %d has prose in it.</p></main></body></html>" % number
+    answer = end.join([b"HTTP/1.1 200 OK", b"Content-Type: text/html", b"Content-Length: %d" % len(page), b"", page])
+    headers = [
+        b"WARC/0.18",
+        b"WARC-Type: response",
+        b"WARC-Target-URI: http://a.b/\xc0",
+        b"WARC-Date: 2009-03-65T08:43",
+    ]
+    headers += [
+        b"Content-Type: application/http;msgtype=response",
+        b"WARC-Identified-Payload-Type: ",
+        b"Content-Length: %d" % (len(answer) + wrong),
+        b"",
+        answer,
+    ]
+    return end.join(headers) + gap
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("gap", [b"\n\n", b"\r\n\r\n", b"\n", b""])
+@pytest.mark.parametrize("wrong", [0, -7, 9, 1_000_000])
+def test_archives_of_drafts_are_read_whatever_their_line_ends_and_lengths(
+    tmp_path: Path, compressed: bool, end: bytes, gap: bytes, wrong: int
+) -> None:
+    """They gave no document, or, by their lengths, every other one."""
+    info = end.join([b"WARC/0.18", b"WARC-Type: warcinfo", b"Content-Length: 14", b"", b"software: none"]) + gap
+    pages = [draft(number, end, gap, wrong) for number in range(9)]
+    parts = [info, *pages]
+    content = b"".join(map(gzip.compress, parts) if compressed else parts)
+    found = _read(tmp_path, content, "a.warc.gz" if compressed else "a.warc")
+    assert [record.text for record in found] == ["", *(f"Page number {number} has prose in it." for number in range(9))]
+    assert [record.fault for record in found] == [BETWEEN, *[""] * 9]
+    assert [record.size for record in found] == [len(part) for part in parts]
+    assert [record.start for record in found] == [sum(map(len, parts[:number])) for number in range(10)]
+
+
+@pytest.mark.parametrize("block", [50, 333, 1 << 20])
+def test_a_draft_is_cut_alike_wherever_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(warc, "_BLOCK", block)
+    content = b"".join(draft(number, b"\n", b"\n\n", 3) for number in range(5))
+    found = _read(tmp_path, content)
+    assert [record.text for record in found] == [f"Page number {number} has prose in it." for number in range(5)]
+
+
+def test_a_torn_or_broken_draft_says_so(tmp_path: Path) -> None:
+    pages = [draft(number, b"\n", b"\n\n", 0) for number in range(5)]
+    torn = _read(tmp_path, b"".join(map(gzip.compress, pages))[:-40], "a.warc.gz")
+    assert [record.fault for record in torn] == ["", "", "", "", "truncated"]
+    pages[2] = pages[2].replace(b"Content-Length", b"Content-Strength")
+    assert [record.fault for record in _read(tmp_path, b"".join(pages))] == ["", "", "bad_warc", "", ""]
+
+
+def test_a_page_of_a_draft_without_end_is_too_long_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc, "_MOST_HTML", 10_000)
+    monkeypatch.setattr(warc, "_BLOCK", 1_000)
+    long = draft(1, b"\n", b"\n\n", 0).replace(b"prose", b"prose " * 20_000)
+    content = draft(0, b"\n", b"\n\n", 0) + long + draft(2, b"\n", b"\n\n", 0)
+    found = _read(tmp_path, content)
+    assert [record.text for record in found if not record.fault] == [
+        f"Page number {number} has prose in it." for number in (0, 2)
+    ]
+    assert {record.fault for record in found} == {"", "too_long", BETWEEN}
+    assert sum(record.size for record in found) == len(content)
