@@ -160,7 +160,7 @@ def test_a_torn_or_broken_draft_says_so(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_draft_without_end_is_too_long_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warc, "_MOST_HTML", 10_000)
+    monkeypatch.setattr(warc, "MOST_HTML", 10_000)
     monkeypatch.setattr(warc, "_BLOCK", 1_000)
     long = draft(1, b"\n", b"\n\n", 0).replace(b"prose", b"prose " * 20_000)
     content = draft(0, b"\n", b"\n\n", 0) + long + draft(2, b"\n", b"\n\n", 0)
