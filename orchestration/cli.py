@@ -497,6 +497,7 @@ def register(
     overrides: Overrides = None,
     scale: Scale = "",
     data: Data = None,
+    hold_out: HoldOut = None,
     out: Out = WORK,
     seed: Seed = None,
     as_json: Json = False,
@@ -505,7 +506,8 @@ def register(
     from orchestration.jobs import pretrain as pretrain_stage
     from orchestration.terminal import views
 
-    found = pretrain_stage.register(_flags(run, overrides, scale=scale, data=data, out=out, seed=seed), name)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
+    found = pretrain_stage.register(flags, name)
     said = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (

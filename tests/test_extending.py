@@ -81,6 +81,7 @@ def join_union(path: Path, code: str) -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout with the files and lines of the page, and a treebank of text."""
     folder = tmp_path_factory.mktemp("extended")
+    shutil.copy(ROOT / "sesame.py", folder)
     for floor in FLOORS:
         shutil.copytree(ROOT / floor, folder / floor, ignore=shutil.ignore_patterns("__pycache__"))
     for language in ("python", "yaml"):
