@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isqrt
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from preprocessing.schema import Ints
 _ROUNDS: Final = 6  # each mixes both halves; with four, orders of five samples are not equally frequent (chi-square)
 
 _WHOLE: Final = 1 << 30
+Count = TypeVar("Count", int, Ints)
 
 
 def shuffled(position_N: Ints, size: int, key: Key, epoch: int) -> Ints:
@@ -76,10 +77,8 @@ def _dealt(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     who_N = np.zeros(len(turn_N), np.int64)
     if len(share_G) == 1 or not len(turn_N):
         return who_N, turn_N
-    upto_G = np.cumsum(share_G)
-    total = int(upto_G[-1])
-    cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
-    before_N, after_N = (_rounded(at_N, int(upto_G[cut - 1]), total) for at_N in (turn_N, turn_N + 1))
+    cut, share, total = _halved(share_G)
+    before_N, after_N = (_rounded(at_N, share, total) for at_N in (turn_N, turn_N + 1))
     is_first_N = after_N > before_N
     turn_N = np.where(is_first_N, before_N, turn_N - before_N)
     for mine_N, share_K, first in ((is_first_N, share_G[:cut], 0), (~is_first_N, share_G[cut:], cut)):
@@ -88,9 +87,17 @@ def _dealt(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     return who_N, turn_N
 
 
-def _rounded(count_N: Ints, share: int, total: int) -> Ints:
-    """count * share / total, to the nearest; exact up to a count of 2**33."""
-    return (count_N * share + total // 2) // total
+def _halved(share_G: Ints) -> tuple[int, int, int]:
+    """How many of the shares are the first of two sides, which are as equal as can be; its sum, and that of all."""
+    upto_G = np.cumsum(share_G)
+    total = int(upto_G[-1])
+    cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
+    return cut, int(upto_G[cut - 1]), total
+
+
+def _rounded(count: Count, share: int, total: int) -> Count:
+    """count * share / total, to the nearest; of an array exact up to a count of 2**33."""
+    return (count * share + total // 2) // total
 
 
 def turns(position: int, share_G: Ints) -> Ints:
@@ -108,10 +115,8 @@ def turns(position: int, share_G: Ints) -> Ints:
 def _turns(position: int, share_G: Ints) -> list[int]:
     if len(share_G) == 1:
         return [position]
-    upto_G = np.cumsum(share_G)
-    total = int(upto_G[-1])
-    cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
-    first = (position * int(upto_G[cut - 1]) + total // 2) // total
+    cut, share, total = _halved(share_G)
+    first = _rounded(position, share, total)
     return [*_turns(first, share_G[:cut]), *_turns(position - first, share_G[cut:])]
 
 

@@ -74,7 +74,8 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
             init, generator = net.init(name), _generator(f"{seed} {name}")
-            std = (name.endswith("positions.weight") and trunk.positions.init_std) or net.std(name)
+            own_std = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
+            std = own_std or net.std(name)
             if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
                 tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
             elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
@@ -85,7 +86,7 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
             elif name.endswith("positions.weight") and trunk.positions.init == "sinusoidal":
                 at = torch.arange(len(tensor), device=tensor.device)
                 tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
-            elif init in ("torch", "glorot"):
+            elif init in ("torch", "glorot") and not own_std:
                 _draw_by_size(tensor, init, module, shapes[name][0], generator)
             elif init == "truncated":
                 nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)

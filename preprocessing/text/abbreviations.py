@@ -49,6 +49,7 @@ ANYWHERE: Final = {
         JUDr MUDr Např PhDr Prof RNDr cca csc doc mgr mjr např nám násl obr odst plk popiř por
         prof překl sv tab tj tzn tzv vyd zejm č čísl
         """,
+    "el": "κ κα κκ Δρ",
     "hi": "डॉ पं प्रो डा",
     "bn": "মো ডা মোসা",
 }

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import tokenizer_json
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
 
 Layout = Literal["gpt2", "roberta"]
 SPECIALS: Final[
@@ -65,12 +65,16 @@ class ByteBPE:
             self.specials == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
         )
         if found and not is_fairseq:
-            made = tokenizer_json.read(found, self.kind)
+            made = tokenizer_json.read(found, self)
             return made._replace(files=made.files | _companions(_of_json(found)))
         return Made(SPECIALS[self.specials], _files(_read(path, self.size, self.specials), self.specials))
 
     def least_size(self, texts: Iterable[str]) -> int:
         return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "BPE" and scheme.is_of_bytes and not scheme.inside and not scheme.at_end
 
     @staticmethod
     def starts_word(piece: str) -> bool:

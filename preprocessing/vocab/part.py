@@ -22,6 +22,23 @@ class Made(NamedTuple):
     complete: bool = False
 
 
+class Scheme(NamedTuple):
+    """What the model of a tokenizer.json is, and how its pieces tell where words begin."""
+
+    model: str  # the type of the model: WordPiece, BPE, Unigram, ...
+    is_of_bytes: bool  # pieces are of bytes, spaces among them
+    marks_spaces: bool  # a piece that begins a word begins with U+2581
+    inside: str | None  # what a piece inside of a word begins with
+    at_end: str | None  # what a piece at the end of a word ends with
+
+    @property
+    def marks(self) -> str:
+        """How words are marked, for an error."""
+        if self.inside:
+            return f"{self.inside!r} inside of words"
+        return f"{self.at_end!r} at their ends" if self.at_end else "no mark of spaces"
+
+
 class VocabKind(Protocol):
     """A part of the union VocabSpec: what a recipe says about a vocabulary."""
 
@@ -76,6 +93,10 @@ class VocabKind(Protocol):
 
     def least_size(self, texts: Iterable[str]) -> int:
         """How many pieces the characters of these texts need, special ones included; 0 where any number does."""
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        """Whether a tokenizer.json of this scheme is of its kind: it can tell where words begin in it."""
 
     @staticmethod
     def starts_word(piece: str) -> bool:

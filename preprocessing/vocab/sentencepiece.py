@@ -19,7 +19,7 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
 from preprocessing.vocab import folding, tokenizer_json
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes, too_small
+from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes, too_small
 from preprocessing.vocab.protobuf import field, message_at, number_at
 
 Model = Literal["unigram", "bpe"]
@@ -83,6 +83,10 @@ class Unigram:
         return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
 
     @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "Unigram" and scheme.marks_spaces
+
+    @staticmethod
     def starts_word(piece: str) -> bool:
         return piece[0] == SPACE
 
@@ -138,6 +142,12 @@ class SentencePieceBPE:
 
     def least_size(self, texts: Iterable[str]) -> int:
         return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return (
+            scheme.model == "BPE" and not (scheme.is_of_bytes or scheme.inside or scheme.at_end) and scheme.marks_spaces
+        )
 
     @staticmethod
     def starts_word(piece: str) -> bool:
@@ -225,7 +235,7 @@ def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> Ma
     ALBERT's published model does not fold: its authors' script does it beforehand.
     """
     if found := tokenizer_json.find(path):
-        made = tokenizer_json.require_case(tokenizer_json.read(found, spec.kind), spec.file, spec.lowercase)
+        made = tokenizer_json.require_case(tokenizer_json.read(found, spec), spec.file, spec.lowercase)
         about = json.loads(made.files[tokenizer_json.NAME])
         if _is_ours(about):
             same = _made(_from_json(about), spec.sentinels)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab.part import Made
+from preprocessing.vocab.part import Made, Scheme, VocabKind
 
 NAME: Final = "tokenizer.json"
 _SETTINGS: Final = ("tokenizer_config.json", "special_tokens_map.json")
@@ -51,15 +51,22 @@ def inside(path: Path, *names: str) -> Path:
     return found
 
 
-def read(path: Path, kind: str) -> Made:
-    """The vocabulary of a file that `find` has found. BadInput where it is of another kind than `kind`, or of none."""
-    about = json.loads(path.read_bytes())
-    found = scheme(about, path)
-    if found != kind:
-        raise BadInput(
-            f"vocab.file: {path}: is {about['model']['type']} of kind {found}, vocab.kind is {kind}; "
-            f"write data.vocab.kind={found}, or name another file"
+class OtherScheme(BadInput):
+    """A tokenizer.json is of another kind than the one that was to read it; as it stands here, of none."""
+
+    def __init__(self, path: Path, scheme: Scheme) -> None:
+        self.path, self.scheme = path, scheme
+        super().__init__(
+            f"vocab.file: {path}: is {scheme.model} with {scheme.marks}, of which no kind of Sesame tells where words "
+            "begin; name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
         )
+
+
+def read(path: Path, kind: VocabKind) -> Made:
+    """The vocabulary of a file that `find` has found. OtherScheme where it is not of this kind."""
+    about = json.loads(path.read_bytes())
+    if not kind.reads(scheme(about)):
+        raise OtherScheme(path, scheme(about))
     try:
         tokenizer = Tokenizer.from_str(json.dumps(about))
     except Exception as error:  # the library raises nothing narrower
@@ -76,29 +83,21 @@ def read(path: Path, kind: str) -> Made:
     return Made(names, {NAME: tokenizer.to_str().encode()}, complete=True)
 
 
-def scheme(about: Mapping[str, Any], path: Path) -> str:
-    """The kind of vocabulary that a tokenizer.json is. BadInput where none of ours knows where its words begin.
+def scheme(about: Mapping[str, Any]) -> Scheme:
+    """What a tokenizer.json says of its model and of its words.
 
-    >>> scheme({"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}, Path("tokenizer.json"))
-    'byte_bpe'
+    >>> scheme({"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}).is_of_bytes
+    True
     """
     model, steps = about["model"], [step for key in _TEXT for step in _steps(about.get(key))]
-    types = {step["type"] for step in steps}
-    marks = any("\u2581" in (step.get("replacement"), step.get("content"), step.get("prepend")) for step in steps)
-    suffix, prefix = model.get("end_of_word_suffix"), model.get("continuing_subword_prefix")
-    match model["type"]:
-        case "WordPiece" if prefix in (None, "##"):
-            return "wordpiece"
-        case "Unigram" if marks:
-            return "unigram"
-        case "BPE" if "ByteLevel" in types and not suffix and not prefix:
-            return "byte_bpe"
-        case "BPE" if marks and not suffix and not prefix:
-            return "sentencepiece_bpe"
-    marked = f"{prefix!r} inside of words" if prefix else f"{suffix!r} at their ends" if suffix else "no mark of spaces"
-    raise BadInput(
-        f"vocab.file: {path}: is {model['type']} with {marked}, of which no kind of Sesame tells where words begin; "
-        "name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
+    return Scheme(
+        model=model["type"],
+        is_of_bytes=any(step["type"] == "ByteLevel" for step in steps),
+        marks_spaces=any(
+            "\u2581" in (step.get("replacement"), step.get("content"), step.get("prepend")) for step in steps
+        ),
+        inside=model.get("continuing_subword_prefix"),
+        at_end=model.get("end_of_word_suffix"),
     )
 
 

@@ -6,7 +6,8 @@ from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab.part import Made
-from preprocessing.vocab.specs import VocabSpec
+from preprocessing.vocab.specs import KINDS, VocabSpec
+from preprocessing.vocab.tokenizer_json import OtherScheme
 from preprocessing.vocab.vocab import ROLES, Vocab
 
 
@@ -16,9 +17,22 @@ def train(spec: VocabSpec, texts: Iterable[str]) -> Vocab:
     The same texts give the same bytes in any process and on any number of cores. All but those of sentencepiece may
     end with fewer pieces than asked for. BadInput where the texts or the file cannot give such a vocabulary.
     """
-    vocab = _assemble(spec, spec.make(texts))
+    vocab = _assemble(spec, _made(spec, texts))
     fits(vocab, spec)
     return vocab
+
+
+def _made(spec: VocabSpec, texts: Iterable[str]) -> Made:
+    """What the kind makes; where its file is of another kind, the error names that one."""
+    try:
+        return spec.make(texts)
+    except OtherScheme as other:
+        found = next((name for name, kind in KINDS.items() if kind.reads(other.scheme)), "")
+        mismatch = (
+            f"vocab.file: {other.path}: is {other.scheme.model} of kind {found}, vocab.kind is {spec.kind}; "
+            f"write data.vocab.kind={found}, or name another file"
+        )
+        raise BadInput(mismatch if found else str(other)) from None
 
 
 def given(spec: VocabSpec) -> Vocab:

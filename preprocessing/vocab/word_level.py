@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from preprocessing.spec import Shrinks, spec
 from preprocessing.text import sentences
 from preprocessing.vocab.byte_bpe import LINE_ENDS, WHITE
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes
+from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
 
 Unit = Literal["words", "bytes"]
 SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
@@ -51,6 +51,10 @@ class WholeWords:
         return 0
 
     @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return False
+
+    @staticmethod
     def starts_word(piece: str) -> bool:
         return True
 
@@ -88,6 +92,10 @@ class SingleBytes:
 
     def least_size(self, texts: Iterable[str]) -> int:
         return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return False
 
     @staticmethod
     def starts_word(piece: str) -> bool:

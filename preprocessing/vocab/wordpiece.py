@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import tokenizer_json
-from preprocessing.vocab.part import SAMPLE_MB, Made, described_table, from_file, require_sizes, too_small
+from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes, too_small
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
@@ -56,7 +56,7 @@ class WordPiece:
 
     def _read(self, path: Path) -> Made:
         if found := tokenizer_json.find(path):
-            made = tokenizer_json.require_case(tokenizer_json.read(found, self.kind), self.file, self.lowercase)
+            made = tokenizer_json.require_case(tokenizer_json.read(found, self), self.file, self.lowercase)
             ids = Tokenizer.from_buffer(made.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
             return made._replace(files=made.files | {"vocab.txt": _lines(ids)})
         return Made(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
@@ -70,6 +70,10 @@ class WordPiece:
             return 0
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
         return len(_first(_alphabet(texts, self.size, tokenizer), tokenizer))
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "WordPiece" and scheme.inside in (None, "##")
 
     @staticmethod
     def starts_word(piece: str) -> bool:

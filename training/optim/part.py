@@ -1,10 +1,11 @@
 """The facts that each optimiser states about itself; loop, engines, scales and reports read them here only."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from preprocessing.spec import Shrinks
 from training.optim.schedule import Rates
+from training.optim.updates import Decays
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -25,7 +26,7 @@ class OptimPart(Rates, Protocol):
         """Weight decay."""
 
     @property
-    def decays(self) -> Literal["matrices", "all"]:
+    def decays(self) -> Decays:
         """What decays: matrices and tables, or norms and biases too."""
 
     @property

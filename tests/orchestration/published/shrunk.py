@@ -1,5 +1,6 @@
 """The net of a recipe at width 128, which begins and moves as the recipe says, and its tensors one at a time."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
@@ -64,9 +65,11 @@ def gradients(trunk: Trunk, losses: tuple[Loss, ...], name: str, count: int = 3)
     return tuple(found)
 
 
-def apart(name: str, tensor: Tensor) -> dict[str, Array]:
-    """The tensors in one of our parameters, by the names of the authors' code, in float64, and in its
-    memory where that is float64 too."""
-    array = tensor.detach().double().numpy()
-    names = names_of(name)
-    return dict(zip(names, np.split(array, len(names)), strict=True))
+def apart(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
+    """The tensors in parameters of ours, by the names of the authors' code, in float64, and in the memory of the
+    parameters where these are float64 too."""
+    found = {}
+    for name, parameter in parameters.items():
+        names = names_of(name)
+        found |= dict(zip(names, np.split(parameter.detach().double().numpy(), len(names)), strict=True))
+    return found

@@ -99,10 +99,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 @cache
 def papers(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
     """The weights of the paper before the first step and after each, by the names of the authors' code."""
-    own = Plain(paper, apart(stored(run, 0)))
+    own = Plain(paper, shrunk.apart(stored(run, 0)))
     after = [dict(own.weights)]
     for step in range(STEPS):
-        own.step(apart(gradients(run, step)), plain.rate(paper, at + step))
+        own.step(shrunk.apart(gradients(run, step)), plain.rate(paper, at + step))
         after.append(dict(own.weights))
     return tuple(after)
 
@@ -110,11 +110,6 @@ def papers(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
 def stored(run: Run, step: int) -> dict[str, Tensor]:
     """The worker's weights after so many steps."""
     return safetensors.torch.load_file(Path(run.folder) / f"step-{step}.safetensors")
-
-
-def apart(tensors: dict[str, Tensor]) -> dict[str, Array]:
-    """The tensors of the authors' code in parameters of ours."""
-    return {one: part for name, tensor in tensors.items() for one, part in shrunk.apart(name, tensor).items()}
 
 
 @cache
@@ -147,7 +142,7 @@ def farthest(run: Run, after: tuple[dict[str, Array], ...]) -> float:
 
 
 def distances(run: Run, after: tuple[dict[str, Array], ...], step: int) -> Iterator[float]:
-    for one, part in apart(stored(run, step)).items():
+    for one, part in shrunk.apart(stored(run, step)).items():
         if one.endswith(": key/bias"):  # its gradient is 0 but for rounding
             continue
         theirs, way = after[step][one], np.linalg.norm(after[step][one] - after[0][one])

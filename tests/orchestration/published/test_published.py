@@ -80,11 +80,6 @@ def test_the_rates_are_those_of_the_paper(name: str) -> None:
 # Optimisers.
 
 
-def parts(tensors: dict[str, torch.Tensor]) -> dict[str, Array]:
-    """The tensors of the authors' code in parameters of ours."""
-    return {one: part for name, tensor in tensors.items() for one, part in shrunk.apart(name, tensor).items()}
-
-
 @cache
 def perturbed(trunk: Trunk, losses: tuple[Loss, ...]) -> dict[str, torch.Tensor]:
     """First weights in float64; with biases, of which zeros would not show whether they decay."""
@@ -98,7 +93,9 @@ def perturbed(trunk: Trunk, losses: tuple[Loss, ...]) -> dict[str, torch.Tensor]
 def off(engine: LocalEngine, papers: Plain, start: dict[str, Array], names: set[str]) -> float:
     """How far weights are from those of the paper at most, as a share of the longest way in the tensor they are of."""
     shares = [0.0]
-    for one, part in parts({name: one for name, one in engine.model.named_parameters() if name in names}).items():
+    for one, part in shrunk.apart(
+        {name: one for name, one in engine.model.named_parameters() if name in names}
+    ).items():
         way, distance = np.abs(papers.weights[one] - start[one]).max(), np.abs(part - papers.weights[one]).max()
         distance = max(0.0, distance - ROUNDING * np.abs(part).max())  # biases of keys hardly move
         shares.append(float(distance / way) if way else float(distance > 0))
@@ -121,7 +118,7 @@ def farthest(
     """
     model = deepcopy(shrunk.model(trunk, losses))
     model.load_state_dict(perturbed(trunk, losses), strict=False)
-    engine, start = LocalEngine(model, optim, Machine()), parts(perturbed(trunk, losses))
+    engine, start = LocalEngine(model, optim, Machine()), shrunk.apart(perturbed(trunk, losses))
     papers, batches, worst = Plain(paper, dict(start)), shrunk.gradients(trunk, losses, rows), 0.0
     ours = dict(model.named_parameters())
     for number, step in enumerate(steps):
@@ -129,7 +126,7 @@ def farthest(
         for name, one in gradient.items():
             ours[name].grad = one.clone()
         engine.step(rate(optim, step, total))
-        papers.step(parts(gradient), plain.rate(paper, step))
+        papers.step(shrunk.apart(gradient), plain.rate(paper, step))
         worst = max(worst, off(engine, papers, start, set(gradient)))
     return worst
 
@@ -238,7 +235,7 @@ def laws(name: str) -> Iterator[tuple[str, Array, Law]]:
     shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
     for ours, tensor in model.named_parameters():
         inputs = shapes.get(ours.removesuffix("bias") + "weight", (0, shrunk.WIDTH))[-1]
-        for one, part in shrunk.apart(ours, tensor).items():
+        for one, part in shrunk.apart({ours: tensor}).items():
             shape = (len(part), part.shape[-1] if part.ndim > 1 else inputs)
             yield one, part, plain.first(paper, one, shape, shrunk.LAYERS, shrunk.WIDTH)
 

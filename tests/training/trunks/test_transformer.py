@@ -296,6 +296,13 @@ def test_positions_may_begin_with_a_deviation_of_their_own(make: Callable[..., T
     torch.testing.assert_close(own[different[0]], plain[different[0]] / 2)
 
 
+@pytest.mark.parametrize("init", ["normal", "truncated", "torch", "glorot"])
+def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any) -> None:
+    trunk = replace(bert(2, 64, 2), positions=Learned(max=512, init_std=0.01), init=init)
+    share = 0.88 if init == "truncated" else 1.0
+    assert float(built(trunk, BERT).trunk.positions.weight.detach().std()) == pytest.approx(share * 0.01, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
