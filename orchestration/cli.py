@@ -85,7 +85,7 @@ SaveEvery = Annotated[
 
 WORK = Path("work")
 LABELS = 200
-_command_line = ContextVar("_command_line", default="")  # of `main`, for what keeps a record of it
+_typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 app = typer.Typer(
@@ -214,7 +214,7 @@ def corpus(
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
-        return print_answer(planned(wanted, flags.command("corpus")), as_json)
+        return print_answer(planned(wanted, _again()), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
@@ -261,7 +261,7 @@ def train(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
-        return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
+        return print_answer(planned(job.plan[2:], _again()), as_json)
     from orchestration.jobs import tasks_without_text
     from orchestration.terminal import shown, views
 
@@ -305,7 +305,7 @@ def evaluate(
     stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
     announce([stage])
     if dry_run:
-        return print_answer(planned([stage], flags.command("eval")), as_json)
+        return print_answer(planned([stage], _again()), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
@@ -344,7 +344,7 @@ def everything(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
     if dry_run:
-        return print_answer(planned(job.plan, flags.command("run")), as_json)
+        return print_answer(planned(job.plan, _again()), as_json)
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
@@ -419,8 +419,7 @@ def table(
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
-        more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
-        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
+        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (_again(),)), as_json)
     with shown(progress) as report:
         values = ablation_job.make(plan, report)
     if not as_json:
@@ -552,11 +551,17 @@ def _intervals(log_every: int | None, eval_every: int | None, save_every: int | 
     return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 
+def _again() -> str:
+    """The command line as it was typed; a dry run's without `--dry-run`, which is what it speaks of."""
+    return shlex.join(["sesame", *(word for word in _typed.get() if word != "--dry-run")])
+
+
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
     with waiting("importing"):
         from orchestration.jobs import Flags
 
-    given |= {"data": given.get("data") or (), "command_line": _command_line.get()}
+    without_passwords = re.sub(r"//[^/@\s]+@", "//***@", _again())
+    given |= {"data": given.get("data") or (), "command_line": without_passwords}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 
@@ -599,7 +604,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if COMPLETE in os.environ:
             command(prog_name="sesame")
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
-            _command_line.set(re.sub(r"//[^/@\s]+@", "//***@", shlex.join(["sesame", *given])))  # without passwords
+            _typed.set(tuple(given))
             return int(command.invoke(context) or 0)
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code

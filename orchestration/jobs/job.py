@@ -51,7 +51,7 @@ class Flags:
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
         """
         of_recipe, _ = split_overrides(self.overrides)
-        values = self.overrides if verb in ("train", "run", "table", "check") else of_recipe
+        values = self.overrides if verb in ("train", "run") else of_recipe
         words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
         if verb in ("train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]

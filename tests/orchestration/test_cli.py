@@ -177,6 +177,21 @@ def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["corpus", "--card", "--rows", "--", "--direct_num_workers=2"],
+        ["run", "--seeds=5", "--labels=50", "--resume=never"],
+        ["train", "--resume=must", "--save-every=7"],
+    ],
+    ids=lambda more: more[0],
+)
+def test_a_dry_run_ends_with_the_command_that_does_what_it_says(capsys, flags, more: list[str]):
+    verb, *rest = more
+    assert main([verb, *flags, "--dry-run", "--json", *rest]) == 0
+    assert json.loads(capsys.readouterr().out)["next"] == [shlex.join(["sesame", verb, *flags, "--json", *rest])]
+
+
 def test_the_format_of_the_text_is_said_and_can_be_forced(capsys, flags, text: Path):
     main(["corpus", *flags, "--dry-run"])
     assert f"{text / 'a.txt'}: read as text, one document per" not in capsys.readouterr().err
@@ -386,7 +401,7 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
     assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
-    assert cli._command_line.get() == "sesame check bert_base --data no://***@host/text"
+    assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data no://***@host/text"
 
 
 def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:

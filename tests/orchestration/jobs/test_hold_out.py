@@ -66,7 +66,7 @@ def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytes
     given = ["bert_base", "--scale", "tiny", "--data", str(text), "--hold-out", ".3"]
     assert main(["corpus", *given, "--out", str(text.parent / "out"), "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert "--hold-out 0.3" in planned["next"][0]
+    assert "--hold-out .3" in planned["next"][0]
     assert planned["stages"]["corpus"]["folder"] != str(job_of(str(text)).plan.corpus.folder)
     for verb in ("eval", "export"):
         more = [str(text.parent / "to")] if verb == "export" else []
