@@ -446,11 +446,13 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """The very rows that the model sees at a step, decoded; masked tokens are marked, their labels behind them."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import inspect as inspection
+    with waiting("importing"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import inspect as inspection
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
+    with waiting("making the rows"):
+        found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     return print_answer(
         Answer((inspection.shown(found),), values, (flags.command("inspect", "--step", str(step + 1)),)), as_json
@@ -474,13 +476,15 @@ def export(
     as_json: Json = False,
 ) -> int:
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import views
-    from training.formats import auto_class
+    with waiting("importing PyTorch"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import views
+        from training.formats import auto_class
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     run_folder = pretrain_stage.run_folder(flags)
-    files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
+    with waiting(f"writing {folder}" + (f", then pushing it to {push}" if push else "")):
+        files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
     auto = auto_class(becomes.split(",")[0])
@@ -502,11 +506,13 @@ def register(
     as_json: Json = False,
 ) -> int:
     """Make the model of a finished run the next version of NAME in MLflow's model registry."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import views
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    found = pretrain_stage.register(flags, name)
+    with waiting("asking MLflow"):
+        found = pretrain_stage.register(flags, name)
     said = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (
