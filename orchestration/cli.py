@@ -20,68 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration.terminal import BEGAN_S, Answer, announce, complete, is_plain, planned, print_answer, refuse, waiting
+from orchestration import options
+from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
     from orchestration.jobs import Flags, Job, Plan
-
-Recipe = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.", autocompletion=complete.recipe
-    ),
-]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run folder, its name, or the recipe that was trained.", autocompletion=complete.run
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="As optim.peak=2e-4; `sesame keys` lists the keys.",
-        autocompletion=complete.override,
-    ),
-]
-Scale = Annotated[
-    str,
-    typer.Option(
-        metavar="tiny|small",
-        help="Shrink the recipe: tiny takes minutes on two cores.",
-        autocompletion=complete.scale,
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.", autocompletion=complete.cluster),
-]
-Data = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
-]
-HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
-Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
-Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
-Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
-Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
-LogEvery = Annotated[
-    int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
-]
-EvalEvery = Annotated[
-    int | None, typer.Option("--eval-every", metavar="STEPS", min=1, help="Between held-out losses; as --save-every.")
-]
-SaveEvery = Annotated[
-    int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
-]
 
 WORK = Path("work")
 LABELS = 200
@@ -112,19 +57,12 @@ def sesame(
 
 @app.command()
 def recipes(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RECIPE]", help="A name or a .yaml file; none: the family.", autocompletion=complete.recipe
-        ),
-    ] = "",
-    overrides: Overrides = None,
-    diff: Annotated[
-        str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.", autocompletion=complete.recipe)
-    ] = "",
+    recipe: options.AnyRecipe = "",
+    overrides: options.Overrides = None,
+    diff: options.OtherRecipe = "",
     table: Annotated[bool, typer.Option("--table", help="The family as Markdown, with each oracle.")] = False,
-    scale: Scale = "",
-    as_json: Json = False,
+    scale: options.Scale = "",
+    as_json: options.Json = False,
 ) -> int:
     """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
     from orchestration.config import load, names
@@ -152,15 +90,8 @@ def recipes(
 
 @app.command()
 def keys(
-    part: Annotated[
-        str,
-        typer.Argument(
-            metavar="[PART]",
-            help="As optim, optim.adamw, spans, data.vocab, optim.peak; none: all.",
-            autocompletion=complete.part,
-        ),
-    ] = "",
-    as_json: Json = False,
+    part: options.Part = "",
+    as_json: options.Json = False,
 ) -> int:
     """Every key of a recipe, a cluster file and a corpus file: its type, its default, and what it means."""
     from orchestration.config import find_keys, parts
@@ -173,13 +104,13 @@ def keys(
 
 @app.command()
 def check(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    as_json: Json = False,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    as_json: options.Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration.terminal import views
@@ -194,20 +125,20 @@ def check(
 @app.command()
 def corpus(
     context: typer.Context,
-    recipe: Recipe,
-    overrides: Overrides = None,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
     card: Annotated[bool, typer.Option("--card", help="Also a data card, as Markdown and HTML.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also the finished training rows (static masking).")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration.jobs import stages, tasks_without_text
+    from orchestration.jobs import stages
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, hold_out=hold_out, out=out)
@@ -223,7 +154,7 @@ def corpus(
 
         manifest = corpus_stage.corpus(job, context.obj, report, card)
         folders = corpus_stage.rows(job, context.obj, report) if rows else {}
-    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+    _warn_of_few_rows(job)
     folder = job.plan.corpus.folder
     values = {
         "folder": str(folder),
@@ -240,21 +171,21 @@ def corpus(
 
 @app.command()
 def train(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    resume: Resume = "allow",
-    log_every: LogEvery = None,
-    eval_every: EvalEvery = None,
-    save_every: SaveEvery = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    resume: options.Resume = "allow",
+    log_every: options.LogEvery = None,
+    eval_every: options.EvalEvery = None,
+    save_every: options.SaveEvery = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
@@ -262,10 +193,9 @@ def train(
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
         return print_answer(planned(job.plan[2:], _again()), as_json)
-    from orchestration.jobs import tasks_without_text
     from orchestration.terminal import shown, views
 
-    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+    _warn_of_few_rows(job)
     with shown(progress) as report:
         report({"stage": "importing"})
         from orchestration.jobs import pretrain as pretrain_stage
@@ -278,20 +208,20 @@ def train(
 
 @app.command("eval")
 def evaluate(
-    run: Run,
-    overrides: Overrides = None,
-    tasks: Tasks = "",
-    seeds: Seeds = 3,
-    labels: Labels = LABELS,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    run: options.Run,
+    overrides: options.Overrides = None,
+    tasks: options.Tasks = "",
+    seeds: options.Seeds = 3,
+    labels: options.Labels = LABELS,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
     with waiting("importing"):
@@ -321,23 +251,23 @@ def evaluate(
 @app.command("run")
 def everything(
     context: typer.Context,
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    seeds: Seeds = 3,
-    labels: Labels = LABELS,
-    resume: Resume = "allow",
-    log_every: LogEvery = None,
-    eval_every: EvalEvery = None,
-    save_every: SaveEvery = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    seeds: options.Seeds = 3,
+    labels: options.Labels = LABELS,
+    resume: options.Resume = "allow",
+    log_every: options.LogEvery = None,
+    eval_every: options.EvalEvery = None,
+    save_every: options.SaveEvery = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
@@ -379,22 +309,17 @@ def everything(
 
 @app.command()
 def table(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]", help="albert-sp, ...; none: the tables there are.", autocompletion=complete.table
-        ),
-    ] = "",
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "tiny",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
+    name: options.AnyTable = "",
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "tiny",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each row.")] = 3,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
     with waiting("importing"):
@@ -429,21 +354,16 @@ def table(
 
 @app.command()
 def inspect(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.", autocompletion=complete.run
-        ),
-    ],
-    overrides: Overrides = None,
+    run: options.RunOrRecipe,
+    overrides: options.Overrides = None,
     step: Annotated[int, typer.Option(metavar="N", min=0, help="The step whose batch is shown.")] = 0,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """The very rows that the model sees at a step, decoded; masked tokens are marked, their labels behind them."""
     with waiting("importing"):
@@ -461,19 +381,19 @@ def inspect(
 
 @app.command()
 def export(
-    run: Run,
+    run: options.Run,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
     heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,
     license: Annotated[str, typer.Option(metavar="ID", help="Of the weights, for the model card.")] = "unknown",
     push: Annotated[str, typer.Option(metavar="REPO", help="Also to this repository of the hub.")] = "",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
     with waiting("importing PyTorch"):
@@ -495,15 +415,15 @@ def export(
 
 @app.command()
 def register(
-    run: Run,
+    run: options.Run,
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="In MLflow's model registry; made where missing.")],
-    overrides: Overrides = None,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Make the model of a finished run the next version of NAME in MLflow's model registry."""
     with waiting("importing"):
@@ -524,10 +444,10 @@ def register(
 
 @app.command()
 def doctor(
-    out: Out = WORK,
-    on: On = "local",
+    out: options.Out = WORK,
+    on: options.On = "local",
     port: Annotated[int, typer.Option(help="Of the UI.")] = 5000,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
     from orchestration.config import load_cluster
@@ -543,7 +463,7 @@ def doctor(
 
 
 @app.command()
-def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
+def ui(out: options.Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
     from orchestration.tracking import server
 
@@ -583,6 +503,14 @@ def _plan(job: "Job") -> "Plan":
     """The stages of a job; a folder of many files takes its time."""
     with waiting("looking at the text"):
         return job.plan
+
+
+def _warn_of_few_rows(job: "Job") -> None:
+    """Which tasks have too little held-out text; of a large corpus that takes its time."""
+    from orchestration.jobs import tasks_without_text
+
+    with waiting("looking at what is held out for downstream tasks"):
+        tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
 
 
 def _usage(error: TyperException) -> str:
