@@ -506,11 +506,11 @@ def _plan(job: "Job") -> "Plan":
 
 
 def _warn_of_few_rows(job: "Job") -> None:
-    """Which tasks have too little held-out text; of a large corpus that takes its time."""
-    from orchestration.jobs import tasks_without_text
+    """Which tasks have too little held-out text."""
+    from orchestration.jobs import hold_out
 
-    with waiting("looking at what is held out for downstream tasks"):
-        tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+    with waiting(hold_out.STAGE):
+        hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
 
 
 def _usage(error: TyperException) -> str:

@@ -57,7 +57,7 @@ class Flags:
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
-        words += ["--hold-out", f"{self.hold_out:g}"] if self.hold_out is not None else []
+        words += ["--hold-out", str(self.hold_out)] if self.hold_out is not None else []
         words += ["--out", str(self.out)] if self.out != Path("work") else []
         words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
         return shlex.join([*words, *more])

@@ -62,6 +62,11 @@ def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture
     assert said in capsys.readouterr().err
 
 
+def test_a_share_is_kept_to_the_last_digit(text: Path) -> None:
+    command = Flags(recipe="bert_base", data=[str(text)], hold_out=0.12345678).command("train")
+    assert "--hold-out 0.12345678" in command
+
+
 def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["bert_base", "--scale", "tiny", "--data", str(text), "--hold-out", ".3"]
     assert main(["corpus", *given, "--out", str(text.parent / "out"), "--dry-run", "--json"]) == 0
