@@ -72,8 +72,8 @@ def pretrain(
     with (
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=logs, report=on_progress),
         nullcontext(asked) if asked else stop_signals() as asked,
-        _told(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
-        _told(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
+        _as_stage(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
+        _as_stage(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
         on_progress({"stage": "logging to MLflow"})
@@ -87,7 +87,7 @@ def pretrain(
 
 
 @contextmanager
-def _told(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
+def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
     """A context whose beginning is a stage."""
     report({"stage": stage})
     with entered as value:
