@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 Progress = Literal["auto", "rich", "plain", "none"]
+LABELS = 200  # rows of each fine-tuning
 
 
 def open(
@@ -133,9 +134,15 @@ class Session:
         return self._flags.command("run")
 
     def corpus(self) -> "Manifest":
-        """Vocabulary and corpus, made where they are not there yet: the manifest, with the ledger of what was read."""
-        from orchestration.jobs import corpus
+        """Vocabulary and corpus, made where they are not there yet: the manifest, with the ledger of what was read.
 
+        Before they are made it is said, on stderr, how the text is read, what of it is not, and what is held out.
+        """
+        from orchestration.jobs import corpus
+        from orchestration.terminal import announce
+
+        if self.job.plan.corpus.state != "done":
+            announce(self.job.plan[:3], self.job.recognised)
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 
@@ -175,15 +182,16 @@ class Session:
         `steps`: fewer than the recipe has. That is another run, with phases and warm-up in proportion; from here on
         this session is about it.
         """
-        from orchestration.jobs import pretrain
+        from orchestration.jobs import pretrain, tasks_without_text
 
         if steps is not None and steps != self.recipe.num_steps:
             self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
         self.corpus()
+        tasks_without_text(self.job.plan.corpus, self.recipe.evals, LABELS)
         with self._report() as report:
             return pretrain.train(self.job, resume, report)
 
-    def scores(self, *tasks: str, seeds: int = 3, labels: int = 200) -> "Scores":
+    def scores(self, *tasks: str, seeds: int = 3, labels: int = LABELS) -> "Scores":
         """Downstream accuracy after fine-tuning, beside random weights; the tasks of the recipe where none is named."""
         from orchestration.jobs import evaluate, pretrain, stages
 

@@ -20,72 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration.terminal import BEGAN_S, Answer, announce, complete, is_plain, planned, print_answer, refuse, waiting
+from orchestration import options
+from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
 
 if TYPE_CHECKING:
     from orchestration.jobs import Flags, Job, Plan
 
-Recipe = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.", autocompletion=complete.recipe
-    ),
-]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run folder, its name, or the recipe that was trained.", autocompletion=complete.run
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="As optim.peak=2e-4; `sesame keys` lists the keys.",
-        autocompletion=complete.override,
-    ),
-]
-Scale = Annotated[
-    str,
-    typer.Option(
-        metavar="tiny|small",
-        help="Shrink the recipe: tiny takes minutes on two cores.",
-        autocompletion=complete.scale,
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.", autocompletion=complete.cluster),
-]
-Data = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
-]
-HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
-Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
-Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
-Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
-Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
-LogEvery = Annotated[
-    int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
-]
-EvalEvery = Annotated[
-    int | None, typer.Option("--eval-every", metavar="STEPS", min=1, help="Between held-out losses; as --save-every.")
-]
-SaveEvery = Annotated[
-    int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
-]
-
 WORK = Path("work")
 LABELS = 200
-_command_line = ContextVar("_command_line", default="")  # of `main`, for what keeps a record of it
+_typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 app = typer.Typer(
@@ -112,19 +57,12 @@ def sesame(
 
 @app.command()
 def recipes(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RECIPE]", help="A name or a .yaml file; none: the family.", autocompletion=complete.recipe
-        ),
-    ] = "",
-    overrides: Overrides = None,
-    diff: Annotated[
-        str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.", autocompletion=complete.recipe)
-    ] = "",
+    recipe: options.AnyRecipe = "",
+    overrides: options.Overrides = None,
+    diff: options.OtherRecipe = "",
     table: Annotated[bool, typer.Option("--table", help="The family as Markdown, with each oracle.")] = False,
-    scale: Scale = "",
-    as_json: Json = False,
+    scale: options.Scale = "",
+    as_json: options.Json = False,
 ) -> int:
     """The family as a table; a recipe as a tree with its parameters; how another one differs from it."""
     from orchestration.config import load, names
@@ -152,15 +90,8 @@ def recipes(
 
 @app.command()
 def keys(
-    part: Annotated[
-        str,
-        typer.Argument(
-            metavar="[PART]",
-            help="As optim, optim.adamw, spans, data.vocab, optim.peak; none: all.",
-            autocompletion=complete.part,
-        ),
-    ] = "",
-    as_json: Json = False,
+    part: options.Part = "",
+    as_json: options.Json = False,
 ) -> int:
     """Every key of a recipe, a cluster file and a corpus file: its type, its default, and what it means."""
     from orchestration.config import find_keys, parts
@@ -173,13 +104,13 @@ def keys(
 
 @app.command()
 def check(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    as_json: Json = False,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    as_json: options.Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration.terminal import views
@@ -194,27 +125,27 @@ def check(
 @app.command()
 def corpus(
     context: typer.Context,
-    recipe: Recipe,
-    overrides: Overrides = None,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
     card: Annotated[bool, typer.Option("--card", help="Also a data card, as Markdown and HTML.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Also the finished training rows (static masking).")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
-    from orchestration.jobs import stages, tasks_without_text
+    from orchestration.jobs import stages
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
-        return print_answer(planned(wanted, flags.command("corpus")), as_json)
+        return print_answer(planned(wanted, _again()), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
@@ -223,7 +154,7 @@ def corpus(
 
         manifest = corpus_stage.corpus(job, context.obj, report, card)
         folders = corpus_stage.rows(job, context.obj, report) if rows else {}
-    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+    _warn_of_few_rows(job)
     folder = job.plan.corpus.folder
     values = {
         "folder": str(folder),
@@ -240,32 +171,31 @@ def corpus(
 
 @app.command()
 def train(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    resume: Resume = "allow",
-    log_every: LogEvery = None,
-    eval_every: EvalEvery = None,
-    save_every: SaveEvery = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    resume: options.Resume = "allow",
+    log_every: options.LogEvery = None,
+    eval_every: options.EvalEvery = None,
+    save_every: options.SaveEvery = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
-        return print_answer(planned(job.plan[2:], flags.command("train")), as_json)
-    from orchestration.jobs import tasks_without_text
+        return print_answer(planned(job.plan[2:], _again()), as_json)
     from orchestration.terminal import shown, views
 
-    tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+    _warn_of_few_rows(job)
     with shown(progress) as report:
         report({"stage": "importing"})
         from orchestration.jobs import pretrain as pretrain_stage
@@ -278,20 +208,20 @@ def train(
 
 @app.command("eval")
 def evaluate(
-    run: Run,
-    overrides: Overrides = None,
-    tasks: Tasks = "",
-    seeds: Seeds = 3,
-    labels: Labels = LABELS,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    run: options.Run,
+    overrides: options.Overrides = None,
+    tasks: options.Tasks = "",
+    seeds: options.Seeds = 3,
+    labels: options.Labels = LABELS,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
     with waiting("importing"):
@@ -305,7 +235,7 @@ def evaluate(
     stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
     announce([stage])
     if dry_run:
-        return print_answer(planned([stage], flags.command("eval")), as_json)
+        return print_answer(planned([stage], _again()), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
@@ -321,30 +251,30 @@ def evaluate(
 @app.command("run")
 def everything(
     context: typer.Context,
-    recipe: Recipe,
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    seeds: Seeds = 3,
-    labels: Labels = LABELS,
-    resume: Resume = "allow",
-    log_every: LogEvery = None,
-    eval_every: EvalEvery = None,
-    save_every: SaveEvery = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    seeds: options.Seeds = 3,
+    labels: options.Labels = LABELS,
+    resume: options.Resume = "allow",
+    log_every: options.LogEvery = None,
+    eval_every: options.EvalEvery = None,
+    save_every: options.SaveEvery = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
     if dry_run:
-        return print_answer(planned(job.plan, flags.command("run")), as_json)
+        return print_answer(planned(job.plan, _again()), as_json)
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
@@ -379,22 +309,17 @@ def everything(
 
 @app.command()
 def table(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]", help="albert-sp, ...; none: the tables there are.", autocompletion=complete.table
-        ),
-    ] = "",
-    overrides: Overrides = None,
-    on: On = "local",
-    scale: Scale = "tiny",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
+    name: options.AnyTable = "",
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    scale: options.Scale = "tiny",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each row.")] = 3,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    progress: Progress = "auto",
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    progress: options.Progress = "auto",
 ) -> int:
     """A table of the literature, small: its rows pretrained side by side, and whether the paper's order came out."""
     with waiting("importing"):
@@ -419,8 +344,7 @@ def table(
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
-        more = [*(["--on", on] if on != "local" else []), *(["--seeds", str(seeds)] if seeds != 3 else [])]
-        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (flags.command("table", *more),)), as_json)
+        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (_again(),)), as_json)
     with shown(progress) as report:
         values = ablation_job.make(plan, report)
     if not as_json:
@@ -430,28 +354,25 @@ def table(
 
 @app.command()
 def inspect(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.", autocompletion=complete.run
-        ),
-    ],
-    overrides: Overrides = None,
+    run: options.RunOrRecipe,
+    overrides: options.Overrides = None,
     step: Annotated[int, typer.Option(metavar="N", min=0, help="The step whose batch is shown.")] = 0,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many rows of it.")] = 4,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """The very rows that the model sees at a step, decoded; masked tokens are marked, their labels behind them."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import inspect as inspection
+    with waiting("importing"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import inspect as inspection
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
+    with waiting("making the rows"):
+        found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     return print_answer(
         Answer((inspection.shown(found),), values, (flags.command("inspect", "--step", str(step + 1)),)), as_json
@@ -460,28 +381,30 @@ def inspect(
 
 @app.command()
 def export(
-    run: Run,
+    run: options.Run,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
     heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,
     license: Annotated[str, typer.Option(metavar="ID", help="Of the weights, for the model card.")] = "unknown",
     push: Annotated[str, typer.Option(metavar="REPO", help="Also to this repository of the hub.")] = "",
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import views
-    from training.formats import auto_class
+    with waiting("importing PyTorch"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import views
+        from training.formats import auto_class
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     run_folder = pretrain_stage.run_folder(flags)
-    files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
+    with waiting(f"writing {folder}" + (f", then pushing it to {push}" if push else "")):
+        files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
     auto = auto_class(becomes.split(",")[0])
@@ -492,22 +415,24 @@ def export(
 
 @app.command()
 def register(
-    run: Run,
+    run: options.Run,
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="In MLflow's model registry; made where missing.")],
-    overrides: Overrides = None,
-    scale: Scale = "",
-    data: Data = None,
-    hold_out: HoldOut = None,
-    out: Out = WORK,
-    seed: Seed = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> int:
     """Make the model of a finished run the next version of NAME in MLflow's model registry."""
-    from orchestration.jobs import pretrain as pretrain_stage
-    from orchestration.terminal import views
+    with waiting("importing"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import views
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    found = pretrain_stage.register(flags, name)
+    with waiting("asking MLflow"):
+        found = pretrain_stage.register(flags, name)
     said = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (
@@ -519,10 +444,10 @@ def register(
 
 @app.command()
 def doctor(
-    out: Out = WORK,
-    on: On = "local",
+    out: options.Out = WORK,
+    on: options.On = "local",
     port: Annotated[int, typer.Option(help="Of the UI.")] = 5000,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
     from orchestration.config import load_cluster
@@ -538,7 +463,7 @@ def doctor(
 
 
 @app.command()
-def ui(out: Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
+def ui(out: options.Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
     from orchestration.tracking import server
 
@@ -552,11 +477,17 @@ def _intervals(log_every: int | None, eval_every: int | None, save_every: int | 
     return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 
+def _again() -> str:
+    """The command line as it was typed; a dry run's without `--dry-run`, which is what it speaks of."""
+    return shlex.join(["sesame", *(word for word in _typed.get() if word != "--dry-run")])
+
+
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
     with waiting("importing"):
         from orchestration.jobs import Flags
 
-    given |= {"data": given.get("data") or (), "command_line": _command_line.get()}
+    without_passwords = re.sub(r"//[^/@\s]+@", "//***@", _again())
+    given |= {"data": given.get("data") or (), "command_line": without_passwords}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 
@@ -572,6 +503,14 @@ def _plan(job: "Job") -> "Plan":
     """The stages of a job; a folder of many files takes its time."""
     with waiting("looking at the text"):
         return job.plan
+
+
+def _warn_of_few_rows(job: "Job") -> None:
+    """Which tasks have too little held-out text."""
+    from orchestration.jobs import hold_out
+
+    with waiting(hold_out.STAGE):
+        hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
 
 
 def _usage(error: TyperException) -> str:
@@ -599,7 +538,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if COMPLETE in os.environ:
             command(prog_name="sesame")
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
-            _command_line.set(re.sub(r"//[^/@\s]+@", "//***@", shlex.join(["sesame", *given])))  # without passwords
+            _typed.set(tuple(given))
             return int(command.invoke(context) or 0)
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code

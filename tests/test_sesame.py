@@ -102,6 +102,28 @@ def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Pa
     assert repr(bert) == "bert_base_tiny on a, 4,000 steps (corpus done, run due)"
 
 
+def test_what_is_read_and_held_out_is_said_before_a_corpus_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.jsonl").write_text('{"text": "A document."}\n')
+    (tmp_path / "text" / "b.pdf").write_bytes(b"%PDF-1.7")
+    monkeypatch.setattr("orchestration.jobs.corpus.corpus", lambda *more: None)
+    sesame.open("bert_base", scale="tiny", data=tmp_path / "text", out=tmp_path / "out").corpus()
+    said = capsys.readouterr().err
+    assert "read as jsonl" in said
+    assert "b.pdf" in said
+    assert "held out of text: 0.5 % for validation" in said
+
+
+def test_tasks_without_text_are_said_before_a_training(
+    bert: sesame.Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pretrain, "train", lambda *more: {})
+    bert.train()
+    assert "no scores: task follows" in caplog.text
+
+
 def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Session) -> None:
     from orchestration.terminal.inspect import samples
 

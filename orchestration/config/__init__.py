@@ -10,9 +10,11 @@ from orchestration.config.glossary import key_of
 from orchestration.config.keys import Part, find_keys, key_names, parts
 from orchestration.config.overrides import flat, split_overrides
 from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
+from orchestration.config.scales import SCALES
 from orchestration.config.written import not_default, to_yaml
 
 __all__ = [
+    "SCALES",
     "Cluster",
     "Part",
     "Recipe",

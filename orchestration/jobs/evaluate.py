@@ -24,6 +24,7 @@ def evaluate(run_folder: Path, stage: stages.Stage, address: str, report: Report
     """
     tasks, labels = list(stage.causes["tasks"]), stage.causes["labels"]
     if stage.state != "done":
+        report({"stage": hold_out.STAGE})
         unfit = hold_out.too_few(_corpus(run_folder), tasks, labels)
         if unfit and len(unfit) == len(tasks):
             raise DataError("\n".join(unfit.values()))

@@ -16,6 +16,7 @@ from training.tasks import MORE, TASKS
 
 log = logging.getLogger(__name__)
 
+STAGE: Final = "looking at what is held out"  # of a large corpus that takes its time
 _OWN: Final = Corpus(name="own")  # its shares are those of text that a command names
 
 
@@ -27,17 +28,15 @@ def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
     >>> with_shares(Corpus(name="news"), 0.1, own=True).test
     0.05
     """
-    if share is not None and not 0 <= share < 1:
+    if share is None:
+        return replace(corpus, validation=_OWN.validation, test=_OWN.test) if own else corpus
+    if not 0 <= share < 1:
         raise BadInput(f"--hold-out is {share:g}, allowed is a share from 0 up, below 1")
-    if not own and share is not None:
+    if not own:
         raise BadInput(
             f"--hold-out is for text that --data names: corpus {corpus.name} holds out {_percent(corpus.validation)} "
             f"and {_percent(corpus.test)} by itself; say validation: and test: in a corpus file of your own"
         )
-    if not own:
-        return corpus
-    if share is None:
-        return replace(corpus, validation=_OWN.validation, test=_OWN.test)
     return replace(corpus, validation=share / 2, test=share / 2)
 
 

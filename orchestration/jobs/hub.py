@@ -34,8 +34,8 @@ def connect(repo: str) -> Any:
         api.whoami()
     except (HTTPError, OSError, ValueError) as error:
         raise ResourceError(
-            f"--push {repo}: {api.endpoint} does not take us ({_line(error)}); log in with `hf auth login` or "
-            "HF_TOKEN, or name another hub by HF_ENDPOINT"
+            f"--push {repo}: {api.endpoint} cannot be reached, or refuses the token ({_line(error)}); log in with "
+            "`hf auth login` or HF_TOKEN, or name another hub by HF_ENDPOINT"
         ) from None
     return api
 

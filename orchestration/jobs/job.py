@@ -51,13 +51,13 @@ class Flags:
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
         """
         of_recipe, _ = split_overrides(self.overrides)
-        values = self.overrides if verb in ("train", "run", "table", "check") else of_recipe
+        values = self.overrides if verb in ("train", "run") else of_recipe
         words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
         if verb in ("train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
-        words += ["--hold-out", f"{self.hold_out:g}"] if self.hold_out is not None else []
+        words += ["--hold-out", str(self.hold_out)] if self.hold_out is not None else []
         words += ["--out", str(self.out)] if self.out != Path("work") else []
         words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
         return shlex.join([*words, *more])

@@ -18,6 +18,7 @@ def pretrain_and_evaluate(
 
     There are no comparisons where the recipe names no evals, or too little is held out for any; that is said before.
     """
+    report({"stage": hold_out.STAGE})
     unfit = hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, labels)
     with _ray(job, report) if _is_due(job, resume, num_seeds, labels) else nullcontext():
         result = pretrain.train(job, resume, report)

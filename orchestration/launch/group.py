@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.session import Asked, ray_session, stop_signals, waiting_for
+from orchestration.launch.session import Asked, ray_session, stop_signals
 from orchestration.launch.steps import FineTunings
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, finetune_one
 from orchestration.progress import Report, ignore
@@ -72,8 +72,8 @@ def pretrain(
     with (
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=logs, report=on_progress),
         nullcontext(asked) if asked else stop_signals() as asked,
-        _told(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
-        _told(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
+        _as_stage(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
+        _as_stage(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
         on_progress({"stage": "logging to MLflow"})
@@ -87,7 +87,7 @@ def pretrain(
 
 
 @contextmanager
-def _told(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
+def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
     """A context whose beginning is a stage."""
     report({"stage": stage})
     with entered as value:
@@ -142,9 +142,7 @@ def _group(num: int, cpus: int, gpus: int, machine: Machine) -> Iterator[Group]:
     placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
     environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
     try:
-        with waiting_for(f"room for {num} workers"):
-            is_placed = placement.wait(PLACEMENT_S)
-        if not is_placed:
+        if not placement.wait(PLACEMENT_S):
             free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
             raise ResourceError(
                 f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} free; "
@@ -190,8 +188,7 @@ def _attempt(group: Group, run: Run, tracked: tracking.Tracked, asked: Asked, on
     on_progress({"stage": "starting workers", "workers": group.num})
     workers, futures, step = group.start(), [], 0
     try:
-        with waiting_for(f"{len(workers)} workers to start"):
-            meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
+        meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
         futures = [worker.train.remote(run.to_json(), meeting, tracked) for worker in workers]
         waiting, stop_sent = futures, False
         while waiting:

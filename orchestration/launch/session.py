@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from typing import Any
 from orchestration.progress import Report, ignore
 from preprocessing.errors import Preempted, ResourceError, SesameError
 
-log = logging.getLogger(__name__)
-
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
 PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
@@ -29,7 +26,6 @@ PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the env
     "RAY_worker_register_timeout_seconds": START_S,  # the process of a worker says that it is there; 60 s
 }
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
-SAID_EVERY_S = 10.0
 
 
 @contextmanager
@@ -80,8 +76,7 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any
         os.environ.setdefault(name, str(seconds))
     for _ in range(2):
         try:
-            with waiting_for("Ray to start"):
-                return _start_here(temporary, cpus, gpus, quiet)
+            return _start_here(temporary, cpus, gpus, quiet)
         except Exception as error:
             if not any(words in str(error) for words in TOO_SLOW):
                 raise
@@ -89,24 +84,6 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any
     raise ResourceError(
         f"Ray does not start on this machine within {2 * START_S // 60} minutes: too busy; repeat the command later"
     )
-
-
-@contextmanager
-def waiting_for(what: str) -> Iterator[None]:
-    """Log every SAID_EVERY_S, as long as the block runs, what it waits for and since when."""
-    done, begun = threading.Event(), time.monotonic()
-
-    def log_wait() -> None:
-        while not done.wait(SAID_EVERY_S):
-            log.info("waiting for %s (%.0f s)", what, time.monotonic() - begun)
-
-    thread = threading.Thread(target=log_wait, name=f"waiting for {what}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What runs in Ray's processes: one worker of a pretraining group, and one fine-tuning. Torch is imported only there.
 
-DS_ACCELERATOR and OMP_NUM_THREADS are set by launch.py before a process starts: DeepSpeed and OpenMP read them once.
+DS_ACCELERATOR and OMP_NUM_THREADS are set by group.py before a process starts: DeepSpeed and OpenMP read them once.
 """
 
 import contextlib

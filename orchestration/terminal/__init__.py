@@ -1,6 +1,7 @@
 """Where a command meets its terminal.
 
-Read output.py first; views.py are tables and trees, progress.py bars and lines of the stages in stage.py.
+Read output.py first; views.py are tables and trees, progress.py bars and lines of the stages in stage.py. doctor.py
+looks at the machine, inspect.py at the rows of a step; complete.py is what the shell asks.
 """
 
 from orchestration.terminal.output import BEGAN_S, Answer, announce, planned, print_answer, refuse, waiting

@@ -127,7 +127,7 @@ def tracking(uri: str, out: Path) -> Finding:
     host, _, port = rest.partition("/")[0].partition(":")
     if _answers(host, int(port or (443 if scheme == "https" else 80))):
         return Finding("mlflow", f"{uri} answers")
-    return Finding("mlflow", f"{uri} does not answer", "start it with `sesame ui`, or unset MLFLOW_TRACKING_URI")
+    return Finding("mlflow", f"{uri} does not answer", "start that server, or unset MLFLOW_TRACKING_URI")
 
 
 def _answers(host: str, port: int) -> bool:

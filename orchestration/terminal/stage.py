@@ -1,5 +1,6 @@
 """A stage in words: its name, how far it is, what time is left, its figures; in one line that does not wrap."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -120,7 +121,7 @@ def fitted(said: Iterable[tuple[str, str]], width: int) -> str:
 def _number(key: str, value: object) -> str:
     if key == "mfu" and isinstance(value, float):
         return f"{value:.0%}"
-    if isinstance(value, float) and abs(value) < 1000:
+    if isinstance(value, float) and (abs(value) < 1000 or not math.isfinite(value)):
         return f"{value:.4g}"
     return brief(value) if isinstance(value, int | float) else str(value)
 

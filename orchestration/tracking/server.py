@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from orchestration.tracking.runs import client_of, place
-from preprocessing.errors import ResourceError
+from orchestration.tracking.runs import place, reached
+from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = "#/experiments?workflowType=machine_learning"
@@ -37,7 +37,14 @@ def address(port: int) -> str:
 
 
 def ui(out: Path, port: int) -> NoReturn:
-    """Become the server of the MLflow UI for `out`, on 127.0.0.1. Raises ResourceError where the port is in use."""
+    """Become the server of the MLflow UI for `out`, on 127.0.0.1.
+
+    BadInput where runs go to a server, which has a UI of its own; ResourceError where the port is in use, or the store
+    does not answer.
+    """
+    where = place(out)
+    if where.uri.startswith(("http://", "https://")):
+        raise BadInput(f"MLFLOW_TRACKING_URI is a server, whose own UI is at {where.uri}; open that, or unset it")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -46,8 +53,8 @@ def ui(out: Path, port: int) -> NoReturn:
             raise ResourceError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
             ) from error
-    where = place(out)
-    client_of(where.uri).search_experiments()  # makes or migrates the store before the server reads it
+    with reached(where):  # makes or migrates the store before the server reads it
+        pass
     from mlflow.server import constants
 
     environment = os.environ | {

@@ -4,6 +4,8 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -177,6 +179,21 @@ def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["corpus", "--card", "--rows", "--", "--direct_num_workers=2"],
+        ["run", "--seeds=5", "--labels=50", "--resume=never"],
+        ["train", "--resume=must", "--save-every=7"],
+    ],
+    ids=lambda more: more[0],
+)
+def test_a_dry_run_ends_with_the_command_that_does_what_it_says(capsys, flags, more: list[str]):
+    verb, *rest = more
+    assert main([verb, *flags, "--dry-run", "--json", *rest]) == 0
+    assert json.loads(capsys.readouterr().out)["next"] == [shlex.join(["sesame", verb, *flags, "--json", *rest])]
+
+
 def test_the_format_of_the_text_is_said_and_can_be_forced(capsys, flags, text: Path):
     main(["corpus", *flags, "--dry-run"])
     assert f"{text / 'a.txt'}: read as text, one document per" not in capsys.readouterr().err
@@ -256,12 +273,25 @@ class Stop:
             raise ResourceError(f"imports {name}")
 
 
+MORE = {"export": ["to"], "register": ["--as", "mine"]}  # what these verbs need besides
+
+
+@contextmanager
+def said_at_once(what: str) -> Iterator[None]:
+    """`waiting` on a machine on which all takes long."""
+    print(f"{what} ...", file=sys.stderr)
+    yield
+
+
 @pytest.mark.parametrize(
     ("verb", "stage", "module"),
     [
         ("corpus", "importing Beam", "corpus"),
         ("run", "importing Beam", "corpus"),
         ("train", "importing", "pretrain"),
+        ("inspect", "importing", "pretrain"),
+        ("export", "importing PyTorch", "pretrain"),
+        ("register", "importing", "pretrain"),
     ],
 )
 def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb, stage, module):
@@ -269,7 +299,8 @@ def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr(jobs, module, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
-    assert main([verb, *flags]) == 4
+    monkeypatch.setattr(cli, "waiting", said_at_once)
+    assert main([verb, *flags, *MORE.get(verb, ())]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == [f"{stage} ...", f"sesame: imports {name}"]
 
@@ -386,7 +417,7 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
     assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
-    assert cli._command_line.get() == "sesame check bert_base --data no://***@host/text"
+    assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data no://***@host/text"
 
 
 def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from orchestration.config import flat, load, names
+from orchestration.config import SCALES, flat, load, names
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
@@ -156,12 +156,17 @@ def _recipe(run: Run, name: str) -> str:
 
 
 def _paper(name: str) -> dict[str, str]:
-    """The shipped recipe whose name a run has, with its paper, and the scale."""
+    """The shipped recipe whose name a run has, with its paper, and the scale.
+
+    >>> _paper("gpt2_tiny")["scale"], _paper("gpt2_mine")
+    ('tiny', {})
+    """
+    if name in names("recipes"):
+        return {"named after": load(name).paper}
     recipe, _, scale = name.rpartition("_")
-    known = name if name in names("recipes") else recipe
-    if known not in names("recipes"):
+    if recipe not in names("recipes") or scale not in SCALES:
         return {}
-    return {"named after": load(known).paper} | ({"scale": scale} if known != name else {})
+    return {"named after": load(recipe).paper, "scale": scale}
 
 
 def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:

@@ -62,11 +62,16 @@ def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture
     assert said in capsys.readouterr().err
 
 
+def test_a_share_is_kept_to_the_last_digit(text: Path) -> None:
+    command = Flags(recipe="bert_base", data=[str(text)], hold_out=0.12345678).command("train")
+    assert "--hold-out 0.12345678" in command
+
+
 def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["bert_base", "--scale", "tiny", "--data", str(text), "--hold-out", ".3"]
     assert main(["corpus", *given, "--out", str(text.parent / "out"), "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert "--hold-out 0.3" in planned["next"][0]
+    assert "--hold-out .3" in planned["next"][0]
     assert planned["stages"]["corpus"]["folder"] != str(job_of(str(text)).plan.corpus.folder)
     for verb in ("eval", "export"):
         more = [str(text.parent / "to")] if verb == "export" else []

@@ -143,7 +143,12 @@ def test_nothing_is_asked_without_the_flag(server: Hub, settings: dict[str, str]
     ("environment", "repo", "error", "said"),
     [
         ({"HF_HUB_OFFLINE": "1"}, "ernie/net", BadInput, r"HF_HUB_OFFLINE is set \(make sets it\), so no hub may be"),
-        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "ernie/net", ResourceError, "http://127.0.0.1:9 does not take us"),
+        (
+            {"HF_ENDPOINT": "http://127.0.0.1:9"},
+            "ernie/net",
+            ResourceError,
+            "http://127.0.0.1:9 cannot be reached, or refuses the token",
+        ),
         ({"HF_TOKEN": "another"}, "ernie/net", ResourceError, "log in with `hf auth login` or HF_TOKEN"),
         ({}, "no name/of one/", BadInput, "is no name of a repository"),
     ],

@@ -1,8 +1,6 @@
 """The connection to Ray: what happens where it is slow to start."""
 
-import logging
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +54,6 @@ def test_who_wants_to_wait_longer_says_so_in_the_environment(monkeypatch: pytest
     monkeypatch.setenv(name, "900")
     assert start(monkeypatch, None) == 1
     assert os.environ[name] == "900"
-
-
-def test_what_is_waited_for_is_said_again_and_again_until_it_is_there(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    said = threading.Semaphore(0)
-    monkeypatch.setattr(session, "SAID_EVERY_S", 0.01)
-    caplog.handler.addFilter(lambda record: said.release() or True)
-    with caplog.at_level(logging.INFO), session.waiting_for("Ray to start"):
-        assert all(said.acquire(timeout=250) for _ in range(3))
-    assert caplog.messages[0] == "waiting for Ray to start (0 s)"
-    assert "waiting for Ray to start" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize(

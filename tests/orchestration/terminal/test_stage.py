@@ -62,6 +62,11 @@ def test_all_figures_are_below_the_bar() -> None:
     assert drawn(WORST)[1].strip() == "1.23M tok/s  MFU 100%  loss 10.12  held-out 10.12  evaluation"
 
 
+@pytest.mark.parametrize(("loss", "said"), [(float("nan"), "loss nan"), (float("inf"), "loss inf")])
+def test_a_loss_that_is_not_finite_is_shown_as_it_is(loss: float, said: str) -> None:
+    assert stage({"stage": "pretrain", "done": 9, "total": 9, "loss": loss}).ended(80) == f"pretrain: 9/9  0:00  {said}"
+
+
 def test_a_stage_without_figures_is_its_name_and_its_clock() -> None:
     made = stage({"stage": "importing Beam"})
     assert made.running(80) == "importing Beam ..."

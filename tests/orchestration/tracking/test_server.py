@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestration.tracking import server
+from preprocessing.errors import BadInput, ResourceError
 
 HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
 
@@ -67,3 +69,16 @@ def test_the_script_sets_what_nobody_has_set(key: str, value: str) -> None:
 
 def test_the_address_is_that_of_the_view_of_model_training() -> None:
     assert server.address(5000).endswith(":5000/#/experiments?workflowType=machine_learning")
+
+
+def test_runs_that_go_to_a_server_are_looked_at_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(BadInput, match=r"whose own UI is at http://127\.0\.0\.1:9; open that, or unset it"):
+        server.ui(tmp_path, 0)
+
+
+def test_a_store_that_is_damaged_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlflow.db").write_bytes(b"this is no store\n" * 100)
+    with pytest.raises(ResourceError, match=r"does not answer \(.+\); see MLFLOW_TRACKING_URI$"):
+        server.ui(tmp_path, 0)

@@ -1,0 +1,89 @@
+"""The arguments and options that the verbs of cli.py share or complete, and what `--help` says of them."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orchestration.terminal import complete
+
+Recipe = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A name from `sesame recipes`, or a .yaml file.", autocompletion=complete.recipe
+    ),
+]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run folder, its name, or the recipe that was trained.", autocompletion=complete.run
+    ),
+]
+AnyRecipe = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RECIPE]", help="A name or a .yaml file; none: the family.", autocompletion=complete.recipe
+    ),
+]
+OtherRecipe = Annotated[
+    str, typer.Option(metavar="RECIPE", help="Say how this other recipe differs.", autocompletion=complete.recipe)
+]
+Part = Annotated[
+    str,
+    typer.Argument(
+        metavar="[PART]",
+        help="As optim, optim.adamw, spans, data.vocab, optim.peak; none: all.",
+        autocompletion=complete.part,
+    ),
+]
+AnyTable = Annotated[
+    str,
+    typer.Argument(metavar="[NAME]", help="albert-sp, ...; none: the tables there are.", autocompletion=complete.table),
+]
+RunOrRecipe = Annotated[
+    str,
+    typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.", autocompletion=complete.run),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="As optim.peak=2e-4; `sesame keys` lists the keys.",
+        autocompletion=complete.override,
+    ),
+]
+Scale = Annotated[
+    str,
+    typer.Option(
+        metavar="tiny|small",
+        help="Shrink the recipe: tiny takes minutes on two cores.",
+        autocompletion=complete.scale,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.", autocompletion=complete.cluster),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
+]
+HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
+Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
+Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
+Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
+Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
+LogEvery = Annotated[
+    int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
+]
+EvalEvery = Annotated[
+    int | None, typer.Option("--eval-every", metavar="STEPS", min=1, help="Between held-out losses; as --save-every.")
+]
+SaveEvery = Annotated[
+    int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
+]
