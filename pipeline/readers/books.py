@@ -50,6 +50,8 @@ class Books:
     names: ClassVar[tuple[str, ...]] = ("books",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["books"] = "books"
     path: str

@@ -33,6 +33,7 @@ class Jsonl:
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["jsonl"] = "jsonl"
     path: str

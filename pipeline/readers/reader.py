@@ -53,6 +53,9 @@ class Reader(Protocol):
     leads: ClassVar[tuple[str, ...]]
     """Endings, compression apart, of files that are looked at first in a folder: a README beside them tells nothing."""
 
+    usual: ClassVar[tuple[str, ...]]
+    """Endings of the files of a folder that it reads, unless its key `endings` names others; of none it reads all."""
+
     @property
     def kind(self) -> str:
         """The word for the format in a corpus file."""
@@ -60,6 +63,10 @@ class Reader(Protocol):
     @property
     def place(self) -> str:
         """What follows `NAME:` in `--data`: the path, several of them with commas between, or names of packages."""
+
+    @property
+    def of_folder(self) -> bool:
+        """Whether a file in the folder `place` lists what belongs to it, whatever else lies in there."""
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:

@@ -208,32 +208,19 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     found = [source for source, _ in sources.values()]
     if in_folder:
         found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
+    _check_pattern(path, found)
     with_field = [_has_field(source) for source in found]
-    found = [
+    return [
         _of_field(s, field if has or not any(with_field) else "", given)
         for s, has in zip(found, with_field, strict=True)
     ]
-    return _apart(path, found)
 
 
-def _apart(path: str, sources: list[R]) -> list[R]:
-    """Sources that have no file in common: formats that read all of a folder leave prose to nobody else.
-
-    BadInput where such a format would read files of another one that is not prose.
-    """
+def _check_pattern(path: str, sources: Sequence[Reader]) -> None:
+    """BadInput where a pattern matches several formats: each would read all files that it matches."""
     if len(sources) > 1 and _is_pattern(path):
         kinds = " and ".join(dict.fromkeys(source.kind for source in sources))
         raise BadInput(f"{path}: matches {kinds}; give each a pattern of its own, or their folder")
-    greedy = [
-        source for source in sources if "endings" not in source.__dataclass_fields__ and not _knows_its_own(source)
-    ]
-    if not greedy or len(sources) == 1:
-        return sources
-    others = [source for source in sources if source is not greedy[0] and source.kind != _PROSE]
-    if others:
-        kinds = " and ".join(dict.fromkeys(source.kind for source in (greedy[0], *others)))
-        raise BadInput(f"{path}: holds {kinds}; give each its own folder, as {greedy[0].kind} reads all files of one")
-    return greedy[:1]
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
@@ -265,14 +252,14 @@ def _key(source: Reader) -> str:
 
 
 def _reads_a_folder(source: Reader, path: str) -> bool:
-    """Whether marks of the folder itself say what it holds, whatever else lies in there."""
-    return bool(getattr(source, "of_folder", False)) and path == source.place
+    """Whether the folder itself says what it holds."""
+    return source.of_folder and path == source.place
 
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
     """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
-    usual = set(getattr(source, "usual", ()))
-    if "endings" not in source.__dataclass_fields__ or not (several or (usual and not usual.issuperset(endings))):
+    named = several or (source.usual and not set(source.usual).issuperset(endings))
+    if not named or not _has_endings(source):
         return source
     return replace(source, endings=tuple(sorted(endings)))
 
@@ -283,16 +270,16 @@ def _is_pattern(path: str) -> bool:
 
 def _check_ending(source: Reader, file: File) -> None:
     """BadInput where a format has endings of its own, and a file of a folder none of these: it would not be read."""
-    if "endings" not in source.__dataclass_fields__ and source.leads and plain_suffix(file.path) not in source.leads:
+    if not _has_endings(source) and source.usual and plain_suffix(file.path) not in source.usual:
         raise BadInput(
             f"{file.path}: is a {source.kind} by what it holds, but not by its name; give it the ending "
-            f"{' or '.join(source.leads)}"
+            f"{' or '.join(source.usual)}"
         )
 
 
-def _knows_its_own(source: Reader) -> bool:
-    """Whether a format reads only files with endings of its own."""
-    return bool(source.leads)
+def _has_endings(source: Reader) -> bool:
+    """Whether a key of the source says which files of a folder it reads."""
+    return "endings" in source.__dataclass_fields__
 
 
 def _has_field(source: Reader) -> bool:

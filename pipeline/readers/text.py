@@ -24,6 +24,8 @@ class Text:
     names: ClassVar[tuple[str, ...]] = ("text", "line", "paragraphs")
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["text"] = "text"
     path: str

@@ -41,6 +41,8 @@ class WikiDump:
     names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["wiki_dump"] = "wiki_dump"
     path: str

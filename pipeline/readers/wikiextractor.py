@@ -29,6 +29,8 @@ class WikiExtractor:
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["wikiextractor"] = "wikiextractor"
     path: str
