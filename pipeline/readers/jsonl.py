@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, shown
+from pipeline.readers.files import SNIFFED, Sides, absolute, find_single, plain_suffix, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
@@ -21,6 +22,8 @@ from preprocessing.text import decode
 
 _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 _BEGINS: Final = re.compile(rb'\{\s*"')
+_FIELD: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+_SCAN: Final = json.JSONDecoder().raw_decode
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
@@ -57,7 +60,8 @@ class Jsonl:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not is_json_lines(sample):
             return None
-        if (fields := _fields(sample.start)) is None and sample.start.startswith(b"{"):
+        fields = _fields(sample.start)
+        if fields is None and sample.start.startswith(b"{") and not is_in_part(sample.start):
             raise BadInput(
                 f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
                 "array, as `jq -c '.data[]'` makes of the list that it holds"
@@ -126,6 +130,25 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
+
+
+def is_in_part(start: bytes) -> bool:
+    """Whether the first line of a file is longer than what is looked at: its end says nothing."""
+    return b"\n" not in start and len(start) > SNIFFED // 2
+
+
+def begun_fields(line: str) -> list[str]:
+    """The fields of the object in a line of JSON, those of its beginning where the line is there in part.
+
+    >>> begun_fields('{"id": "1", "text": "Words that go')
+    ['id', 'text']
+    """
+    found, at = list[str](), 0
+    with suppress(ValueError, RecursionError):
+        while match := _FIELD.match(line, at):
+            found.append(json.loads(match[1]))
+            _, at = _SCAN(line, match.end())
+    return found
 
 
 def _fields(start: bytes) -> list[str] | None:

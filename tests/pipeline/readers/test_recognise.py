@@ -16,6 +16,7 @@ from pipeline.readers import (
     Source,
     Table,
     Text,
+    WikiExtractor,
     Xml,
     left_out,
     plan_splits,
@@ -248,3 +249,13 @@ def test_an_empty_file_of_each_reader_is_an_empty_record(tmp_path: Path) -> None
     for name in ("a.csv", "a.html", "a.xml", "a.json", "a.jsonl"):
         path = write(tmp_path, b"", name)
         assert read(sniff(f"{name[2:]}:{path}")) == [Record(name, 0)]
+
+
+def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+    text = "Words of a long document. " * 10_000
+    path = write(tmp_path, json.dumps({"text": text}) + "\n" + json.dumps({"text": "Short."}) + "\n", "a.jsonl")
+    assert recognise(path) == [Jsonl(path=path)]
+    assert texts(*recognise(path), max_chars=1_000_000) == [text.strip(), "Short."]
+    article = {"id": "1", "revid": "2", "url": "u", "title": "A title", "text": text}
+    path = write(tmp_path, json.dumps(article) + "\n", "wiki_00")
+    assert recognise(path) == [WikiExtractor(path=path)]
