@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import SNIFFED, File, Sides, head, is_text, stored_head
+from pipeline.readers.files import BYTE_ORDER_MARK, SNIFFED, File, Sides, head, is_text, stored_head
 from pipeline.readers.record import Record
-
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Sample:
     @cached_property
     def start(self) -> bytes:
         """The first 64 KB decompressed, without white space before the text; b"" where it is empty or no text."""
-        start = head(self.file.path, SNIFFED).removeprefix(_BYTE_ORDER_MARK).lstrip()
+        start = head(self.file.path, SNIFFED).removeprefix(BYTE_ORDER_MARK).lstrip()
         return start if is_text(start[:8192]) else b""
 
 

@@ -133,9 +133,13 @@ def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list
     """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
     of_folder: dict[str, list[Reader]] = {}
     for source in sources:
-        if "path" in source.located and (Path(source.place).is_dir() or is_archive(source.place)):
+        if "path" in source.located and _may_be_folder(source.place):
             of_folder.setdefault(source.place, []).append(source)
     return [line for folder, ours in of_folder.items() for line in _left_out(folder, ours, readers)]
+
+
+def _may_be_folder(path: str) -> bool:
+    return files.is_url(local(path)) or Path(local(path)).is_dir() or is_archive(path)
 
 
 def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
@@ -197,7 +201,8 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
         except BadInput as error:
             why.append(error)
             source = None
-        if source is None or (sources and source.kind == _PROSE and leads.intersection(groups)):
+        is_readme = source is not None and source.kind == _PROSE and sources and leads.intersection(groups)
+        if source is None or (is_readme and not _is_pattern(path)):
             others += 1
             continue
         sources.setdefault(_key(source), (source, []))[1].append(ending)
