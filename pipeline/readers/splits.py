@@ -7,6 +7,7 @@ import glob
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from pipeline.readers.files import File, find, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
 from pipeline.readers.refused import known, looks
+from pipeline.readers.walk import say
 from pipeline.readers.zipped import is_archive
 from preprocessing.errors import BadInput
 
@@ -180,7 +182,8 @@ def _more(count: int) -> str:
 def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     """The sources that a path looks like, one for each format that its files have; `NAME:PLACE` forces one.
 
-    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others.
+    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others,
+    and where some of these look otherwise, that is said.
     Prose beside tables and JSON lines is a README, and left out; what is left out, `left_out` says.
     BadInput where no file of it can be read, with what it looks like.
     """
@@ -205,6 +208,7 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
         if source is None or (is_readme and not _is_pattern(path)):
             others += 1
             continue
+        _say_what_differs(path, source, group, readers)
         sources.setdefault(_key(source), (source, []))[1].append(ending)
         if _reads_a_folder(source, path):
             return [source]
@@ -214,11 +218,8 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     if in_folder:
         found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
     _check_pattern(path, found)
-    with_field = [_has_field(source) for source in found]
-    return [
-        _of_field(s, field if has or not any(with_field) else "", given)
-        for s, has in zip(found, with_field, strict=True)
-    ]
+    any_has = any(map(_has_field, found))
+    return [_of_field(s, field if _has_field(s) or not any_has else "", given) for s in found]
 
 
 def _check_pattern(path: str, sources: Sequence[Reader]) -> None:
@@ -249,6 +250,24 @@ def _of_group(
             if (source := reader.looks_like(sample)) is not None:
                 return source
     return None
+
+
+def _say_what_differs(path: str, source: Reader, group: list[File], readers: Sequence[type[Reader]]) -> None:
+    """Say which files of a group, of some that are looked at, are read as one format and look like another one."""
+    looked_at = group[:: -(-len(group) // _MOST_LOOKED_AT)] if len(group) > 1 else []
+    differ: dict[str, list[File]] = {}
+    for file in looked_at:
+        with suppress(BadInput):
+            found = _of_group(path, "text", [file], False, False, readers)
+            if found is not None and found.kind != source.kind:
+                differ.setdefault(found.kind, []).append(file)
+    if differ:
+        shown = "; ".join(f"{each[0].label}{_more(len(each) - 1)} ({kind})" for kind, each in differ.items())
+        say(
+            f"{path}: read as {source.kind}, as other files with this ending are, but of {len(looked_at)} looked at "
+            f"these seem to be something else: {shown}; give each format a folder or an ending of its own, or name one "
+            "with KIND:PATH"
+        )
 
 
 def _key(source: Reader) -> str:

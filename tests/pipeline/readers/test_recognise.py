@@ -259,3 +259,18 @@ def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_
     article = {"id": "1", "revid": "2", "url": "u", "title": "A title", "text": text}
     path = write(tmp_path, json.dumps(article) + "\n", "wiki_00")
     assert recognise(path) == [WikiExtractor(path=path)]
+
+
+def test_files_of_one_ending_that_look_like_other_formats_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "Words.", "a.txt")
+    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path), unit="line")]
+    write(tmp_path, "More words.", "b.txt")
+    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    assert not caplog.messages
+    write(tmp_path, '{"text": "Words of JSON."}\n', "c.txt")
+    assert recognise(str(tmp_path)) == recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}: read as text")
+    assert "of 3 looked at these seem to be something else: c.txt (jsonl); " in line
