@@ -115,6 +115,12 @@ def _with_field(place: str) -> tuple[str, str]:
     return (path, field) if mark and path and not os.path.lexists(place) else (place, "")
 
 
+def _of_fields(sources: list[R], field: str, given: str) -> list[R]:
+    """The sources with another field, where their formats have one; BadInput where none has."""
+    any_has = any(map(_has_field, sources))
+    return [_of_field(s, field if _has_field(s) or not any_has else "", given) for s in sources]
+
+
 def _of_field(source: R, field: str, given: str) -> R:
     """The source with another field; BadInput where its format has none."""
     if not field:
@@ -190,9 +196,8 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     if forced := named(given, readers):
         return [forced[1]]
     path, field = _with_field(given)
-    files, groups = find(path), dict[str, list[File]]()
-    for file in files:
-        groups.setdefault(plain_suffix(file.path), []).append(file)
+    files = find(path)
+    groups = _by_ending(files)
     in_folder = [file.path for file in files] != [local(path)] and not _is_pattern(path)
     leads = {ending for reader in readers for ending in reader.leads}
     sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
@@ -214,12 +219,17 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
             return [source]
     if not sources:
         raise why[0] if why else _refused(path, files, readers)
-    found = [source for source, _ in sources.values()]
-    if in_folder:
-        found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
+    several = len(sources) > 1 or others > 0
+    found = [_of_endings(source, ends, several) if in_folder else source for source, ends in sources.values()]
     _check_pattern(path, found)
-    any_has = any(map(_has_field, found))
-    return [_of_field(s, field if _has_field(s) or not any_has else "", given) for s in found]
+    return _of_fields(found, field, given)
+
+
+def _by_ending(files: Sequence[File]) -> dict[str, list[File]]:
+    groups: dict[str, list[File]] = {}
+    for file in files:
+        groups.setdefault(plain_suffix(file.path), []).append(file)
+    return groups
 
 
 def _check_pattern(path: str, sources: Sequence[Reader]) -> None:
