@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import SNIFFED, Sides, absolute, find_single, plain_suffix, shown
+from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
@@ -61,7 +61,7 @@ class Jsonl:
         if not is_json_lines(sample):
             return None
         fields = _fields(sample.start)
-        if fields is None and sample.start.startswith(b"{") and not is_in_part(sample.start):
+        if fields is None and goes_on(sample.start):
             raise BadInput(
                 f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
                 "array, as `jq -c '.data[]'` makes of the list that it holds"
@@ -132,9 +132,14 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
 
 
-def is_in_part(start: bytes) -> bool:
-    """Whether the first line of a file is longer than what is looked at: its end says nothing."""
-    return b"\n" not in start and len(start) > SNIFFED // 2
+def goes_on(start: bytes) -> bool:
+    """Whether the object that a file begins with goes on in its second line.
+
+    >>> goes_on(b'{\\n  "data": []\\n}'), goes_on(b'{"text": damaged}\\r\\n'), goes_on(b'{"text": "long')
+    (True, False, False)
+    """
+    line, end, _ = start.partition(b"\n")
+    return line.startswith(b"{") and end != b"" and not line.rstrip().endswith(b"}")
 
 
 def begun_fields(line: str) -> list[str]:

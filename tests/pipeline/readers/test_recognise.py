@@ -274,3 +274,9 @@ def test_files_of_one_ending_that_look_like_other_formats_are_named(
     (line,) = caplog.messages
     assert line.startswith(f"{tmp_path}: read as text")
     assert "of 3 looked at these seem to be something else: c.txt (jsonl); " in line
+
+
+def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"text": "Words of it", "of": }\r\n{"text": "More words."}\n', "a.jsonl")
+    assert recognise(path) == [Jsonl(path=path)]
+    assert [record.fault or record.text for record in read(*recognise(path))] == ["bad_json", "More words."]
