@@ -30,7 +30,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can 
 
 @spec
 class Jsonl:
-    """One JSON object a line, optionally .gz, .bz2 or .zst; the document is the string at `field`."""
+    """One JSON object a line, optionally compressed; the document is the string at `field`."""
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     located: ClassVar[tuple[str, ...]] = ("path",)

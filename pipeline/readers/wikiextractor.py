@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.files import Sides, absolute, find_single, head, shown
 from pipeline.readers.jsonl import begun_fields, is_json_lines, parsed
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
@@ -23,7 +23,7 @@ _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation ma
 
 @spec
 class WikiExtractor:
-    """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally .gz, .bz2, .zst."""
+    """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally compressed."""
 
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -53,7 +53,7 @@ class WikiExtractor:
         return cls(path=sample.path) if is_ours else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as wikiextractor"
+        return f"{shown(self.path, self.endings)}: read as wikiextractor"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

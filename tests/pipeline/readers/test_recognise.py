@@ -280,3 +280,10 @@ def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) ->
     path = write(tmp_path, '{"text": "Words of it", "of": }\r\n{"text": "More words."}\n', "a.jsonl")
     assert recognise(path) == [Jsonl(path=path)]
     assert [record.fault or record.text for record in read(*recognise(path))] == ["bad_json", "More words."]
+
+
+def test_a_source_of_some_files_of_a_folder_says_of_which(tmp_path: Path) -> None:
+    write(tmp_path, b"%PDF-1.4", "a.pdf")
+    write(tmp_path, "Words.", "b.txt")
+    (source,) = recognise(str(tmp_path))
+    assert source.describe() == f"{tmp_path} (.txt): read as text, one document per file"
