@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 from pipeline.readers.book_contents import without_contents
 from pipeline.readers.book_matter import without_italics, without_notes
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single
+from pipeline.readers.files import Sides, absolute, find_single, shown
 from pipeline.readers.lines import Line
 from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import Sample
@@ -50,6 +50,8 @@ class Books:
     names: ClassVar[tuple[str, ...]] = ("books",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["books"] = "books"
     path: str
@@ -72,7 +74,7 @@ class Books:
         return cls(path=sample.path) if _MARK.search(sample.start) else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as books"
+        return f"{shown(self.path, self.endings)}: read as books"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

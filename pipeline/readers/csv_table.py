@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +27,7 @@ _SEPARATORS: Final = (",", "\t", ";", "|")
 _LOOKED_AT: Final = 50  # rows by which a file without the name of a table is known as one
 _ALIKE: Final = 0.9  # share of them that have as many cells as the header
 _HEAD: Final = 1 << 16
+_MOST_AGAIN: Final = 0.9  # share of the bytes read
 
 
 @spec
@@ -39,6 +41,7 @@ class Csv:
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["csv"] = "csv"
     path: str
@@ -105,6 +108,7 @@ class Csv:
                 row, why = next(rows, None), ""
             except csv.Error:
                 row, why = [], "bad_csv"
+                feed.give_back()
             size, repaired, at, snippet, fault = feed.taken()
             if row is None:
                 if size:
@@ -129,8 +133,10 @@ class _Feed:
     """Lines for csv.reader, which takes several for a row; `taken` says what the last row took."""
 
     def __init__(self, lines: Iterator[Line], limit: int) -> None:
-        self.limit = limit  # bytes of a row
-        self.lines, self.size, self.repaired, self.start, self.snippet, self.fault = lines, 0, 0, -1, b"", ""
+        self.lines, self.limit = lines, limit  # bytes of a row
+        self.again = deque[Line]()  # lines that were part of a row which is none
+        self.read = self.given_back = 0  # bytes, in all
+        self.row, self.size, self.repaired, self.fault = list[Line](), 0, 0, ""
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -139,19 +145,32 @@ class _Feed:
         if self.size > self.limit:
             self.fault = self.fault or "too_long"
             raise csv.Error(self.fault)  # the next row begins at the next line
-        line = next(self.lines)
+        line = self.again.popleft() if self.again else next(self.lines)
+        self.row.append(line)
         self.size += line.size
-        if self.start < 0:
-            self.start, self.snippet = line.start, line.content[:SNIPPET]
+        self.read += line.size
         self.fault = self.fault or line.fault
         text, repaired = decode(line.content)
         self.repaired += repaired
         return "\n" if line.fault else text
 
+    def give_back(self) -> None:
+        """Only the first line is no row: a quotation mark in it is never closed, or closed by that of a later row.
+
+        Unless nearly all that was read was given back before: a file may be made so that this has no end.
+        """
+        if self.fault or self.given_back > _MOST_AGAIN * self.read:
+            return
+        self.again.extendleft(reversed(self.row[1:]))
+        self.given_back += sum(line.size for line in self.row[1:])
+        self.row = self.row[:1]
+        self.size = sum(line.size for line in self.row)
+
     def taken(self) -> tuple[int, int, int, bytes, str]:
         """Bytes, U+FFFD, first byte, snippet and fault of the lines since the last call."""
-        said = (self.size, self.repaired, max(0, self.start), self.snippet, self.fault)
-        self.size, self.repaired, self.start, self.snippet, self.fault = 0, 0, -1, b"", ""
+        start, snippet = (self.row[0].start, self.row[0].content[:SNIPPET]) if self.row else (0, b"")
+        said = (self.size, self.repaired, start, snippet, self.fault)
+        self.row, self.size, self.repaired, self.fault = [], 0, 0, ""
         return said
 
 

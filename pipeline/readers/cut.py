@@ -1,8 +1,9 @@
 """Where a large file may be cut, so that several workers read it. What is found in it is the same, however it is cut.
 
 Plain files are cut anywhere: a range owns what begins in it (lines.py). A file of compressed members end to end (bz2
-multistream dumps, .warc.gz) is cut where a member begins that begins with a document. A single .gz, .bz2 or .zst stays
-whole: to read its middle one needs what stands before, or an index that takes a pass of its own (as rapidgzip's does).
+multistream dumps, .warc.gz) is cut where a member begins that begins with a document. A single .gz, .bz2, .zst or .xz,
+and what is in a zip archive, stays whole: to read its middle one needs what stands before, or an index that takes a
+pass of its own (as rapidgzip's does).
 """
 
 import re

@@ -42,6 +42,7 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
+BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # which says nothing, but stands there
 _ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
 _UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what is meant by a name where there is none
 _TAR_MARK: Final = 257  # byte of a .tar at which its mark stands

@@ -32,6 +32,7 @@ class Html:
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["html"] = "html"
     path: str

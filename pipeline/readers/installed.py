@@ -48,6 +48,8 @@ class Installed:
     names: ClassVar[tuple[str, ...]] = ("installed",)
     located: ClassVar[tuple[str, ...]] = ()
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["installed"] = "installed"
     packages: tuple[str, ...] = ()  # top-level names, "python" for the standard library; none named means all

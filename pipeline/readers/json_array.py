@@ -42,6 +42,7 @@ class JsonArray:
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["json"] = "json"
     path: str

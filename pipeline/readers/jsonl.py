@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,18 +22,21 @@ from preprocessing.text import decode
 
 _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 _BEGINS: Final = re.compile(rb'\{\s*"')
+_FIELD: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+_SCAN: Final = json.JSONDecoder().raw_decode
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
 
 @spec
 class Jsonl:
-    """One JSON object a line, optionally .gz, .bz2 or .zst; the document is the string at `field`."""
+    """One JSON object a line, optionally compressed; the document is the string at `field`."""
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["jsonl"] = "jsonl"
     path: str
@@ -56,7 +60,8 @@ class Jsonl:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not is_json_lines(sample):
             return None
-        if (fields := _fields(sample.start)) is None and sample.start.startswith(b"{"):
+        fields = _fields(sample.start)
+        if fields is None and goes_on(sample.start):
             raise BadInput(
                 f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
                 "array, as `jq -c '.data[]'` makes of the list that it holds"
@@ -125,6 +130,30 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
+
+
+def goes_on(start: bytes) -> bool:
+    """Whether the object that a file begins with goes on in its second line.
+
+    >>> goes_on(b'{\\n  "data": []\\n}'), goes_on(b'{"text": damaged}\\r\\n'), goes_on(b'{"text": "long')
+    (True, False, False)
+    """
+    line, end, _ = start.partition(b"\n")
+    return line.startswith(b"{") and end != b"" and not line.rstrip().endswith(b"}")
+
+
+def begun_fields(line: str) -> list[str]:
+    """The fields of the object in a line of JSON, those of its beginning where the line is there in part.
+
+    >>> begun_fields('{"id": "1", "text": "Words that go')
+    ['id', 'text']
+    """
+    found, at = list[str](), 0
+    with suppress(ValueError, RecursionError):
+        while match := _FIELD.match(line, at):
+            found.append(json.loads(match[1]))
+            _, at = _SCAN(line, match.end())
+    return found
 
 
 def _fields(start: bytes) -> list[str] | None:

@@ -8,10 +8,9 @@ no line and miss none, whatever the format.
 import io
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from pipeline.readers.files import COMPRESSED, fault, open_bytes
+from pipeline.readers.files import compression_of, fault, open_bytes
 from pipeline.readers.record import SNIPPET, Record
 
 _SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
@@ -35,9 +34,9 @@ def lines(
     the bytes of the file.
 
     They go on beyond `stop`, where the caller stops; there are none where none begins in [start, stop). A range of a
-    compressed file is of compressed bytes and whole in itself (see cuts.py): lines end there, and start counts from it.
+    compressed file is of compressed bytes and whole in itself (see cut.py): lines end there, and start counts from it.
     """
-    whole = Path(path).suffix in COMPRESSED
+    whole = compression_of(path) is not None
     with open_bytes(path, start, stop, encoding) as file:
         at = 0 if whole else start
         if start and not whole:  # a line that ends right before `start` is not ours, one that begins there is

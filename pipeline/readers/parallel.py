@@ -31,6 +31,8 @@ class Parallel:
     names: ClassVar[tuple[str, ...]] = ("parallel",)
     located: ClassVar[tuple[str, ...]] = ("paths",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["parallel"] = "parallel"
     paths: tuple[str, ...]

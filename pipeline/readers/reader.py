@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import SNIFFED, File, Sides, head, is_text, stored_head
+from pipeline.readers.files import BYTE_ORDER_MARK, SNIFFED, File, Sides, head, is_text, stored_head
 from pipeline.readers.record import Record
-
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Sample:
     @cached_property
     def start(self) -> bytes:
         """The first 64 KB decompressed, without white space before the text; b"" where it is empty or no text."""
-        start = head(self.file.path, SNIFFED).removeprefix(_BYTE_ORDER_MARK).lstrip()
+        start = head(self.file.path, SNIFFED).removeprefix(BYTE_ORDER_MARK).lstrip()
         return start if is_text(start[:8192]) else b""
 
 
@@ -53,6 +51,9 @@ class Reader(Protocol):
     leads: ClassVar[tuple[str, ...]]
     """Endings, compression apart, of files that are looked at first in a folder: a README beside them tells nothing."""
 
+    usual: ClassVar[tuple[str, ...]]
+    """Endings of the files of a folder that it reads, unless its key `endings` names others; of none it reads all."""
+
     @property
     def kind(self) -> str:
         """The word for the format in a corpus file."""
@@ -60,6 +61,10 @@ class Reader(Protocol):
     @property
     def place(self) -> str:
         """What follows `NAME:` in `--data`: the path, several of them with commas between, or names of packages."""
+
+    @property
+    def of_folder(self) -> bool:
+        """Whether a file in the folder `place` lists what belongs to it, whatever else lies in there."""
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pipeline.readers.files import File, head
+from pipeline.readers.files import BYTE_ORDER_MARK, File, fault, open_bytes
 
 _UNPACK: Final = "unpack it first, and give the folder"
 _RENAME: Final = "give it the ending {} so that it is decompressed"
@@ -34,15 +34,17 @@ _OFFICE: Final = (  # what a zip archive names that is a document
     (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
 )
 _TAR_MARK: Final = 257
+_LOOKED_AT: Final = 8192  # bytes
 
 
 def looks(file: File) -> tuple[str, str]:
     """What a file that no reader recognises looks like, and what to do."""
-    if not file.size:
-        return "empty", "leave it out"
-    inside = head(file.path)
-    if file.compression and not inside:
+    with open_bytes(file.path) as stream:
+        inside, why = stream.read(_LOOKED_AT), fault(stream)
+    if why and file.size and not inside:
         return "damaged, or not compressed as its name says", "compress it again"
+    if not inside.removeprefix(BYTE_ORDER_MARK).strip():
+        return "empty", "leave it out"
     return known(inside) or ("binary", "name text")
 
 

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from pipeline.readers.files import File, find, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
 from pipeline.readers.refused import known, looks
+from pipeline.readers.walk import say
 from pipeline.readers.zipped import is_archive
 from preprocessing.errors import BadInput
 
@@ -113,6 +115,12 @@ def _with_field(place: str) -> tuple[str, str]:
     return (path, field) if mark and path and not os.path.lexists(place) else (place, "")
 
 
+def _of_fields(sources: list[R], field: str, given: str) -> list[R]:
+    """The sources with another field, where their formats have one; BadInput where none has."""
+    any_has = any(map(_has_field, sources))
+    return [_of_field(s, field if _has_field(s) or not any_has else "", given) for s in sources]
+
+
 def _of_field(source: R, field: str, given: str) -> R:
     """The source with another field; BadInput where its format has none."""
     if not field:
@@ -133,9 +141,13 @@ def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list
     """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
     of_folder: dict[str, list[Reader]] = {}
     for source in sources:
-        if "path" in source.located and (Path(source.place).is_dir() or is_archive(source.place)):
+        if "path" in source.located and _may_be_folder(source.place):
             of_folder.setdefault(source.place, []).append(source)
     return [line for folder, ours in of_folder.items() for line in _left_out(folder, ours, readers)]
+
+
+def _may_be_folder(path: str) -> bool:
+    return files.is_url(local(path)) or Path(local(path)).is_dir() or is_archive(path)
 
 
 def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
@@ -176,16 +188,16 @@ def _more(count: int) -> str:
 def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     """The sources that a path looks like, one for each format that its files have; `NAME:PLACE` forces one.
 
-    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others.
+    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others,
+    and where some of these look otherwise, that is said.
     Prose beside tables and JSON lines is a README, and left out; what is left out, `left_out` says.
     BadInput where no file of it can be read, with what it looks like.
     """
     if forced := named(given, readers):
         return [forced[1]]
     path, field = _with_field(given)
-    files, groups = find(path), dict[str, list[File]]()
-    for file in files:
-        groups.setdefault(plain_suffix(file.path), []).append(file)
+    files = find(path)
+    groups = _by_ending(files)
     in_folder = [file.path for file in files] != [local(path)] and not _is_pattern(path)
     leads = {ending for reader in readers for ending in reader.leads}
     sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
@@ -197,43 +209,34 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
         except BadInput as error:
             why.append(error)
             source = None
-        if source is None or (sources and source.kind == _PROSE and leads.intersection(groups)):
+        is_readme = source is not None and source.kind == _PROSE and sources and leads.intersection(groups)
+        if source is None or (is_readme and not _is_pattern(path)):
             others += 1
             continue
+        _say_what_differs(path, source, group, readers)
         sources.setdefault(_key(source), (source, []))[1].append(ending)
         if _reads_a_folder(source, path):
             return [source]
     if not sources:
         raise why[0] if why else _refused(path, files, readers)
-    found = [source for source, _ in sources.values()]
-    if in_folder:
-        found = [_of_endings(s, endings, len(found) > 1 or others > 0) for s, endings in sources.values()]
-    with_field = [_has_field(source) for source in found]
-    found = [
-        _of_field(s, field if has or not any(with_field) else "", given)
-        for s, has in zip(found, with_field, strict=True)
-    ]
-    return _apart(path, found)
+    several = len(sources) > 1 or others > 0
+    found = [_of_endings(source, ends, several) if in_folder else source for source, ends in sources.values()]
+    _check_pattern(path, found)
+    return _of_fields(found, field, given)
 
 
-def _apart(path: str, sources: list[R]) -> list[R]:
-    """Sources that have no file in common: formats that read all of a folder leave prose to nobody else.
+def _by_ending(files: Sequence[File]) -> dict[str, list[File]]:
+    groups: dict[str, list[File]] = {}
+    for file in files:
+        groups.setdefault(plain_suffix(file.path), []).append(file)
+    return groups
 
-    BadInput where such a format would read files of another one that is not prose.
-    """
+
+def _check_pattern(path: str, sources: Sequence[Reader]) -> None:
+    """BadInput where a pattern matches several formats: each would read all files that it matches."""
     if len(sources) > 1 and _is_pattern(path):
         kinds = " and ".join(dict.fromkeys(source.kind for source in sources))
         raise BadInput(f"{path}: matches {kinds}; give each a pattern of its own, or their folder")
-    greedy = [
-        source for source in sources if "endings" not in source.__dataclass_fields__ and not _knows_its_own(source)
-    ]
-    if not greedy or len(sources) == 1:
-        return sources
-    others = [source for source in sources if source is not greedy[0] and source.kind != _PROSE]
-    if others:
-        kinds = " and ".join(dict.fromkeys(source.kind for source in (greedy[0], *others)))
-        raise BadInput(f"{path}: holds {kinds}; give each its own folder, as {greedy[0].kind} reads all files of one")
-    return greedy[:1]
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
@@ -259,20 +262,38 @@ def _of_group(
     return None
 
 
+def _say_what_differs(path: str, source: Reader, group: list[File], readers: Sequence[type[Reader]]) -> None:
+    """Say which files of a group, of some that are looked at, are read as one format and look like another one."""
+    looked_at = group[:: -(-len(group) // _MOST_LOOKED_AT)] if len(group) > 1 else []
+    differ: dict[str, list[File]] = {}
+    for file in looked_at:
+        with suppress(BadInput):
+            found = _of_group(path, "text", [file], False, False, readers)
+            if found is not None and found.kind != source.kind:
+                differ.setdefault(found.kind, []).append(file)
+    if differ:
+        shown = "; ".join(f"{each[0].label}{_more(len(each) - 1)} ({kind})" for kind, each in differ.items())
+        say(
+            f"{path}: read as {source.kind}, as other files with this ending are, but of {len(looked_at)} looked at "
+            f"these seem to be something else: {shown}; give each format a folder or an ending of its own, or name one "
+            "with KIND:PATH"
+        )
+
+
 def _key(source: Reader) -> str:
     """What sources have in common that differ only in the endings of their files."""
     return json.dumps({key: value for key, value in asdict(source).items() if key != "endings"}, sort_keys=True)
 
 
 def _reads_a_folder(source: Reader, path: str) -> bool:
-    """Whether marks of the folder itself say what it holds, whatever else lies in there."""
-    return bool(getattr(source, "of_folder", False)) and path == source.place
+    """Whether the folder itself says what it holds."""
+    return source.of_folder and path == source.place
 
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
     """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
-    usual = set(getattr(source, "usual", ()))
-    if "endings" not in source.__dataclass_fields__ or not (several or (usual and not usual.issuperset(endings))):
+    named = several or (source.usual and not set(source.usual).issuperset(endings))
+    if not named or not _has_endings(source):
         return source
     return replace(source, endings=tuple(sorted(endings)))
 
@@ -283,16 +304,16 @@ def _is_pattern(path: str) -> bool:
 
 def _check_ending(source: Reader, file: File) -> None:
     """BadInput where a format has endings of its own, and a file of a folder none of these: it would not be read."""
-    if "endings" not in source.__dataclass_fields__ and source.leads and plain_suffix(file.path) not in source.leads:
+    if not _has_endings(source) and source.usual and plain_suffix(file.path) not in source.usual:
         raise BadInput(
             f"{file.path}: is a {source.kind} by what it holds, but not by its name; give it the ending "
-            f"{' or '.join(source.leads)}"
+            f"{' or '.join(source.usual)}"
         )
 
 
-def _knows_its_own(source: Reader) -> bool:
-    """Whether a format reads only files with endings of its own."""
-    return bool(source.leads)
+def _has_endings(source: Reader) -> bool:
+    """Whether a key of the source says which files of a folder it reads."""
+    return "endings" in source.__dataclass_fields__
 
 
 def _has_field(source: Reader) -> bool:

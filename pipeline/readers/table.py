@@ -39,6 +39,7 @@ class Table:
     names: ClassVar[tuple[str, ...]] = ("table",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+    usual: ClassVar[tuple[str, ...]] = leads
 
     kind: Literal["table"] = "table"
     path: str
@@ -78,7 +79,7 @@ class Table:
 
     def files(self) -> list[Sides]:
         """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""
-        found = saved_files(self.path, self.split) if is_saved(self.path) else find(self.path, self.leads)
+        found = saved_files(self.path, self.split) if is_saved(self.path) else find(self.path, self.usual)
         return [(file,) for file in found]
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:

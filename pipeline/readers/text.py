@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single
+from pipeline.readers.files import Sides, absolute, find_single, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, document, is_blank, line_records, never
 from pipeline.readers.reader import Sample
@@ -19,11 +19,13 @@ Unit = Literal["document", "line", "paragraphs"]
 
 @spec
 class Text:
-    """Plain text, optionally .gz, .bz2 or .zst. What a document is: a file, a line, or what blank lines separate."""
+    """Plain text, optionally compressed. What a document is: a file, a line, or what blank lines separate."""
 
     names: ClassVar[tuple[str, ...]] = ("text", "line", "paragraphs")
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["text"] = "text"
     path: str
@@ -53,7 +55,7 @@ class Text:
 
     def describe(self) -> str:
         unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.unit]
-        return f"{self.path}: read as text, one document per {unit}"
+        return f"{shown(self.path, self.endings)}: read as text, one document per {unit}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

@@ -38,7 +38,7 @@ def walk(top: Path) -> list[tuple[str, Path]]:
             seen.add(_key(facts))
             found.append((label, path))
     if again:
-        _say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
+        say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
     return sorted(found, key=lambda one: os.fsencode(one[0]))
 
 
@@ -104,6 +104,6 @@ def _joined(above: str, name: str) -> str:
 
 
 @cache
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """On stderr, once a process: a command looks for its files several times."""
     log.warning("%s", line)

@@ -53,6 +53,8 @@ class Warc:
     names: ClassVar[tuple[str, ...]] = ("warc",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".warc", ".wet")
+    usual: ClassVar[tuple[str, ...]] = leads
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["warc"] = "warc"
     path: str
@@ -76,7 +78,7 @@ class Warc:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.leads)
+        return find_single(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides

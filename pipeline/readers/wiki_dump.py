@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal, Self
 from xml.etree import ElementTree
 
 from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head
+from pipeline.readers.files import Sides, absolute, find_single, head, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import line_records
 from pipeline.readers.reader import Sample
@@ -36,11 +36,13 @@ _HIDDEN: Final = {b"-2", b"6", b"14"}  # the numbers of media, files, categories
 
 @spec
 class WikiDump:
-    """A MediaWiki `pages-articles` XML dump, optionally .bz2, .gz or .zst: articles without their markup."""
+    """A MediaWiki `pages-articles` XML dump, optionally compressed: articles without their markup."""
 
     names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["wiki_dump"] = "wiki_dump"
     path: str
@@ -64,7 +66,7 @@ class WikiDump:
         return cls(path=sample.path) if is_dump else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as wiki_dump"
+        return f"{shown(self.path, self.endings)}: read as wiki_dump"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))

@@ -1,6 +1,5 @@
 """What WikiExtractor writes (https://github.com/attardi/wikiextractor) -> articles: its tags, or its JSON lines."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +8,8 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head
-from pipeline.readers.jsonl import is_json_lines, parsed
+from pipeline.readers.files import Sides, absolute, find_single, head, shown
+from pipeline.readers.jsonl import begun_fields, is_json_lines, parsed
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
@@ -24,11 +23,13 @@ _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation ma
 
 @spec
 class WikiExtractor:
-    """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally .gz, .bz2, .zst."""
+    """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally compressed."""
 
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["wikiextractor"] = "wikiextractor"
     path: str
@@ -52,7 +53,7 @@ class WikiExtractor:
         return cls(path=sample.path) if is_ours else None
 
     def describe(self) -> str:
-        return f"{self.path}: read as wikiextractor"
+        return f"{shown(self.path, self.endings)}: read as wikiextractor"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
@@ -87,13 +88,8 @@ def is_its_json(start: bytes) -> bool:
     >>> is_its_json(b'{"id": "1", "url": "u", "title": "t", "text": "x"}'), is_its_json(b'{"text": "x"}')
     (True, False)
     """
-    try:
-        value = json.loads(start.lstrip().partition(b"\n")[0])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and {"id", "url", "title", "text"} <= set(value) <= {
-        "id", "revid", "url", "title", "text",
-    }  # fmt: skip
+    fields = begun_fields(decode(start.lstrip().partition(b"\n")[0])[0])
+    return {"id", "url", "title", "text"} <= {*fields} <= {"id", "revid", "url", "title", "text"}
 
 
 def article(label: str, block: Line) -> Record:

@@ -63,6 +63,7 @@ class Xml:
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["xml"] = "xml"
     path: str
@@ -163,6 +164,7 @@ class _Parser:
         self.size = self.depth = self.hidden = 0  # characters; open elements of the document; of those not read
         self.blocks = 0  # open paragraphs of TEI
         self.start = self.end = 0  # bytes: where the document begins, where the last one ended
+        self.is_any = False  # whether a document has begun
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.UseForeignDTD(True)  # so that an entity that no one declared is no error
@@ -190,7 +192,8 @@ class _Parser:
         if total + rest > self.end:
             snippet = f"{expat.ErrorString(self.parser.ErrorCode)}, line {self.parser.ErrorLineNumber}" if why else ""
             size = total + rest - self.end
-            yield Record(self.label, size, fault=why or BETWEEN, start=self.end, snippet=snippet.encode()[:SNIPPET])
+            why = why or (BETWEEN if self.is_any else "no_element")
+            yield Record(self.label, size, fault=why, start=self.end, snippet=snippet.encode()[:SNIPPET])
 
     def opens(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
@@ -200,6 +203,7 @@ class _Parser:
             elif name != self.wanted or self.is_tei:
                 return
             self.between(self.parser.CurrentByteIndex)
+            self.is_any = True
             self.start, self.parts, self.size = self.parser.CurrentByteIndex, [], 0
         self.depth += 1
         above = self.inside[-1] if self.inside else ""

@@ -7,6 +7,7 @@ text.json, written last, makes the folder a text. Results do not depend on the r
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.readers import Split, plan_splits, recognise, records
+from pipeline.readers import EXPECTED, Source, Split, left_out, plan_splits, recognise, records
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
@@ -132,7 +133,7 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     """The parts of our text, then those of the text that it is deduplicated against."""
     clean = {name: value for name, value in asdict(corpus.clean).items() if name != "max_rejects"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
-    against = [source for path in corpus.dedup.against if not _is_corpus(path) for source in recognise(path)]
+    against = _compared_with([path for path in corpus.dedup.against if not _is_corpus(path)])
     parts = list[Part]()
     splits = plan_splits(corpus.sources)
     if corpus.mixture:  # of equal documents the first may be kept: that is not to depend on where the text lies
@@ -142,6 +143,14 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     for number, split in enumerate(plan_splits(against), ELSEWHERE):
         parts.append(Part(number, _name("text", split.name, how), split))
     return parts
+
+
+def _compared_with(paths: Sequence[str]) -> list[Source]:
+    """The sources of text that ours is not to repeat; which files of it are not read is said."""
+    sources = [source for path in paths for source in recognise(path)]
+    for line in left_out(sources):
+        log.warning("%s", line)
+    return sources
 
 
 def _mixed(corpus: Corpus, parts: Sequence[Part]) -> list[str]:
@@ -228,8 +237,8 @@ def _ngram_file(corpus: Corpus) -> str:
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
-        splits = [split for path in decontaminate.paths for split in plan_splits(recognise(path))]
-        found = (record.text for split in splits for record in records(split, cleaner.clean.max_chars))
+        unread = Counter[str]()
+        found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
         texts = (normalise(repaired(text) if cleaner.clean.repair else text) for text in found)
         hashes = ngram_hashes(texts, decontaminate.ngram)
         if not len(hashes):
@@ -237,8 +246,19 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
                 f"decontaminate.paths: no text of {decontaminate.ngram} words in {', '.join(decontaminate.paths)}; "
                 "name evaluation sets that can be read, or none"
             )
+        if why := ", ".join(f"{count:,} {fault}" for fault, count in unread.items()):
+            log.warning("decontaminate.paths: not compared with what cannot be read of the evaluation sets: %s", why)
         write_atomic(path, npy(hashes))
         seal(path)
+
+
+def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -> Iterator[str]:
+    """The documents of sources; those that cannot be read are counted by their faults."""
+    for split in plan_splits(sources):
+        for record in records(split, max_chars):
+            if record.fault and record.fault not in EXPECTED:
+                unread[record.fault] += 1
+            yield record.text
 
 
 def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str], mixed: list[str]) -> Texts:

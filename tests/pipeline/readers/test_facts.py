@@ -51,6 +51,12 @@ def test_every_reader_has_every_fact(source: Reader) -> None:
     assert all(callable(getattr(type(source), name)) for name in ("named", "looks_like"))
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_no_reader_of_a_folder_must_read_the_files_of_others(reader: type[Reader]) -> None:
+    keys = reader.__dataclass_fields__
+    assert "path" not in keys or "endings" in keys or reader.usual
+
+
 def test_every_reader_of_the_union_is_checked_here() -> None:
     assert_covers(SOURCES, Source)
     assert set(READERS) == set(get_args(Source))
@@ -146,6 +152,8 @@ class Tsv:
     names: ClassVar[tuple[str, ...]] = ("tsv",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".tsv",)
+    usual: ClassVar[tuple[str, ...]] = leads
+    of_folder: ClassVar[bool] = False
 
     kind: Literal["tsv"] = "tsv"
     path: str
@@ -169,7 +177,7 @@ class Tsv:
         return replace(self, path=absolute_path(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.leads)
+        return find_single(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], text_cuts(sides[0], step))

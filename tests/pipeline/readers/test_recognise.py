@@ -16,6 +16,7 @@ from pipeline.readers import (
     Source,
     Table,
     Text,
+    WikiExtractor,
     Xml,
     left_out,
     plan_splits,
@@ -107,21 +108,15 @@ class TestSeveral:
         assert recognise(str(tmp_path)) == [Jsonl(path=str(tmp_path), endings=(".txt",))]
         assert len(texts(*recognise(str(tmp_path)))) == 2
 
-    def test_a_format_that_reads_all_files_of_a_folder_leaves_it_to_no_other(self, tmp_path: Path) -> None:
+    def test_books_beside_other_formats_are_read_once_each(self, tmp_path: Path) -> None:
         mark = "*** {} OF THE PROJECT GUTENBERG EBOOK X ***\n"
         book = f"{mark.format('START')}Words of it.\n{mark.format('END')}"
         write(tmp_path, book, "a.txt")
         write(tmp_path, "What this folder is.", "README.md")
-        found = recognise(str(tmp_path))
-        assert len(_files(found)) == len(set(_files(found)))
         write(tmp_path, FILES["a.csv"], "b.csv")
-        try:
-            found = recognise(str(tmp_path))
-        except BadInput as error:
-            assert "holds books and csv; give each its own folder" in str(error)  # noqa: PT017
-        else:
-            assert len(_files(found)) == len(set(_files(found)))
-        assert Books in {type(source) for source in found}
+        found = recognise(str(tmp_path))
+        assert {type(source) for source in found} == {Books, Csv, Text}
+        assert sorted(_files(found)) == ["README.md", "a.txt", "b.csv"]
 
     def test_a_table_by_another_name_is_told_which_name_it_needs(self, tmp_path: Path) -> None:
         write_parquet(tmp_path / "a.dat", ["From a table."], 1)
@@ -254,3 +249,41 @@ def test_an_empty_file_of_each_reader_is_an_empty_record(tmp_path: Path) -> None
     for name in ("a.csv", "a.html", "a.xml", "a.json", "a.jsonl"):
         path = write(tmp_path, b"", name)
         assert read(sniff(f"{name[2:]}:{path}")) == [Record(name, 0)]
+
+
+def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+    text = "Words of a long document. " * 10_000
+    path = write(tmp_path, json.dumps({"text": text}) + "\n" + json.dumps({"text": "Short."}) + "\n", "a.jsonl")
+    assert recognise(path) == [Jsonl(path=path)]
+    assert texts(*recognise(path), max_chars=1_000_000) == [text.strip(), "Short."]
+    article = {"id": "1", "revid": "2", "url": "u", "title": "A title", "text": text}
+    path = write(tmp_path, json.dumps(article) + "\n", "wiki_00")
+    assert recognise(path) == [WikiExtractor(path=path)]
+
+
+def test_files_of_one_ending_that_look_like_other_formats_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "Words.", "a.txt")
+    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path), unit="line")]
+    write(tmp_path, "More words.", "b.txt")
+    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    assert not caplog.messages
+    write(tmp_path, '{"text": "Words of JSON."}\n', "c.txt")
+    assert recognise(str(tmp_path)) == recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}: read as text")
+    assert "of 3 looked at these seem to be something else: c.txt (jsonl); " in line
+
+
+def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"text": "Words of it", "of": }\r\n{"text": "More words."}\n', "a.jsonl")
+    assert recognise(path) == [Jsonl(path=path)]
+    assert [record.fault or record.text for record in read(*recognise(path))] == ["bad_json", "More words."]
+
+
+def test_a_source_of_some_files_of_a_folder_says_of_which(tmp_path: Path) -> None:
+    write(tmp_path, b"%PDF-1.4", "a.pdf")
+    write(tmp_path, "Words.", "b.txt")
+    (source,) = recognise(str(tmp_path))
+    assert source.describe() == f"{tmp_path} (.txt): read as text, one document per file"

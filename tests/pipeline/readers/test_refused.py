@@ -119,3 +119,34 @@ def test_text_that_is_not_there_is_not_looked_for_in_the_first_file_alone(tmp_pa
     write(tmp_path, b"", "b.txt")
     write(tmp_path, "Words.", "c.txt")
     assert recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b""),
+        ("a.txt", b"\xef\xbb\xbf"),
+        ("a.txt", b"\n \n"),
+        ("a.txt.gz", gzip.compress(b"")),
+        ("a.txt.xz", b""),
+    ],
+)
+def test_an_empty_file_is_called_empty(tmp_path: Path, name: str, content: bytes) -> None:
+    path = write(tmp_path, content, name)
+    with pytest.raises(BadInput, match=r"^[^\n]+: holds no text: empty; leave it out[^\n]+$"):
+        recognise(path)
+
+
+def test_what_is_left_out_of_a_folder_that_is_a_url_is_said(tmp_path: Path) -> None:
+    write(tmp_path, b"%PDF-1.4", "a.pdf")
+    write(tmp_path, "Words.", "b.txt")
+    url = f"file://{tmp_path}"
+    (line,) = left_out(recognise(url))
+    assert line.startswith(f"{url}: left out: a.pdf (PDF;")
+
+
+def test_a_pattern_that_matches_json_lines_and_prose_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, '{"text": "Words."}\n', "a.jsonl")
+    write(tmp_path, "Words.", "b.txt")
+    with pytest.raises(BadInput, match=r"matches jsonl and text; give each a pattern of its own"):
+        recognise(str(tmp_path / "*"))

@@ -189,7 +189,7 @@ class TestHostile:
             ("\n", ["<bad_xml>"]),
             ("<r><text>a<text>b</text>c</text></r>", ["abc"]),
             ("<r><text><![CDATA[<b> & ]]></text></r>", ["<b> &"]),
-            ("<r/>", []),
+            ("<r/>", ["<no_element>"]),
             ("<r><text>a & b</text><text>c</text></r>", ["<bad_xml>"]),
         ],
     )
@@ -212,3 +212,12 @@ class TestHostile:
         found = read(Xml(path=write(tmp_path, whole[: len(whole) // 2], "a.xml.xz")))
         assert [record.fault for record in found[-2:]] == ["bad_xml", "truncated"]
         assert len(found) > 1000
+
+
+def test_a_file_without_the_element_is_a_reject_beside_others_that_have_it(tmp_path: Path) -> None:
+    write(tmp_path, "<r><text>Words.</text></r>", "a.xml")
+    content = "<r><body>Words that nobody reads.</body></r>"
+    write(tmp_path, content, "b.xml")
+    first, *_, last = read(*recognise(str(tmp_path)))
+    assert (last.source, last.size, last.fault) == ("b.xml", len(content), "no_element")
+    assert first.source == "a.xml"

@@ -1,5 +1,6 @@
 """Which documents are the same, and which of them stays."""
 
+import json
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
@@ -242,6 +243,19 @@ class TestDecontaminate:
         wanted = Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",))
         texts = read(tmp_path / "new", [f"{story(1)} {question}", story(3)], decontaminate=wanted)
         assert kept(texts) == {story(3)}
+
+    def test_what_cannot_be_read_of_an_evaluation_set_is_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "eval").mkdir()
+        lines = [json.dumps({"text": story(9)}), '{"text": "torn', "[]"]
+        (tmp_path / "eval" / "a.jsonl").write_text("\n".join(lines) + "\n")
+        (tmp_path / "eval" / "b.pdf").write_bytes(b"%PDF-1.7")
+        wanted = Decontaminate(paths=(str(tmp_path / "eval"),))
+        assert kept(read(tmp_path / "new", [story(1), story(9)], decontaminate=wanted)) == {story(1)}
+        left, unread = (line for line in caplog.messages if "left out" in line or "decontaminate.paths" in line)
+        assert left.startswith(f"{tmp_path / 'eval'}: left out: b.pdf (PDF; ")
+        assert unread.endswith("evaluation sets: 1 bad_json, 1 no_field")
 
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")
