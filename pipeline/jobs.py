@@ -36,6 +36,7 @@ from pipeline.steps import (
     require_room,
     seal_of,
     sealed,
+    stripped_marks,
     sweep,
 )
 from preprocessing.files import write_atomic
@@ -197,15 +198,21 @@ def encode(
                     | "Shards" >> beam.Create(texts.shards)
                     | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, **identity)
                 )
-        doubt = implausible_sentences(texts, marks)
-        if doubt:
-            log.warning("sentences of %s: %s", corpus.name, doubt)
-        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], doubt)
+        doubts = {
+            "implausible_sentences": implausible_sentences(texts, marks),
+            "stripped_marks": stripped_marks(texts, vocab),
+        }
+        doubts = {name: doubt for name, doubt in doubts.items() if doubt}
+        for name, doubt in doubts.items():
+            log.warning("%s of %s: %s", name.partition("_")[2], corpus.name, doubt)
+        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], doubts)
         manifest.save(out)
     return manifest
 
 
-def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, Any]], doubt: str) -> Manifest:
+def _manifest(
+    corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, Any]], doubts: dict[str, str]
+) -> Manifest:
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
     ledger = chained(texts.ledger, encoded)
@@ -226,7 +233,7 @@ def _manifest(corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, 
         statistics=statistics
         | {"repaired": texts.repaired, "masked": texts.masked}
         | ({"encodings": texts.encodings} if texts.encodings else {})
-        | ({"implausible_sentences": doubt} if doubt else {}),
+        | doubts,
     )
 
 

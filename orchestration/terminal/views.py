@@ -121,7 +121,8 @@ def card(manifest: Manifest) -> Group:
     _add(drops, f"{ledger.seen.documents:,}", "seen", f"{ledger.seen.bytes:,}")
     _add(drops, Text(f"{ledger.kept.documents:,}", NUMBER), "kept", f"{ledger.kept.bytes:,}")
     for reason, dropped in sorted(ledger.dropped.items()):
-        _add(drops, f"{dropped.documents:,}", f"dropped: {reason}", f"{dropped.bytes:,}")
+        label = f"dropped: {reason}" if dropped.bytes >= 0 else reason  # what a repair adds
+        _add(drops, f"{dropped.documents:,}", label, f"{dropped.bytes:,}")
     return Group(splits, drops)
 
 

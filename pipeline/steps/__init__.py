@@ -12,6 +12,7 @@ from pipeline.steps.encode import (
     encode_shard,
     implausible_sentences,
     phrases_of,
+    stripped_marks,
 )
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import owned, sealed, sweep
@@ -35,5 +36,6 @@ __all__ = [
     "require_room",
     "seal_of",
     "sealed",
+    "stripped_marks",
     "sweep",
 ]

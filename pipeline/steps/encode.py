@@ -16,7 +16,7 @@ from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
 from preprocessing.shards import write_shard
 from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
-from preprocessing.vocab import Encoded, Vocab
+from preprocessing.vocab import Encoded, Vocab, stripped
 
 ENCODER_VERSION: Final = 3  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
@@ -146,6 +146,11 @@ def implausible_sentences(texts: Texts, marks: Marks) -> str:
     """What is implausible about the sentences of a sample of the text, or ""."""
     found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
     return (unmarked(found) if marks.sentences == "found" else "") or implausible(found)
+
+
+def stripped_marks(texts: Texts, vocab: Vocab) -> str:
+    """What the vocabulary takes off the letters of a sample of the text, or ""."""
+    return stripped((document.text for document in _sample(texts)), vocab)
 
 
 def _sample(texts: Texts) -> Iterator[Document]:

@@ -3,10 +3,12 @@
 Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
 are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other. A new kind is a file here and one line in the union.
+ready to encode, training.py the way from the one to the other; lost_marks.py says what a vocabulary takes off letters.
+A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
+from preprocessing.vocab.lost_marks import stripped
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
@@ -28,6 +30,7 @@ __all__ = [
     "WholeWords",
     "WordPiece",
     "given",
+    "stripped",
     "table_rows",
     "too_small",
     "train",

@@ -165,6 +165,13 @@ class Vocab:
         """Ids of a text, without special tokens."""
         return self._encode([text])[0]
 
+    def normalised(self, text: str) -> str:
+        """The text as it is cut into pieces: without case or accents, where the vocabulary has none."""
+        if "spiece.model" in self.files:
+            return self._sentencepiece.normalize(text)
+        normaliser = self._tokenizer.normalizer
+        return text if normaliser is None else normaliser.normalize_str(text)
+
     def _encode(self, texts: list[str]) -> list[list[int]]:
         if "spiece.model" in self.files:  # it is the truth there, and several times faster
             return self._sentencepiece.encode(texts, out_type=int)

@@ -26,11 +26,11 @@ HERE = ("--direct_running_mode=in_memory",)
 CITY = "They say that New York City never sleeps."
 
 
-def build(folder: Path, source: Source, **keys: Any) -> Path:
+def build(folder: Path, source: Source, *, lowercase: bool = True, **keys: Any) -> Path:
     keys = {"clean": Clean(min_chars=1)} | keys
     corpus = Corpus(name="marks", sources=(source,), validation=0, test=0, **keys)
     read_text(corpus, folder / "text", HERE)
-    train_vocab(folder / "text", WordPiece(size=300), folder / "vocab", HERE)
+    train_vocab(folder / "text", WordPiece(size=300, lowercase=lowercase), folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     return folder / "corpus"
 
@@ -136,6 +136,30 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
     doubt = Manifest.load(corpus).statistics["implausible_sentences"]
     assert "the median has 539 characters" in doubt
     assert [record.getMessage() for record in caplog.records] == [f"sentences of marks: {doubt}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        ("गर्मियों में पूरे देश से लोग यहाँ आते हैं।", "गर्मियों as गरमियो"),
+        ("ในฤดูร้อนผู้คนจากทั่วประเทศจะมาที่นี่", "as ในฤดรอนผคนจากทวประเทศจะมาทน"),
+        ("夏になると全国から多くの人々が訪れます。", "か"),
+        ("Die Häuser über der Brücke gehören ihr.", "Häuser as hauser"),
+    ],
+)
+def test_marks_that_a_vocabulary_strips_are_said(
+    text: str, example: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BERT's lower-casing takes accents off, and in other scripts vowels: whoever trains on them is told."""
+    (tmp_path / "in.txt").write_text(f"{text}\n")
+    source = Text(path=str(tmp_path / "in.txt"), unit="line")
+    corpus = build(tmp_path, source)
+    doubt = Manifest.load(corpus).statistics["stripped_marks"]
+    assert example in doubt
+    assert "data.vocab.lowercase=false" in doubt
+    assert f"marks of marks: {doubt}" in [record.getMessage() for record in caplog.records]
+    cased = build(tmp_path / "cased", source, lowercase=False)
+    assert "stripped_marks" not in Manifest.load(cased).statistics
 
 
 def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

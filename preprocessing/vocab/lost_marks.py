@@ -1,0 +1,46 @@
+"""text, vocabulary -> what its normaliser takes off the letters: accents, which in other scripts are vowels.
+
+BERT's lower-casing also removes each combining mark (google-research/bert, tokenization.py, `_run_strip_accents`); its
+authors advise against that for languages of other scripts (multilingual.md there).
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+from preprocessing.vocab.vocab import Vocab
+
+_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_SHARE: Final = 0.005  # of the characters; English text has a tenth of that in foreign names
+
+
+def stripped(texts: Iterable[str], vocab: Vocab) -> str:
+    """That `vocab` reads these texts without a good part of their marks, and a word where that is so, or ""."""
+    example, lost, characters = "", 0, 0
+    for text in texts:
+        missing = _lost(text, vocab)
+        lost, characters = lost + missing, characters + len(text)
+        if missing and not example:
+            word = next((word for word in text.split() if _lost(word, vocab)), text)
+            example = f"{word} as {vocab.normalised(word).strip()}"
+    if lost <= _SHARE * characters:
+        return ""
+    return (
+        f"the vocabulary takes off the accents and vowel signs of {lost / characters:.1%} of the characters, and reads "
+        f"{example}; data.vocab.lowercase=false (wordpiece) or data.vocab.strip_accents=false (unigram) keeps them"
+    )
+
+
+def _lost(text: str, vocab: Vocab) -> int:
+    return max(0, _marks(text) - _marks(vocab.normalised(text)))
+
+
+def _marks(text: str) -> int:
+    """Combining marks, those inside of composed characters too.
+
+    >>> _marks("é ё が"), _marks("e")
+    (3, 0)
+    """
+    decomposed = unicodedata.normalize("NFD", text)
+    return sum(unicodedata.category(char) == "Mn" for char in _BEYOND_ASCII.findall(decomposed))
