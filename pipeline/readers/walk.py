@@ -19,13 +19,14 @@ _Link = tuple[bytes, str, Path]  # by the bytes of its label, which is its path 
 
 
 def walk(top: Path) -> list[tuple[str, Path]]:
-    """Every file below a folder, as its path from there and its whole path, sorted by the former; hidden ones apart.
+    """Every file below a folder, as its path from there and its whole path, sorted by the former; hidden ones apart,
+    which is said.
 
     What is linked is found at the link, unless it is found without one: each file and folder once. Raises BadInput
     where a folder cannot be read, a link leads nowhere, or something is neither a file nor a folder.
     """
     found, links, seen = list[tuple[str, Path]](), [_link(".", top)], set[_Key]()
-    again = []
+    again, hidden = list[str](), list[str]()
     while links:
         _, label, path = heappop(links)
         facts = facts_of(path)
@@ -33,17 +34,19 @@ def walk(top: Path) -> list[tuple[str, Path]]:
             again.append(label)
             continue
         if stat.S_ISDIR(facts.st_mode):
-            found += [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label)]
+            found += [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label, hidden)]
         else:
             seen.add(_key(facts))
             found.append((label, path))
     if again:
         say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
+    if hidden:
+        say(f"{top}: {len(hidden)} hidden, the first is {min(hidden)}; what begins with a dot is left out")
     return sorted(found, key=lambda one: os.fsencode(one[0]))
 
 
-def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str) -> Iterator[tuple[str, Path]]:
-    """What lies below a folder without following links, which are added to the heap `links`."""
+def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: list[str]) -> Iterator[tuple[str, Path]]:
+    """What lies below a folder without following links, which are added to the heap `links`; nor what is `hidden`."""
     folders = [("", top)]
     while folders:
         inside, folder = folders.pop()
@@ -53,6 +56,7 @@ def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str) -> Iterat
         for entry in _entries(folder):
             name = _joined(inside, entry.name)
             if entry.name.startswith("."):
+                hidden.append(_joined(label, name))
                 continue
             if entry.is_symlink():
                 heappush(links, _link(_joined(label, name), Path(entry.path)))

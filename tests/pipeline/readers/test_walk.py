@@ -65,11 +65,16 @@ def test_of_two_links_to_one_folder_outside_the_first_counts(tmp_path: Path) -> 
     assert labels(tmp_path / "top") == ["x/a.txt"]
 
 
-def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
+def test_hidden_files_and_folders_are_left_out_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     written(tmp_path / ".git" / "a.txt")
     written(tmp_path / ".b.txt")
     written(tmp_path / "c.txt")
     assert labels(tmp_path) == ["c.txt"]
+    assert caplog.messages == [
+        f"{tmp_path}: 2 hidden, the first is .b.txt; what begins with a dot is left out",
+    ]
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_not_left_out(
