@@ -106,10 +106,22 @@ def experiment(client: Any, place: Place, name: str = "") -> str:
     name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
     found = client.get_experiment_by_name(name)
     if found is None:
-        return client.create_experiment(name, artifact_location=place.artifacts or None, tags=dict([KIND]))
+        return _new_experiment(client, place, name)
     if KIND[0] not in found.tags:
         client.set_experiment_tag(found.experiment_id, *KIND)
     return found.experiment_id
+
+
+def _new_experiment(client: Any, place: Place, name: str) -> str:
+    """The id of a new experiment, or of the one that another command has just made."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.create_experiment(name, artifact_location=place.artifacts or None, tags=dict([KIND]))
+    except MlflowException:
+        if found := client.get_experiment_by_name(name):
+            return found.experiment_id
+        raise
 
 
 def known(folder: Path) -> Tracked | None:

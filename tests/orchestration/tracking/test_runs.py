@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from mlflow.exceptions import MlflowException
 
 from orchestration import figures
 from orchestration.tracking import MetricLog, metrics, server
@@ -250,6 +251,19 @@ def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.Pl
     assert [track.experiment(client, place, name) for name in ("older", "agents")] == [older, genai]
     kinds = [client.get_experiment(number).tags["mlflow.experimentKind"] for number in (older, genai)]
     assert kinds == ["custom_model_development", "genai_development"]
+
+
+def test_an_experiment_that_another_command_makes_at_the_same_time_is_taken(
+    place: track.Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find none, one is first: the other one's error is no "MLflow does not answer"."""
+    client = track.client_of(place.uri)
+    first = client.create_experiment("at once")
+    look_up, answers = client.get_experiment_by_name, [None]
+    monkeypatch.setattr(client, "get_experiment_by_name", lambda name: answers.pop() if answers else look_up(name))
+    assert track.experiment(client, place, "at once") == first
+    with pytest.raises(MlflowException, match="name"):
+        track.experiment(client, place, "n" * 600)
 
 
 def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
