@@ -1,0 +1,121 @@
+"""Rows of texts of a task: special tokens, cuts, windows, words, places."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from preprocessing.vocab import ByteBPE, Unigram, Vocab, VocabSpec, WordPiece, train
+from preprocessing.vocab.template import SPECIAL, Template
+
+TEXT = "Ada wrote to the non-profit. It isn't far, said Charles; naïve engines compute. " * 4
+KINDS = {
+    "wordpiece": WordPiece(size=120),
+    "roberta": ByteBPE(size=320, specials="roberta"),
+    "gpt2": ByteBPE(size=300),
+    "unigram": Unigram(size=40),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def vocab(request: pytest.FixtureRequest) -> Vocab:
+    spec: VocabSpec = KINDS[request.param]
+    return train(spec, [TEXT] * 30)
+
+
+def names(vocab: Vocab, ids: np.ndarray) -> list[str]:
+    return ["*" if id not in vocab.special_ids else vocab.piece(id) for id in ids.tolist()]
+
+
+def test_ids_are_those_of_the_corpus(vocab: Vocab) -> None:
+    (row,) = Template(vocab, 400).rows(TEXT)
+    assert row.ids[row.text == 0].tolist() == vocab.encode(TEXT)
+
+
+def test_special_tokens_stand_where_the_template_says(vocab: Vocab) -> None:
+    (row,) = Template(vocab, 400).rows("Ada wrote.", "It isn't far.")
+    shape = "".join("s" if of == SPECIAL else str(of) for of in row.text.tolist())
+    while "00" in shape or "11" in shape:
+        shape = shape.replace("00", "0").replace("11", "1")
+    assert shape == {"gpt2": "0s1s", "roberta": "s0ss1s"}.get(vocab_name(vocab), "s0s1s")
+    assert (row.segments[row.text == 1] == (0 if vocab_name(vocab) == "roberta" else 1)).all()
+
+
+def vocab_name(vocab: Vocab) -> str:
+    return vocab.kind if vocab.kind != "byte_bpe" else ("gpt2" if vocab.cls is None else "roberta")
+
+
+def test_the_longer_text_loses_tokens_first(vocab: Vocab) -> None:
+    (row,) = Template(vocab, 30).rows(TEXT, "It isn't far.")
+    short = len(vocab.encode("It isn't far."))
+    assert len(row.ids) == 30
+    assert (row.text == 1).sum() == min(short, (row.text >= 0).sum() // 2)
+
+
+def test_windows_overlap_and_miss_nothing(vocab: Vocab) -> None:
+    template = Template(vocab, 40, cut="second", overlap=8)
+    windows = template.rows("Ada wrote?", TEXT)
+    parts = [window.ids[window.text == 1].tolist() for window in windows]
+    assert len(windows) > 1
+    assert all(len(window.ids) <= 40 for window in windows)
+    joined = parts[0] + [id for part in parts[1:] for id in part[8:]]
+    assert joined == vocab.encode(TEXT)
+    assert all(before[-8:] == after[:8] for before, after in pairwise(parts))
+
+
+def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
+    (row,) = Template(vocab, 400).rows("Ada wrote?", TEXT)
+    covered = set()
+    for start, stop, of in zip(row.start.tolist(), row.stop.tolist(), row.text.tolist(), strict=True):
+        if of == 1:
+            covered |= set(range(start, stop))
+    assert {at for at, char in enumerate(TEXT) if not char.isspace()} <= covered
+
+
+def test_words_that_are_given_keep_their_numbers(vocab: Vocab) -> None:
+    words = ["Ada", "wrote", "non-profit", "engines"]
+    (row,) = Template(vocab, 60).rows(words)
+    assert np.unique(row.word[row.text == 0]).tolist() == [0, 1, 2, 3]
+    first = [int(np.flatnonzero(row.word == number)[0]) for number in range(4)]
+    assert first == sorted(first)
+
+
+def test_a_special_token_that_is_written_out_is_text(vocab: Vocab) -> None:
+    (row,) = Template(vocab, 60).rows("".join(map(vocab.piece, vocab.special_ids)))
+    inside = row.ids[row.text == 0]
+    assert not set(inside.tolist()) & (set(vocab.special_ids) - {vocab.unk})
+
+
+def test_a_row_has_room_for_two_texts(vocab: Vocab) -> None:
+    with pytest.raises(BadInput, match="no room for two texts"):
+        Template(vocab, 2)
+
+
+def test_a_row_of_the_schema(vocab: Vocab) -> None:
+    row = Template(vocab, 60).rows("Ada")[0].row()
+    assert {name: array.dtype for name, array in row.items()} == {
+        "ids": np.int32,
+        "segments": np.int8,
+        "labels": np.int32,
+    }
+    assert (row["labels"] < 0).all()
+
+
+def test_rows_are_those_of_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    vocab = train(KINDS["wordpiece"], [TEXT] * 30)
+    vocab.save(tmp_path)
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    for length in (12, 30, 400):
+        (row,) = Template(vocab, length).rows(TEXT[:90], TEXT[40:300])
+        found = theirs(
+            TEXT[:90],
+            TEXT[40:300],
+            truncation="longest_first",
+            max_length=length,
+            return_token_type_ids=True,
+        )
+        assert row.ids.tolist() == found["input_ids"]
+        assert row.segments.tolist() == found["token_type_ids"]

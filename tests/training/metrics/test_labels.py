@@ -1,0 +1,64 @@
+"""Metrics of labels and numbers, against their definitions."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from training.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman
+
+Y, P = np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])
+G, H = np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])
+
+
+def test_vectors() -> None:
+    assert accuracy(Y, P) == 0.75
+    assert f1(Y, P) == pytest.approx(0.8)
+    assert matthews(Y, P) == pytest.approx(0.4666666667)
+    assert macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])) == pytest.approx(0.3888888889)
+    assert pearson(G, H) == pytest.approx(0.9744752110)
+    assert spearman(G, H) == pytest.approx(0.9856107606)  # with a tie
+
+
+def test_a_thousand_random_tables_against_the_formulas() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(1_000):
+        gold, predicted = rng.integers(0, 2, (2, int(rng.integers(1, 30))))
+        tp, fp = int((gold & predicted).sum()), int((predicted & ~gold & 1).sum())
+        fn, tn = int((gold & ~predicted & 1).sum()), int((~gold & ~predicted & 1).sum())
+        assert accuracy(gold, predicted) == pytest.approx((tp + tn) / len(gold))
+        assert f1(gold, predicted) == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0)
+        below = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+        assert matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
+
+
+def test_ranks_of_a_thousand_random_rows() -> None:
+    rng = np.random.default_rng(1)
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        return np.array([(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values])
+
+    for _ in range(1_000):
+        gold, predicted = rng.integers(0, 6, (2, int(rng.integers(3, 20)))).astype(float)
+        if np.ptp(gold) and np.ptp(predicted):
+            assert pearson(gold, predicted) == pytest.approx(np.corrcoef(gold, predicted)[0, 1])
+            assert spearman(gold, predicted) == pytest.approx(np.corrcoef(ranks(gold), ranks(predicted))[0, 1])
+
+
+def test_a_constant_prediction_scores_0_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert pearson(G, np.ones(6)) == 0.0
+        assert spearman(np.ones(6), H) == 0.0
+    assert [record.getMessage().split(" of ")[0] for record in caplog.records] == [
+        "Pearson's correlation",
+        "Spearman's correlation",
+    ]
+    assert matthews(Y, np.ones(8, int)) == 0.0
+
+
+@pytest.mark.parametrize("metric", [accuracy, f1, macro_f1, matthews, pearson, spearman])
+def test_as_many_labels_as_predictions(metric: object) -> None:
+    for gold, predicted in (([], []), ([1], [1, 0])):
+        with pytest.raises(ValueError, match="as many of both are needed"):
+            metric(np.array(gold), np.array(predicted))  # type: ignore[operator]

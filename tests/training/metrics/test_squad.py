@@ -1,0 +1,121 @@
+"""Exact match and F1 of answers against the official scripts, written down here a second time."""
+
+import collections
+import re
+import string
+
+import numpy as np
+import pytest
+
+from training.metrics import squad1, squad2
+from training.metrics.squad import exact, f1, f1_or_empty
+
+# What evaluate-v1.1.py and evaluate-v2.0.py compute, step by step as they do it
+
+
+def plain(answer: str) -> str:
+    kept = "".join(char for char in answer.lower() if char not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def plain_f1(gold: str, predicted: str, *, version: int) -> float:
+    golds, words = plain(gold).split(), plain(predicted).split()
+    if version == 2 and not (golds and words):
+        return float(golds == words)
+    same = sum((collections.Counter(golds) & collections.Counter(words)).values())
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(words), same / len(golds)
+    return 2 * precision * recall / (precision + recall)
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "em", "overlap"),
+    [
+        ("1000", "1,000", 1, 1),
+        ("US", "U.S.", 1, 1),
+        ("non profit", "non-profit", 0, 0),
+        ("Rome", "“Rome”", 0, 0),  # quotation marks of print stay
+        ("norman conquest of England", "The Norman conquest", 0, 2 / 3),
+        ("a b b", "a a b", 0, 2 / 3),
+        ("a", "the", 1, 0),  # both are empty once normalised
+    ],
+)
+def test_answers_are_compared_as_the_scripts_do(gold: str, predicted: str, em: float, overlap: float) -> None:
+    assert exact(gold, predicted) == em
+    assert f1(gold, predicted) == pytest.approx(overlap)
+
+
+def test_two_answers_without_a_word_are_alike_in_version_2_only() -> None:
+    assert (f1("the", "a"), f1_or_empty("the", "a"), f1_or_empty("", "cat")) == (0.0, 1.0, 0.0)
+
+
+WORDS = ["the", "a", "cat", "Cat", "sat.", "on", "mat", "mat,", "—", "don't", "U.S.", "10", ""]
+
+
+def answers(rng: np.random.Generator) -> str:
+    return " ".join(rng.choice(WORDS, rng.integers(0, 6)))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_thousand_random_answers(version: int) -> None:
+    rng = np.random.default_rng(version)
+    metric = {1: f1, 2: f1_or_empty}[version]
+    for _ in range(1_000):
+        gold, predicted = answers(rng), answers(rng)
+        assert metric(gold, predicted) == pytest.approx(plain_f1(gold, predicted, version=version))
+        assert exact(gold, predicted) == (plain(gold) == plain(predicted))
+
+
+def test_a_question_without_a_prediction_counts_0_in_1_and_is_left_out_in_2() -> None:
+    golds = {"a": ["Rome"], "b": ["Paris", "the city of Paris"]}
+    assert squad1(golds, {"b": "city of Paris"}) == {"exact": 50.0, "f1": 50.0}
+    assert squad2(golds, {"b": "city of Paris"}) == {"exact": 100, "f1": 100, "HasAns_exact": 100, "HasAns_f1": 100}
+
+
+def test_no_answer_above_the_threshold_whatever_is_predicted() -> None:
+    golds: dict[str, list[str]] = {"yes": ["Rome"], "no": []}
+    predictions, no_answer = {"yes": "Rome", "no": "Paris"}, {"yes": 0.1, "no": 0.9}
+    assert squad2(golds, predictions)["exact"] == 50
+    scores = squad2(golds, predictions, no_answer, threshold=0.5)
+    assert (scores["exact"], scores["HasAns_exact"], scores["NoAns_f1"]) == (100, 100, 100)
+    assert squad2(golds, predictions, no_answer, threshold=0.9)["exact"] == 50  # strictly above
+
+
+def swept(golds: dict[str, list[str]], predictions: dict[str, str], no_answer: dict[str, float]) -> tuple[float, float]:
+    """The best threshold by trying each."""
+    thresholds = sorted({0.0, *no_answer.values()})
+
+    def score(at: float) -> float:
+        right = [
+            max((f1_or_empty(gold, predictions[id]) for gold in golds[id]), default=float(not predictions[id]))
+            if no_answer[id] <= at and at > 0
+            else float(not golds[id])
+            for id in golds
+        ]
+        return 100 * sum(right) / len(right)
+
+    best = max(score(at) for at in thresholds)
+    return best, next(at for at in thresholds if score(at) == pytest.approx(best))
+
+
+def test_the_best_threshold_is_the_one_that_trying_all_finds() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        ids = [str(number) for number in range(rng.integers(1, 12))]
+        golds = {id: [] if rng.random() < 0.5 else [rng.choice(["cat", "mat", "dog"])] for id in ids}
+        predictions = {id: rng.choice(["cat", "mat", "dog mat", ""]) for id in ids}
+        no_answer = {
+            id: float(value) for id, value in zip(ids, rng.permutation(len(ids)) / len(ids) + 0.01, strict=True)
+        }
+        scores = squad2(golds, predictions, no_answer)
+        best, at = swept(golds, predictions, no_answer)
+        assert scores["best_f1"] == pytest.approx(best)
+        assert scores["best_f1_thresh"] == pytest.approx(at)
+
+
+def test_without_a_question_there_is_no_score() -> None:
+    with pytest.raises(ValueError, match="no question"):
+        squad1({}, {})
+    with pytest.raises(ValueError, match="no question"):
+        squad2({"a": ["x"]}, {})

@@ -1,0 +1,55 @@
+"""Files of downstream tasks in their original distributions -> records, with what is malformed counted and named.
+
+Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py and
+lines.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a file here and one line
+in the union. No torch in here.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, get_args
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import kind_of
+from training.files.conll import Conll
+from training.files.json_files import Json, Jsonl
+from training.files.lines import Blocks, Lines
+from training.files.opened import contents
+from training.files.record import Format, Record, Records
+from training.files.squad import Squad
+from training.files.tables import Csv, Tsv
+
+__all__ = [
+    "FORMATS",
+    "Blocks",
+    "Conll",
+    "Csv",
+    "Format",
+    "Formats",
+    "Json",
+    "Jsonl",
+    "Lines",
+    "Record",
+    "Records",
+    "Squad",
+    "Tsv",
+    "read",
+]
+
+Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Lines | Blocks
+FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
+
+
+def read(folder: Path, pattern: str, format: Format, member: str = "") -> Records:
+    """The records of the files of a pattern below a folder; those of an archive that `member` names.
+
+    BadInput where there is no such file, or it is not UTF-8.
+    """
+    records = Records()
+    for name, content in contents(folder, pattern, member):
+        try:
+            for number, found in format.records(content):
+                records.add(found, f"{name}:{number}")
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{folder / name}: is not UTF-8 (byte {error.start}); convert it") from None
+    return records

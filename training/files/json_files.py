@@ -1,0 +1,70 @@
+"""JSON: an object a line, or one document that has a list of objects in it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from preprocessing.spec import spec
+from training.files.record import Fault, Record, text_of
+
+
+@spec
+class Jsonl:
+    """A JSON object a line."""
+
+    kind: Literal["jsonl"] = "jsonl"
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        for number, line in enumerate(text_of(content).split("\n"), 1):
+            if line.strip():
+                yield number, _object(line)
+
+
+@spec
+class Json:
+    """One JSON document: a list of objects, at `under`, keys with dots between (empty: the document itself).
+
+    An object in place of the list is a list of one, as each file of RACE is. Where it has columns instead, lists of
+    equal length, `columns` is true. With `each`, a list of objects inside of each becomes records of their own, which
+    have the columns of their parent too (RACE's and CoQA's questions).
+    """
+
+    kind: Literal["json"] = "json"
+    under: str = ""
+    columns: bool = False
+    each: tuple[str, ...] = ()  # names of parallel lists: one record for each place in them
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        try:
+            found: Any = json.loads(text_of(content))
+            for key in filter(None, self.under.split(".")):
+                found = found[key]
+        except (ValueError, KeyError, TypeError) as error:
+            yield 1, Fault(f"no JSON with {self.under or 'objects'} in it ({error})")
+            return
+        if self.columns:
+            found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        for number, one in enumerate(found if isinstance(found, list) else [found], 1):
+            for each in self._parts(one):
+                yield number, each
+
+    def _parts(self, one: Any) -> Iterator[Record | Fault]:
+        if not isinstance(one, dict):
+            yield Fault(f"{type(one).__name__} in place of an object")
+        elif not self.each:
+            yield one
+        else:
+            lists = [one.get(name) for name in self.each]
+            if not all(isinstance(values, list) and len(values) == len(lists[0] or []) for values in lists):
+                yield Fault(f"{', '.join(self.each)} are not lists of one length")
+                return
+            for number, values in enumerate(zip(*lists, strict=True)):
+                yield one | dict(zip(self.each, values, strict=True)) | {"number": number}
+
+
+def _object(line: str) -> Record | Fault:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        return Fault(f"no JSON ({error})")
+    return found if isinstance(found, dict) else Fault(f"{type(found).__name__} in place of an object")

@@ -1,0 +1,46 @@
+"""Plain lines: a text a line, with a label before it perhaps, or a record of several lines."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from preprocessing.spec import spec
+from training.files.record import Fault, Record, text_of
+
+
+@spec
+class Lines:
+    """A record a line: `text`, or with `label_first` a `label`, a blank and the `text` (SST-5, TREC)."""
+
+    kind: Literal["lines"] = "lines"
+    label_first: bool = False
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        for number, line in enumerate(text_of(content).split("\n"), 1):
+            line = line.removesuffix("\r")
+            if not line.strip():
+                continue
+            if not self.label_first:
+                yield number, {"text": line}
+                continue
+            label, blank, text = line.partition(" ")
+            yield number, {"label": label, "text": text} if blank else Fault("no blank behind the label")
+
+
+@spec
+class Blocks:
+    """A record of as many lines as `names`, empty lines between records (the files of Winograd schemas)."""
+
+    kind: Literal["blocks"] = "blocks"
+    names: tuple[str, ...] = ()
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        block, begins = list[str](), 1
+        for number, line in enumerate([*text_of(content).split("\n"), ""], 1):
+            if line.strip():
+                block.append(line.removesuffix("\r"))
+                continue
+            if block and len(block) == len(self.names):
+                yield begins, dict(zip(self.names, block, strict=True))
+            elif block:
+                yield begins, Fault(f"{len(block)} lines, {len(self.names)} are needed: {', '.join(self.names)}")
+            block, begins = [], number + 1

@@ -1,0 +1,58 @@
+"""Paths, patterns and archives -> the bytes of files, in an order that does not depend on the machine."""
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, Any, Final
+
+from preprocessing.errors import BadInput
+
+_OPEN: Final[Mapping[str, Callable[..., IO[Any]]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str, bytes]]:
+    """The files of a pattern below a folder, by name, each with its name there; of an archive the `member` files.
+
+    Both may have *, ? and [...]. Raises BadInput where none is there, or one cannot be read.
+    """
+    paths = sorted(folder.glob(pattern)) if any(mark in pattern for mark in "*?[") else [folder / pattern]
+    if not paths or not paths[0].exists():
+        raise BadInput(f"{folder / pattern}: is not there")
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        try:
+            yield from _members(path, name, member) if member else [(name, _plain(path))]
+        except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise BadInput(f"{path}: cannot be read ({error}); fetch it again") from None
+
+
+def _plain(path: Path) -> bytes:
+    with _OPEN.get(path.suffix.lower(), Path.open)(path, "rb") as file:
+        return file.read()
+
+
+def _members(path: Path, name: str, pattern: str) -> Iterator[tuple[str, bytes]]:
+    found = dict(_zipped(path, pattern) if zipfile.is_zipfile(path) else _tarred(path, pattern))
+    if not found:
+        raise BadInput(f"{path}: has no {pattern} in it")
+    for inside in sorted(found):
+        yield f"{name}/{inside}", found[inside]
+
+
+def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if not info.is_dir() and fnmatchcase(info.filename, pattern):
+                yield info.filename, archive.read(info)
+
+
+def _tarred(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path) as archive:
+        for info in archive:
+            if info.isfile() and fnmatchcase(info.name, pattern) and (file := archive.extractfile(info)):
+                yield info.name, file.read()

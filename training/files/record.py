@@ -1,0 +1,54 @@
+"""What a record of a task file is, and what each format states about itself."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Record = Mapping[str, Any]
+"""The columns of a row by name, and by number from 0 where they have no names: text, or what JSON has."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a row is no record: "3 columns, 4 are needed"."""
+
+    why: str
+
+
+@dataclass
+class Records:
+    """The records of a file, in order, and where each stands; malformed rows are counted and the first are named."""
+
+    rows: list[Record] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    malformed: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, found: Record | Fault, place: str) -> None:
+        """Take over what a format found at a place, a record or a fault."""
+        if isinstance(found, Fault):
+            self.malformed.append(f"{place}: {found.why}")
+        else:
+            self.rows.append(found)
+            self.places.append(place)
+
+
+class Format(Protocol):
+    """A part of the union Formats: how the bytes of a file are records."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a task file."""
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        """Records and faults in order, each with the number of its first line, from 1, or of its place in the file.
+
+        UnicodeDecodeError where the content is not UTF-8.
+        """
+
+
+def text_of(content: bytes) -> str:
+    """UTF-8, without a byte order mark."""
+    return content.decode("utf-8-sig")

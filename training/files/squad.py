@@ -1,0 +1,49 @@
+"""SQuAD's JSON, versions 1.1 and 2.0, which XQuAD, MLQA and CMRC share: articles, paragraphs, questions."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from preprocessing.spec import spec
+from training.files.record import Fault, Record, text_of
+
+
+@spec
+class Squad:
+    """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
+    of the context at which they begin; both are empty where it has no answer (2.0).
+
+    A start is -1 where the text does not stand there (176 of CMRC's 3,219): such an answer counts for a score, and
+    cannot be learnt from.
+    """
+
+    kind: Literal["squad"] = "squad"
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        try:
+            articles = json.loads(text_of(content))["data"]
+            pairs = [(article, paragraph) for article in articles for paragraph in article["paragraphs"]]
+        except (ValueError, KeyError, TypeError) as error:
+            yield 1, Fault(f"not in SQuAD's form: {error}")
+            return
+        number = 0
+        for article, paragraph in pairs:
+            for question in paragraph["qas"]:
+                number += 1
+                yield number, _question(article, paragraph, question)
+
+
+def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
+    try:
+        context = paragraph["context"]
+        answers = [] if question.get("is_impossible") else question.get("answers", [])
+        texts = [one["text"] for one in answers]
+        starts = [_start(context, one["text"], one["answer_start"]) for one in answers]
+        found = {"id": question["id"], "question": question["question"], "context": context}
+        return found | {"title": article.get("title", ""), "answers": texts, "starts": starts}
+    except (KeyError, TypeError) as error:
+        return Fault(f"not in SQuAD's form: {error}")
+
+
+def _start(context: str, text: str, start: int) -> int:
+    return start if start >= 0 and context.startswith(text, start) else -1

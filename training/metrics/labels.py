@@ -1,0 +1,104 @@
+"""Metrics of one label or one number for each row: GLUE's (arXiv:1804.07461, 3) and those of NLI and similarity.
+
+Labels are int arrays [N], numbers float arrays [N]. All answer a share or a correlation between -1 and 1, not percent.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from preprocessing.schema import Floats, Ints
+
+log = logging.getLogger(__name__)
+
+POSITIVE: Final = 1  # the class that F1 is of, where there are two
+
+
+def accuracy(gold_N: Ints, predicted_N: Ints) -> float:
+    """Share of rows with the right label.
+
+    >>> accuracy(np.array([1, 0, 1]), np.array([1, 1, 1]))
+    0.6666666666666666
+    """
+    _same_length(gold_N, predicted_N)
+    return float(np.mean(np.asarray(gold_N) == np.asarray(predicted_N)))
+
+
+def f1(gold_N: Ints, predicted_N: Ints) -> float:
+    """F1 of class 1 of two (MRPC, QQP); 0 where neither has any of it.
+
+    >>> f1(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1]))
+    0.8
+    """
+    from sklearn.metrics import f1_score
+
+    _same_length(gold_N, predicted_N)
+    return float(f1_score(gold_N, predicted_N, pos_label=POSITIVE, average="binary", zero_division=0))
+
+
+def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
+    """Mean of the F1 of each class that gold or predictions have.
+
+    >>> round(macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])), 10)
+    0.3888888889
+    """
+    from sklearn.metrics import f1_score
+
+    _same_length(gold_N, predicted_N)
+    return float(f1_score(gold_N, predicted_N, average="macro", zero_division=0))
+
+
+def matthews(gold_N: Ints, predicted_N: Ints) -> float:
+    """Matthews correlation (CoLA), also of more than two classes (AX); 0 where either is constant.
+
+    >>> round(matthews(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])), 10)
+    0.4666666667
+    """
+    from sklearn.metrics import matthews_corrcoef
+
+    _same_length(gold_N, predicted_N)
+    if np.ptp(gold_N) == 0 or np.ptp(predicted_N) == 0:
+        return 0.0
+    return float(matthews_corrcoef(gold_N, predicted_N))
+
+
+def pearson(gold_N: Floats, predicted_N: Floats) -> float:
+    """Pearson's r; 0, with a warning, where either is constant and r is not defined.
+
+    >>> round(pearson(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
+    0.974475211
+    """
+    from scipy.stats import pearsonr
+
+    return _correlation("Pearson's", pearsonr, gold_N, predicted_N)
+
+
+def spearman(gold_N: Floats, predicted_N: Floats) -> float:
+    """Spearman's rank correlation, ties at their mean rank; 0, with a warning, where either is constant.
+
+    >>> round(spearman(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
+    0.9856107606
+    """
+    from scipy.stats import spearmanr
+
+    return _correlation("Spearman's", spearmanr, gold_N, predicted_N)
+
+
+def _correlation(name: str, function: Callable[..., Any], gold_N: Floats, predicted_N: Floats) -> float:
+    _same_length(gold_N, predicted_N)
+    gold_N, predicted_N = np.asarray(gold_N, np.float64), np.asarray(predicted_N, np.float64)
+    if len(gold_N) < 2 or np.ptp(gold_N) == 0 or np.ptp(predicted_N) == 0:
+        log.warning(
+            "%s correlation of %d constant predictions or labels is not defined; it counts as 0", name, len(gold_N)
+        )
+        return 0.0
+    return float(function(gold_N, predicted_N).statistic)
+
+
+def _same_length(gold_N: np.ndarray, predicted_N: np.ndarray) -> None:
+    if len(gold_N) != len(predicted_N) or not len(gold_N):
+        raise ValueError(
+            f"{len(gold_N)} labels and {len(predicted_N)} predictions; as many of both are needed, 1 or more"
+        )

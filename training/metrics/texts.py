@@ -1,0 +1,81 @@
+"""Metrics of generated text: BLEU and chrF (sacrebleu), ROUGE (rouge-score), CoQA's F1."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Final
+
+from training.metrics.squad import f1_or_empty
+
+ROUGES: Final = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A score in percent, and the signature that says how it was counted: tokens, case, smoothing, version."""
+
+    score: float
+    signature: str
+
+
+def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") -> Signed:
+    """BLEU of a corpus with one reference each (Papineni et al. 2002), as sacrebleu counts it (arXiv:1804.08771).
+
+    >>> bleu(["the cat sat on a mat .", "a dog is running"], ["the cat sat on the mat .", "a dog runs"]).signature[:8]
+    'nrefs:1|'
+
+    `tokenize` is one of sacrebleu's: `zh`, `ja-mecab` or `char` for text without blanks between words.
+    """
+    from sacrebleu.metrics import BLEU
+
+    _same_length(golds, predicted)
+    metric = BLEU(tokenize=tokenize)
+    return Signed(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
+
+
+def chrf(golds: Sequence[str], predicted: Sequence[str]) -> Signed:
+    """chrF2 of a corpus: F-score of character n-grams (Popović 2015)."""
+    from sacrebleu.metrics import CHRF
+
+    _same_length(golds, predicted)
+    metric = CHRF()
+    return Signed(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
+
+
+def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) -> dict[str, float]:
+    """F1 in percent of ROUGE-1, -2, -L and -Lsum (Lin 2004), means over the texts.
+
+    L compares whole texts, Lsum their lines: a sentence a line, as papers on CNN/DailyMail report it, with `stem`.
+    Its words are of a-z and 0-9: text in other scripts scores 0, which raises ValueError where all of it does.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    _same_length(golds, predicted)
+    if not any(char.isascii() and char.isalnum() for gold in golds for char in gold):
+        raise ValueError("ROUGE knows words of a-z and 0-9 only, and no reference has one; use chrF or BLEU")
+    scorer = RougeScorer(list(ROUGES), use_stemmer=stem)
+    found = [scorer.score(gold, text) for gold, text in zip(golds, predicted, strict=True)]
+    return {name: 100 * mean(scores[name].fmeasure for scores in found) for name in ROUGES}
+
+
+def coqa_f1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
+    """F1 in percent of CoQA (arXiv:1808.07042, 4.1): of several answers of people, each in turn is left out, the best
+    of the others counts, and the mean of that is the score.
+
+    >>> coqa_f1([["white", "white", "cat"]], ["white"]), round(coqa_f1([["white", "white", "cat"]], ["cat"]), 4)
+    (100.0, 66.6667)
+    """
+    _same_length(golds, predicted)
+    return 100 * mean(_against_others(answers, text) for answers, text in zip(golds, predicted, strict=True))
+
+
+def _against_others(golds: Sequence[str], predicted: str) -> float:
+    scores = [f1_or_empty(gold, predicted) for gold in golds]
+    if len(scores) == 1:
+        return scores[0]
+    return mean(max(scores[:out] + scores[out + 1 :]) for out in range(len(scores)))
+
+
+def _same_length(golds: Sequence[object], predicted: Sequence[object]) -> None:
+    if len(golds) != len(predicted) or not golds:
+        raise ValueError(f"{len(golds)} references and {len(predicted)} texts; as many of both are needed, 1 or more")
