@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from preprocessing.schema import IGNORE, PER_TOKEN, UNSEEN, Batch, Ints, Row
+from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints, Row
 
 
 def unpadded(rows: Sequence[Row]) -> Batch:
@@ -26,8 +26,9 @@ def unpadded(rows: Sequence[Row]) -> Batch:
     }
     if "source_ids" in rows[0]:
         batch |= _end_to_end(rows, "source_") | {"source_lengths": _rows_of(rows, "source_ids")[0]}
-    if "pair_label" in rows[0]:
-        batch["pair_label"] = np.array([row["pair_label"] for row in rows], dtype=np.int64)
+    for name in PER_ROW:
+        if name in rows[0]:
+            batch[name] = np.array([row[name] for row in rows], np.float32 if name == "value" else np.int64)
     return batch
 
 

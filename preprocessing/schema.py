@@ -41,6 +41,7 @@ Batch, arrays for the model. Padded: ids, positions, segments are [B, S]. Unpadd
   pair_label        int64 [B]   only where the rows have one
   source_ids, source_positions, source_languages, source_seen   like ids, [B, U] or the rows end to end
   source_lengths    int32 [B]   only where there is a source
+  label, value, start, stop, option, right   [B]   only where the rows have them: of a task (training/finetuning)
   slot              int64 []    only for trunks with a memory: which of the memories this micro-batch goes on with
   fresh             bool  [B]   the same: True where a row does not go on from the row before it in this slot
 """
@@ -58,6 +59,9 @@ UNSEEN: Final = np.iinfo(np.int32).max
 
 PER_TOKEN: Final = ("ids", "segments", "positions", "languages", "rank", "reach")
 """Columns of a row with a number for each token that the model reads."""
+
+PER_ROW: Final = ("pair_label", "label", "value", "start", "stop", "option", "right")
+"""Columns of a row with one number; `value` is float32 in a batch, the others are int64."""
 
 SPLITS: Final = ("train", "validation", "test")
 SCHEMA_VERSION: Final = 2

@@ -75,6 +75,6 @@ def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next step, the same in every group."""
+    """The learning rate of the next step, times the `scale` of each group, where it has one."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("scale", 1.0)

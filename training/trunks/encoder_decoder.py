@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from training.specs import EncoderDecoder, Init, Trunk
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, spread
-from training.trunks.net import MaskHead, Net
+from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.relative import sinusoids
 
 
@@ -61,9 +61,9 @@ class EncoderDecoderNet(Net):
             source_rows = hiding(source_rows, source["seen"])
         return self.decoder(y.unflatten(0, ids.shape), batch, layout(batch, "causal"), (read, source_rows))
 
-    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The decoder's last state of each row, which attends to all of it (BART 3.3)."""
-        return self.states(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The decoder's last token of each row, which attends to all of it (BART 3.3)."""
+        return last_at(batch)
 
     def init(self, name: str) -> Init:
         return self.trunk.init if self.trunk.scale_attention else "normal"

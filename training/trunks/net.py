@@ -36,9 +36,17 @@ class Net(nn.Module):
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states of a batch of preprocessing/schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
 
+    def states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Hidden states as `forward` gives them, without what is done to them for the comparison with the table."""
+        return self(batch)
+
     @abstractmethod
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Flat index [B] of the state that sums up each row, for a classifier."""
+
     def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
         """One state [B, D] for each row, for a classifier."""
+        return self.states(batch).flatten(0, -2)[self.summary_at(batch)]
 
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[Read]) -> dict[str, Score]:
         """Score of each loss, by its kind; so are the heads named."""
@@ -68,3 +76,8 @@ class Net(nn.Module):
     def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
         """The weights of a net of another trunk, `theirs`, by the names that they have in this one."""
         return dict(state)
+
+
+def last_at(batch: Mapping[str, Tensor]) -> Tensor:
+    """Flat index [B] of the last token of each row."""
+    return batch["first_at"] + batch["lengths"].to(batch["first_at"].device) - 1

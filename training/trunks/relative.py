@@ -17,7 +17,7 @@ from training.trunks.adaptive import AdaptiveTable, bounds
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
-from training.trunks.net import MaskHead, Net
+from training.trunks.net import MaskHead, Net, last_at
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,9 @@ class RelativeDecoder(Net):
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
-    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The state of each row's last token, the only one that attends to the whole row."""
-        return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Each row's last token, the only one that attends to the whole row."""
+        return last_at(batch)
 
     def std(self, name: str) -> float:
         """Half as much for the projections of adaptive tables (authors' code)."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from training.specs import Decoder, Encoder, Trunk
 from training.trunks.layers import Block, Layout, layout, norm
-from training.trunks.net import MaskHead, Net
+from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.window import WindowAttention
 
 
@@ -89,11 +89,9 @@ class Transformer(Tables):
             x = block(x, rows)
         return self.final_norm(x)
 
-    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The state of an encoder's first token, and of a decoder's last, the only one that attends to the whole row
-        (GPT-1 3.2)."""
-        last = batch["lengths"] - 1 if self.visibility == "causal" else 0
-        return self(batch).flatten(0, -2)[batch["first_at"] + last]
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """An encoder's first token, and a decoder's last, the only one that attends to the whole row (GPT-1 3.2)."""
+        return last_at(batch) if self.visibility == "causal" else batch["first_at"]
 
     def std(self, name: str) -> float:
         """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""

@@ -100,9 +100,9 @@ class TwinNet(Tables):
             return torch.randint_like(target_M, size)
         return (target_M + torch.randint_like(target_M, 1, size)) % size
 
-    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The discriminator's state of each row's first token."""
-        return self(batch).flatten(0, -2)[batch["first_at"]]
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Each row's first token."""
+        return batch["first_at"]
 
     def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
         """An encoder that fills in masks becomes the frozen generator and the discriminator (3.2)."""

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from training.specs import Trunk, TwoStream
 from training.trunks.layers import Layout, layout
 from training.trunks.memory import Memory, Recalled
-from training.trunks.net import MaskHead, Net
+from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.relative import Biases, RelativeBlock, View, as_given, rectangle, sinusoids, with_memory
 
 
@@ -91,9 +91,9 @@ class TwoStreamNet(Net):
         self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
         return streams
 
-    def summary(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The state of each row's last token."""
-        return self(batch).flatten(0, -2)[batch["first_at"] + batch["lengths"] - 1]
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Each row's last token."""
+        return last_at(batch)
 
     def memory_state(self) -> dict[str, Tensor]:
         return self.memory.state()

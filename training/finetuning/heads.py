@@ -1,0 +1,131 @@
+"""Heads of fine-tuning. `summary_BD` is the state that sums up a row, `hidden` all states, [B, S, D] or [T, D]."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from preprocessing.schema import IGNORE
+from training.losses.heads.cross_entropy import tokens_at
+from training.score import Score
+from training.specs import Trunk
+
+
+class Summary(nn.Module):
+    """The state that sums up a row: what a pooler (linear and tanh, BERT 3.1) makes of it, or of a decoder itself."""
+
+    def __init__(self, trunk: Trunk, dropout: float) -> None:
+        super().__init__()
+        self.pooler = None if trunk.visibility == "causal" else nn.Linear(trunk.width, trunk.width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        summary_BD = tokens_at(hidden, batch["summary_at"])
+        if self.pooler is not None:
+            summary_BD = torch.tanh(self.pooler(summary_BD))
+        return self.dropout(summary_BD)
+
+
+class RowLabelHead(nn.Module):
+    """A linear classifier of the summary."""
+
+    def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.summary = Summary(trunk, dropout)
+        self.classify = nn.Linear(trunk.width, classes)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [B, classes]."""
+        return self.classify(self.summary(hidden, batch)).float()
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        logits_BC, label_B = self.outputs(hidden, batch), batch["label"]
+        loss = F.cross_entropy(logits_BC, label_B, ignore_index=IGNORE, reduction="sum")
+        return Score(loss, int((label_B != IGNORE).sum()), (logits_BC.argmax(-1) == label_B).sum())
+
+
+class RowValueHead(nn.Module):
+    """A linear of the summary to one number."""
+
+    def __init__(self, trunk: Trunk, dropout: float) -> None:
+        super().__init__()
+        self.summary = Summary(trunk, dropout)
+        self.regress = nn.Linear(trunk.width, 1)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Numbers [B]."""
+        return self.regress(self.summary(hidden, batch)).squeeze(-1).float()
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        value_B = batch["value"]
+        has = ~value_B.isnan()
+        error_N = (self.outputs(hidden, batch) - value_B)[has]
+        return Score((error_N**2).sum(), len(error_N), torch.zeros((), dtype=torch.int64, device=error_N.device))
+
+
+class TokenTagHead(nn.Module):
+    """A linear classifier of each token that has a target."""
+
+    def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.classify = nn.Linear(trunk.width, classes)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [M, classes] of the tokens at `targets_at`."""
+        return self.classify(self.dropout(tokens_at(hidden, batch["targets_at"]))).float()
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        logits_MC, target_M = self.outputs(hidden, batch), batch["targets"]
+        loss = F.cross_entropy(logits_MC, target_M, reduction="sum")
+        return Score(loss, len(target_M), (logits_MC.argmax(-1) == target_M).sum())
+
+
+class AnswerSpanHead(nn.Module):
+    """A linear of each token to two numbers: how much it looks like the first, and like the last token of the answer.
+
+    The softmax goes over the tokens of a row. The reference BERT and transformers have padding in it too, so that their
+    loss depends on how far rows are padded.
+    """
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.ends = nn.Linear(trunk.width, 2)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [B, S, 2] of the tokens of each row, S being the longest; -inf behind its end."""
+        flat_T2 = self.ends(hidden.flatten(0, -2)).float()
+        length_B = batch["lengths"].to(flat_T2.device).long()
+        place_S = torch.arange(int(length_B.max()), device=flat_T2.device)
+        at_BS = (batch["first_at"][:, None] + place_S).clamp(max=len(flat_T2) - 1)
+        return flat_T2[at_BS].masked_fill((place_S >= length_B[:, None])[..., None], -torch.inf)
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        logits_BS2, start_B, stop_B = self.outputs(hidden, batch), batch["start"], batch["stop"]
+        start_BS, stop_BS = logits_BS2.unbind(-1)
+        loss = F.cross_entropy(start_BS, start_B, reduction="sum") + F.cross_entropy(stop_BS, stop_B, reduction="sum")
+        right_B = (start_BS.argmax(-1) == start_B) & (stop_BS.argmax(-1) == stop_B)
+        return Score(loss / 2, len(start_B), right_B.sum())
+
+
+class OptionChoiceHead(nn.Module):
+    """A linear of the summary of each option to one number."""
+
+    def __init__(self, trunk: Trunk, dropout: float) -> None:
+        super().__init__()
+        self.summary = Summary(trunk, dropout)
+        self.rate = nn.Linear(trunk.width, 1)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [G, options] of G questions; -inf where a question has fewer options than another."""
+        logit_B = self.rate(self.summary(hidden, batch)).squeeze(-1).float()
+        option_B = batch["option"]
+        question_B = (option_B == 0).cumsum(0) - 1
+        logits_GO = logit_B.new_full((int(question_B[-1]) + 1, int(option_B.max()) + 1), -torch.inf)
+        return logits_GO.index_put((question_B, option_B), logit_B)
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        logits_GO, right_G = self.outputs(hidden, batch), batch["right"][batch["option"] == 0]
+        loss = F.cross_entropy(logits_GO, right_G, reduction="sum")
+        return Score(loss, len(right_G), (logits_GO.argmax(-1) == right_G).sum())

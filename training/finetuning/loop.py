@@ -1,0 +1,113 @@
+"""Fine-tuning, for heads of all kinds: examples, scores, one mean over a batch, one update; then what a net predicts.
+
+An example is one row, or several that belong together: the options of a question.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import Diverged
+from preprocessing.rng import key
+from preprocessing.schema import Batch, Ints, Row
+from training.engines.engine import Engine, to_tensors
+from training.finetuning.model import TaskModel
+from training.finetuning.tuning import Tuning
+from training.optim import rate
+
+Example = Sequence[Row]
+OnStep = Callable[[int, float], None]
+"""Takes the number of updates done and the loss of the last one."""
+
+
+def nobody(done: int, loss: float) -> None:
+    """The `on_step` of a fine-tuning that nobody looks at."""
+
+
+def tune(
+    engine: Engine, examples: Sequence[Example], tuning: Tuning, micro_tokens: int = 16_384, on_step: OnStep = nobody
+) -> None:
+    """Train the TaskModel of `engine` on these examples, in an order that the seed decides.
+
+    Each worker takes its share of each batch; the loss is a mean over the targets of the whole batch, whatever the
+    micro-batches are. Raises Diverged where a loss or a gradient is not finite.
+    """
+    model, steps = engine.model, tuning.num_steps(len(examples))
+    assert isinstance(model, TaskModel)
+    optim = tuning.optim(steps)
+    model.train()
+    for step, index_N in enumerate(orders(len(examples), tuning.batch, steps, tuning.seed)):
+        mine = [examples[i] for i in index_N[engine.rank :: engine.world]]
+        batches = list(micro_batches(mine, micro_tokens))
+        counted = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]
+        counts = engine.reduce_sums(counted)
+        torch.manual_seed(_noise_seed(tuning.seed, step, engine.rank))
+        total = 0.0
+        for batch in batches:
+            scores = engine.forward(batch)
+            parts = [
+                target.weight / max(1.0, count) * scores[target.kind].loss
+                for target, count in zip(model.targets, counts, strict=True)
+            ]
+            loss = torch.stack(parts).sum()
+            engine.backward(loss * engine.world)  # the engine averages over the workers
+            total += float(loss.detach())
+        result = engine.step(rate(optim, step, steps))
+        (total,) = engine.reduce_sums([total])
+        if result.skipped or not math.isfinite(total):
+            raise Diverged(f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.peak:g})")
+        on_step(step + 1, total)
+
+
+def orders(examples: int, batch: int, steps: int, seed: int) -> Iterator[Ints]:
+    """The numbers of the examples of each batch: each epoch has all of them, in another order.
+
+    >>> [index_N.tolist() for index_N in orders(3, batch=2, steps=3, seed=0)]
+    [[1, 0], [2], [1, 2]]
+    """
+    done = 0
+    for epoch in range(steps):
+        order_N = key(seed, "task").at(epoch=epoch, sample=1).permutation(examples)
+        for start in range(0, examples, batch):
+            if done == steps:
+                return
+            done += 1
+            yield order_N[start : start + batch]
+
+
+def micro_batches(examples: Sequence[Example], tokens: int) -> Iterator[Batch]:
+    """The rows of the examples, unpadded, in batches of at most so many tokens; an example stays in one batch."""
+    rows, used = list[Row](), 0
+    for example in examples:
+        length = sum(len(row["ids"]) for row in example)
+        if rows and used + length > tokens:
+            yield unpadded(rows)
+            rows, used = [], 0
+        rows, used = [*rows, *example], used + length
+    if rows:
+        yield unpadded(rows)
+
+
+def outputs(
+    model: TaskModel, examples: Sequence[Example], device: torch.device, tokens: int = 16_384
+) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+    """What the heads say: numbers of examples, and their outputs; long examples first, like lengths together."""
+    model.eval()
+    lengths = np.array([sum(len(row["ids"]) for row in example) for example in examples])
+    waiting: list[int] = []
+    for i in [*np.argsort(-lengths, kind="stable").tolist(), -1]:
+        if waiting and (i < 0 or lengths[waiting].sum() + lengths[i] > tokens):
+            batch = unpadded([row for number in waiting for row in examples[number]])
+            yield waiting, {kind: found.cpu() for kind, found in model.outputs(to_tensors(batch, device)).items()}
+            waiting = []
+        waiting.append(i)
+
+
+def _noise_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of torch's global generator, which dropout draws from: an address of (seed, step, worker)."""
+    return int(key(seed, "dropout").at(step, rank).integers(2**63))
+
+

@@ -1,0 +1,133 @@
+"""What a net is fine-tuned to predict: a label or a number of a row, tags of tokens, a span, one of several rows.
+
+Each is to the engines what a loss of pretraining is: a kind, a weight, a count of targets and a head. No torch in here.
+Columns of a batch beside those of preprocessing/schema.py, B rows:
+
+  label    int64   [B]  class of a row, IGNORE where it has none
+  value    float32 [B]  number of a row, NaN where it has none
+  start    int64   [B]  place in its row at which the answer begins; 0, that of [CLS], where it has none there
+  stop     int64   [B]  place of its last token; 0 as above
+  option   int64   [B]  number of a row among the options of its question, from 0; rows of a question lie together
+  right    int64   [B]  the option that is right, the same on all rows of a question
+"""
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from preprocessing.schema import IGNORE
+from preprocessing.spec import require, spec
+from training.losses.part import Arrays
+from training.specs import Trunk
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Target(Protocol):
+    """What a head of fine-tuning is made from, and what it is scored against."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, and that of its head."""
+
+    @property
+    def weight(self) -> float:
+        """What its mean over the targets is multiplied by in the sum of the losses."""
+
+    def count(self, batch: Arrays) -> int:
+        """Number of its targets in a batch; its head scores as many."""
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`."""
+
+
+@spec
+class RowLabel:
+    """One of `classes` classes of a row, from the state that sums it up (BERT 4.1, GPT-1 3.2)."""
+
+    kind: Literal["row_label"] = "row_label"
+    classes: int
+    dropout: float = 0.1  # before the classifier
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
+
+    def count(self, batch: Arrays) -> int:
+        return int((batch["label"] != IGNORE).sum())
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.finetuning.heads import RowLabelHead
+
+        return RowLabelHead(trunk, self.classes, self.dropout)
+
+
+@spec
+class RowValue:
+    """A number of a row, by the squared error (STS-B)."""
+
+    kind: Literal["row_value"] = "row_value"
+    dropout: float = 0.1
+    weight: float = 1.0
+
+    def count(self, batch: Arrays) -> int:
+        value_B = batch["value"]
+        return int((value_B == value_B).sum())  # NaN is not itself
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.finetuning.heads import RowValueHead
+
+        return RowValueHead(trunk, self.dropout)
+
+
+@spec
+class TokenTag:
+    """One of `classes` tags of each token that has a target (BERT 5.3): the first piece of a word."""
+
+    kind: Literal["token_tag"] = "token_tag"
+    classes: int
+    dropout: float = 0.1
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.finetuning.heads import TokenTagHead
+
+        return TokenTagHead(trunk, self.classes, self.dropout)
+
+
+@spec
+class AnswerSpan:
+    """First and last token of an answer, each a softmax over the tokens of a row (BERT 4.2)."""
+
+    kind: Literal["answer_span"] = "answer_span"
+    weight: float = 1.0
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["lengths"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.finetuning.heads import AnswerSpanHead
+
+        return AnswerSpanHead(trunk)
+
+
+@spec
+class OptionChoice:
+    """Which of several rows is right: a number for each, a softmax over those of a question (BERT 4.4, GPT-1 3.3)."""
+
+    kind: Literal["option_choice"] = "option_choice"
+    dropout: float = 0.1
+    weight: float = 1.0
+
+    def count(self, batch: Arrays) -> int:
+        return int((batch["option"] == 0).sum())
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        from training.finetuning.heads import OptionChoiceHead
+
+        return OptionChoiceHead(trunk, self.dropout)
