@@ -160,7 +160,7 @@ def test_the_first_ten_losses_are_those_of_transformers(task: str, micro_tokens:
     tune(engine, examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
-    assert abs(losses[-1] - losses[0]) > 0.01  # they move, and together
+    assert abs(losses[-1] - losses[0]) > 5e-3  # they move, and together
 
 
 def randomise(model: torch.nn.Module) -> None:
