@@ -6,8 +6,8 @@ behind each text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer, processors
@@ -34,42 +34,59 @@ class Templated:
         Ints  # int32 [S]: the first character of its text that the token stands for; of its word, where words are given
     )
     stop: Ints  # int32 [S]: the one behind its last
+    token: Ints  # int32 [S]: its place in the row that it was made for: windows of one row share these
     word: Ints  # int32 [S]: number of the word in its text, as the tokenizer cuts words, or as they were given; SPECIAL
 
-    def row(self) -> Row:
+    def at(self, places: Ints) -> "Templated":
+        """A row of the tokens at these places."""
+        return Templated(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
+
+    def columns(self) -> Row:
         """The columns of preprocessing/schema.py, without labels."""
         return {"ids": self.ids, "segments": self.segments, "labels": np.full(len(self.ids), IGNORE, np.int32)}
 
 
 class Template:
-    """Makes rows of at most `length` tokens of texts; thread-safe, as nothing changes after it is made.
+    """Makes rows of at most `length` tokens, 0 for any number; where they are too long, the longer text loses tokens at
+    its end, one by one (BERT's `longest first`). Nothing of it changes after it is made.
 
-    `cut` says which text a long row loses tokens of: of the longer one each time (BERT's `longest`), the first, or the
-    second. With `overlap` a long row becomes windows over that text, each beginning with so many tokens of the one
-    before it; `longest` cannot have windows.
-    Raises BadInput where `length` leaves no room for a text.
+    Raises BadInput where `length` leaves no room for two texts.
     """
 
-    def __init__(
-        self, vocab: Vocab, length: int, *, cut: Literal["longest", "first", "second"] = "longest", overlap: int = -1
-    ) -> None:
-        assert overlap < 0 or cut != "longest", "which text are the windows over?"
+    def __init__(self, vocab: Vocab, length: int = 0) -> None:
         tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
         tokenizer.encode_special_tokens = True  # a special token that is written out is ordinary text
         if tokenizer.num_special_tokens_to_add(is_pair=True) == 0:
             tokenizer.post_processor = _ends(vocab)
-        if length <= tokenizer.num_special_tokens_to_add(is_pair=True):
+        if length and length < tokenizer.num_special_tokens_to_add(is_pair=True) + 2:
             raise BadInput(f"rows of {length} tokens have no room for two texts; ask for longer rows")
-        names = {"longest": "longest_first", "first": "only_first", "second": "only_second"}
-        tokenizer.enable_truncation(length, stride=max(0, overlap), strategy=names[cut])
-        self._vocab, self._tokenizer, self._has_windows = vocab, tokenizer, overlap >= 0
+        if length:
+            tokenizer.enable_truncation(length, strategy="longest_first")
+        self._vocab, self._tokenizer = vocab, tokenizer
 
-    def rows(self, first: Text, second: Text | None = None) -> list[Templated]:
-        """The row of one or two texts; its windows, where there are some, in order."""
+    def row(self, first: Text, second: Text | None = None) -> Templated:
+        """The row of one or two texts."""
         given = {"is_pretokenized": True} if not isinstance(first, str) else {}
-        encoding = self._tokenizer.encode(first, second, **given)
-        windows = [encoding, *(encoding.overflowing if self._has_windows else ())]
-        return [_templated(each, self._vocab) for each in windows]
+        return _templated(self._tokenizer.encode(first, second, **given), self._vocab)
+
+
+def windows(row: Templated, length: int, step: int, most_first: int = 64) -> list[Templated]:
+    """Rows of at most `length` tokens over the second text of a row that is longer, one every `step` tokens.
+
+    Each has the first text before it, at most `most_first` tokens of it, and all special tokens (BERT 4.2; `doc_stride`
+    is the step there, not the overlap). The last one ends with the text.
+    """
+    at_S = np.arange(len(row.ids))
+    inside = np.flatnonzero(row.text == 1)
+    first_S = np.flatnonzero(row.text == 0)
+    before = np.setdiff1d(at_S[: inside[0]], first_S[most_first:])
+    behind = at_S[inside[-1] + 1 :]
+    room = length - len(before) - len(behind)
+    assert room >= step > 0, f"{room} tokens of room and a step of {step}: tokens would be left out"
+    starts = [0]
+    while starts[-1] + room < len(inside):
+        starts.append(starts[-1] + step)
+    return [row.at(np.concatenate([before, inside[start : start + room], behind])) for start in starts]
 
 
 def _ends(vocab: Vocab) -> processors.TemplateProcessing:
@@ -92,5 +109,6 @@ def _templated(encoding: Encoding, vocab: Vocab) -> Templated:
         text=np.array([SPECIAL if of is None else of for of in encoding.sequence_ids], np.int8),
         start=offsets[:, 0],
         stop=offsets[:, 1],
+        token=np.arange(len(ids), dtype=np.int32),
         word=np.array([SPECIAL if of is None else of for of in encoding.word_ids], np.int32),
     )

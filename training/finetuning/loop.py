@@ -109,5 +109,3 @@ def outputs(
 def _noise_seed(seed: int, step: int, rank: int) -> int:
     """The seed of torch's global generator, which dropout draws from: an address of (seed, step, worker)."""
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
-
-

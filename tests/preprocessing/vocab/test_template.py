@@ -1,6 +1,5 @@
 """Rows of texts of a task: special tokens, cuts, windows, words, places."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import ByteBPE, Unigram, Vocab, VocabSpec, WordPiece, train
-from preprocessing.vocab.template import SPECIAL, Template
+from preprocessing.vocab.template import SPECIAL, Template, windows
 
 TEXT = "Ada wrote to the non-profit. It isn't far, said Charles; naïve engines compute. " * 4
 KINDS = {
@@ -30,12 +29,12 @@ def names(vocab: Vocab, ids: np.ndarray) -> list[str]:
 
 
 def test_ids_are_those_of_the_corpus(vocab: Vocab) -> None:
-    (row,) = Template(vocab, 400).rows(TEXT)
+    row = Template(vocab, 400).row(TEXT)
     assert row.ids[row.text == 0].tolist() == vocab.encode(TEXT)
 
 
 def test_special_tokens_stand_where_the_template_says(vocab: Vocab) -> None:
-    (row,) = Template(vocab, 400).rows("Ada wrote.", "It isn't far.")
+    row = Template(vocab, 400).row("Ada wrote.", "It isn't far.")
     shape = "".join("s" if of == SPECIAL else str(of) for of in row.text.tolist())
     while "00" in shape or "11" in shape:
         shape = shape.replace("00", "0").replace("11", "1")
@@ -48,25 +47,37 @@ def vocab_name(vocab: Vocab) -> str:
 
 
 def test_the_longer_text_loses_tokens_first(vocab: Vocab) -> None:
-    (row,) = Template(vocab, 30).rows(TEXT, "It isn't far.")
+    row = Template(vocab, 30).row(TEXT, "It isn't far.")
     short = len(vocab.encode("It isn't far."))
     assert len(row.ids) == 30
     assert (row.text == 1).sum() == min(short, (row.text >= 0).sum() // 2)
 
 
-def test_windows_overlap_and_miss_nothing(vocab: Vocab) -> None:
-    template = Template(vocab, 40, cut="second", overlap=8)
-    windows = template.rows("Ada wrote?", TEXT)
-    parts = [window.ids[window.text == 1].tolist() for window in windows]
-    assert len(windows) > 1
-    assert all(len(window.ids) <= 40 for window in windows)
-    joined = parts[0] + [id for part in parts[1:] for id in part[8:]]
-    assert joined == vocab.encode(TEXT)
-    assert all(before[-8:] == after[:8] for before, after in pairwise(parts))
+@pytest.mark.parametrize("step", [8, 20])
+def test_windows_miss_nothing(vocab: Vocab, step: int) -> None:
+    whole = Template(vocab).row("Ada wrote?", TEXT)
+    found = windows(whole, 60, step)
+    parts = [window.ids[window.text == 1].tolist() for window in found]
+    assert len(found) > 2
+    assert [len(window.ids) for window in found[:-1]] == [60] * (len(found) - 1)
+    assert [id for part in parts[:-1] for id in part[:step]] + parts[-1] == vocab.encode(TEXT)
+    assert all((window.ids[window.text == 0] == whole.ids[whole.text == 0]).all() for window in found)
+    assert all((window.text == SPECIAL).sum() == (whole.text == SPECIAL).sum() for window in found)
+
+
+def test_a_text_that_fits_is_one_window(vocab: Vocab) -> None:
+    whole = Template(vocab).row("Ada wrote?", "Yes.")
+    (window,) = windows(whole, 200, 128)
+    assert window.ids.tolist() == whole.ids.tolist()
+
+
+def test_a_long_question_is_cut(vocab: Vocab) -> None:
+    for window in windows(Template(vocab).row(TEXT, TEXT), 60, 8, most_first=20):
+        assert (window.text == 0).sum() == 20
 
 
 def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
-    (row,) = Template(vocab, 400).rows("Ada wrote?", TEXT)
+    row = Template(vocab, 400).row("Ada wrote?", TEXT)
     covered = set()
     for start, stop, of in zip(row.start.tolist(), row.stop.tolist(), row.text.tolist(), strict=True):
         if of == 1:
@@ -76,14 +87,14 @@ def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
 
 def test_words_that_are_given_keep_their_numbers(vocab: Vocab) -> None:
     words = ["Ada", "wrote", "non-profit", "engines"]
-    (row,) = Template(vocab, 60).rows(words)
+    row = Template(vocab, 60).row(words)
     assert np.unique(row.word[row.text == 0]).tolist() == [0, 1, 2, 3]
     first = [int(np.flatnonzero(row.word == number)[0]) for number in range(4)]
     assert first == sorted(first)
 
 
 def test_a_special_token_that_is_written_out_is_text(vocab: Vocab) -> None:
-    (row,) = Template(vocab, 60).rows("".join(map(vocab.piece, vocab.special_ids)))
+    row = Template(vocab, 60).row("".join(map(vocab.piece, vocab.special_ids)))
     inside = row.ids[row.text == 0]
     assert not set(inside.tolist()) & (set(vocab.special_ids) - {vocab.unk})
 
@@ -94,7 +105,7 @@ def test_a_row_has_room_for_two_texts(vocab: Vocab) -> None:
 
 
 def test_a_row_of_the_schema(vocab: Vocab) -> None:
-    row = Template(vocab, 60).rows("Ada")[0].row()
+    row = Template(vocab, 60).row("Ada").columns()
     assert {name: array.dtype for name, array in row.items()} == {
         "ids": np.int32,
         "segments": np.int8,
@@ -109,7 +120,7 @@ def test_rows_are_those_of_transformers(tmp_path: Path) -> None:
     vocab.save(tmp_path)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     for length in (12, 30, 400):
-        (row,) = Template(vocab, length).rows(TEXT[:90], TEXT[40:300])
+        row = Template(vocab, length).row(TEXT[:90], TEXT[40:300])
         found = theirs(
             TEXT[:90],
             TEXT[40:300],

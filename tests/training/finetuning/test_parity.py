@@ -1,6 +1,6 @@
 """The first ten losses of fine-tuning are those of transformers with the same weights, for each kind of head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.schema import IGNORE, Row
+from tests.training.parity import hf
 from training.engines.local import LocalEngine
 from training.finetuning import (
     AnswerSpan,
@@ -25,7 +26,6 @@ from training.finetuning import (
 from training.formats import bert
 from training.optim import rate
 from training.specs import Encoder, Learned, Machine
-from tests.training.parity import hf
 
 TRUNK = Encoder(layers=2, width=32, heads=2, dropout=0.0, attention_dropout=0.0, positions=Learned(max=40), norm="post")
 VOCAB, EXAMPLES, OPTIONS = 60, 48, 4
@@ -176,5 +176,3 @@ def test_the_heads_are_all_there_are() -> None:
 
     kinds = {each for each in vars(module).values() if isinstance(each, type) and hasattr(each, "head")} - {Target}
     assert kinds == {type(target) for target, *_ in HEADS.values()}
-
-

@@ -1,0 +1,284 @@
+"""Tasks of labelled files: what is asked, rows, answers, scores; bad files in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab, WordPiece, train
+from preprocessing.vocab.template import Template
+from training.files import Conll, Json, Jsonl, Squad, Tsv
+from training.tasks.choose import Choose
+from training.tasks.classify import Classify
+from training.tasks.labelled import Encoded, LabelledTask
+from training.tasks.regress import Regress
+from training.tasks.span import Span, widest
+from training.tasks.split import Split
+from training.tasks.tag import Tag, first_pieces
+
+TEXT = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocab:
+    return train(WordPiece(size=120), [TEXT] * 40)
+
+
+def split(path: str, format: Any, **keys: Any) -> Split:
+    return Split(paths=(path,), format=format, **keys)
+
+
+CLASSIFY = Classify(
+    files={"dev": split("dev.tsv", Tsv())}, text="a", pair="b", label="label", labels=("no", "yes", "maybe")
+)
+REGRESS = Regress(files={"dev": split("dev.tsv", Tsv())}, text="a", pair="b", label="score", least=0, most=5)
+TAG = Tag(files={"dev": split("dev.txt", Conll())}, labels=("O", "B-PER", "I-PER", "B-LOC"))
+CHOOSE = Choose(
+    files={"dev": split("*.json", Json(each=("questions", "answers", "options")))},
+    context="article",
+    question="questions",
+    options=("options",),
+    label="answers",
+    labels=("A", "B", "C", "D"),
+    groups={"middle": "middle"},
+)
+SPAN = Span(files={"dev": split("dev.json", Squad())}, version=2, step=8)
+FILES: dict[str, dict[str, str]] = {
+    "classify": {"dev.tsv": "a\tb\tlabel\nAda wrote .\tIt computes .\tyes\nso\tLondon\tno\nlong\tago\tmaybe\n"},
+    "regress": {"dev.tsv": "a\tb\tscore\nAda\tAda\t5.000\nso\tLondon\t0\nlong\tago\t2.5\n"},
+    "tag": {"dev.txt": "Ada B-PER\nLovelace I-PER\nwrote O\n\nin O\nLondon B-LOC\n"},
+    "choose": {
+        f"{level}.json": json.dumps(
+            {
+                "article": TEXT,
+                "questions": ["Who wrote ?", "Where _ ?"],
+                "answers": ["B", "A"],
+                "options": [["Babbage", "Ada", "It"], ["London", "numbers", "program"]],
+            }
+        )
+        for level in ("high", "middle")
+    },
+    "span": {
+        "dev.json": json.dumps(
+            {
+                "data": [
+                    {
+                        "title": "Ada",
+                        "paragraphs": [
+                            {
+                                "context": TEXT,
+                                "qas": [
+                                    {
+                                        "id": "1",
+                                        "question": "Who ?",
+                                        "answers": [{"text": "Babbage", "answer_start": 61}],
+                                    },
+                                    {"id": "2", "question": "Why ?", "answers": [], "is_impossible": True},
+                                    {
+                                        "id": "3",
+                                        "question": "Where ?",
+                                        "answers": [{"text": "London", "answer_start": 80}],
+                                    },
+                                ],
+                            }
+                        ],
+                    }
+                ]
+            }
+        )
+    },
+}
+TASKS: dict[str, LabelledTask] = {task.kind: task for task in (CLASSIFY, REGRESS, TAG, CHOOSE, SPAN)}
+
+
+def written(folder: Path, kind: str) -> Path:
+    for name, content in FILES[kind].items():
+        (folder / name).write_text(content)
+    return folder
+
+
+def gold_outputs(encoded: Encoded) -> Any:
+    """What heads would say that are always right."""
+    for number, rows in enumerate(encoded.examples):
+        row, length = rows[0], len(rows[0]["ids"])
+        found = {}
+        if "label" in row:
+            found["row_label"] = torch.eye(3)[[int(row["label"])]]
+        if "value" in row:
+            found["row_value"] = torch.tensor([float(row["value"])])
+        if (row["labels"] >= 0).any():
+            found["token_tag"] = torch.eye(4)[torch.from_numpy(row["labels"][row["labels"] >= 0]).long()]
+        if "right" in row:
+            found["option_choice"] = torch.eye(3)[[int(row["right"])]]
+        if "start" in row:
+            logits = torch.zeros(1, length, 2)
+            logits[0, int(row["start"]), 0] = logits[0, int(row["stop"]), 1] = 9 if row["start"] else 1
+            found["answer_span"] = logits
+        yield [number], found
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    items = task.items(task.files["dev"].records(written(tmp_path, kind)), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    assert all(len(row["ids"]) <= 24 for rows in encoded.examples for row in rows)
+    scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
+    assert scores.keys() >= set(task.metrics)
+    assert all(value == pytest.approx(1) for value in scores.values()), scores
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    from preprocessing.collate import unpadded
+
+    task = TASKS[kind]
+    items = task.items(task.files["dev"].records(written(tmp_path, kind)), {})
+    encoded = task.encoded(items, vocab, 24, training=True)
+    batch = unpadded([row for rows in encoded.examples for row in rows])
+    (target,) = task.targets()
+    words = sum(len(item.texts[0]) for item in items) if kind == "tag" else 0
+    assert target.count(batch) == {"tag": words}.get(kind, len(encoded.examples))
+
+
+def error(task: LabelledTask, folder: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        task.items(task.files["dev"].records(folder), {})
+    return str(caught.value).removeprefix(f"{folder}").lstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "line"),
+    [
+        ("classify", "dev.tsv", "a\tb\tlabel\nx\ty\tYES\n", "dev.tsv:2: label is 'YES', allowed is no or yes or maybe"),
+        (
+            "classify",
+            "dev.tsv",
+            "a\tb\tgold\nx\ty\tyes\n",
+            "dev.tsv:2: has no column label; its columns are a, b, gold",
+        ),
+        ("regress", "dev.tsv", "a\tb\tscore\nx\ty\t7\n", "dev.tsv:2: score is '7', allowed is a number from 0 to 5"),
+        (
+            "regress",
+            "dev.tsv",
+            "a\tb\tscore\nx\ty\thigh\n",
+            "dev.tsv:2: score is 'high', allowed is a number from 0 to 5",
+        ),
+        ("tag", "dev.txt", "Ada B-ORG\n", "dev.txt:1: a tag is 'B-ORG', allowed is O or B-PER or I-PER or B-LOC"),
+        (
+            "choose",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["D"], "options": [["a", "b"]]}),
+            "high.json:1: answers is 'D', allowed is A or B",
+        ),
+        (
+            "choose",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [["a"]]}),
+            "high.json:1: the options are ['a'], allowed is two texts or more",
+        ),
+    ],
+)
+def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert error(TASKS[kind], tmp_path) == line
+
+
+def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    task = Classify(
+        files={"dev": Split(paths=("SST-2/dev.tsv", "sst/*.tsv"), format=Tsv())}, text="a", label="b", labels=("0", "1")
+    )
+    assert error(task, tmp_path) == ": has no SST-2/dev.tsv and no sst/*.tsv; name the folder with --data-dir"
+    assert not task.files["dev"].is_there(tmp_path)
+
+
+def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
+    """HANS: a model of three classes is scored on two."""
+    from dataclasses import replace
+
+    task = replace(CLASSIFY, merge={"maybe": "no"})
+    items = task.items(task.files["dev"].records(written(tmp_path, "classify")), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
+    assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
+    assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
+
+
+def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
+    rows = [{"premise": f"p{number // 3}", "n": number} for number in range(300)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    halves = [
+        split("dev.jsonl", Jsonl(), half=half, half_by="premise").records(tmp_path).rows for half in ("even", "odd")
+    ]
+    assert len(halves[0]) + len(halves[1]) == 300
+    assert not {row["premise"] for row in halves[0]} & {row["premise"] for row in halves[1]}
+    assert 90 < len(halves[0]) < 210
+
+
+def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
+    (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
+    items = TAG.items(TAG.files["dev"].records(tmp_path), {})
+    encoded = TAG.encoded(items, vocab, 5, training=False)
+    assert encoded.notes == ["2 words are behind the end of their row, or have no piece; they count as O"]
+    assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
+
+
+def test_first_pieces_of_words() -> None:
+    assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
+
+
+# Spans
+
+
+def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
+    items = SPAN.items(SPAN.files["dev"].records(written(tmp_path, "span")), {})
+    encoded = SPAN.encoded(items, vocab, 20, training=True)
+    of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
+    assert len(of_first) > 2
+    with_answer = [row for row in of_first if row["start"] > 0]
+    assert 0 < len(with_answer) < len(of_first)
+    for row in with_answer:
+        answer = vocab.decode(row["ids"][int(row["start"]) : int(row["stop"]) + 1]).replace(" ", "").replace("##", "")
+        assert answer == "babbage"
+
+
+def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vocab: Vocab, tmp_path: Path) -> None:
+    content = json.loads(FILES["span"]["dev.json"])
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
+    (tmp_path / "dev.json").write_text(json.dumps(content))
+    items = SPAN.items(SPAN.files["dev"].records(tmp_path), {})
+    encoded = SPAN.encoded(items, vocab, 40, training=True)
+    assert 0 not in encoded.item_of
+    assert encoded.notes == ["1 questions are left out: their answer is not where it is said to stand, or no text"]
+    assert 0 in SPAN.encoded(items, vocab, 40, training=False).item_of
+
+
+def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
+    from preprocessing.vocab.template import windows
+
+    found = windows(Template(vocab).row("Who ?", TEXT), 20, 6)
+    owner = widest(found)
+    middle = [set(window.token[window.text == 1].tolist()) for window in found]
+    for token, number in owner.items():
+        assert token in middle[number]
+    assert len(owner) == len(set().union(*middle))
+    assert {0, len(found) - 1} <= set(owner.values())
+
+
+def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    items = SPAN.items(SPAN.files["dev"].records(written(tmp_path, "span")), {})[:1]
+    encoded = SPAN.encoded(items, vocab, 100, training=False)
+    (outputs,) = gold_outputs(encoded)
+    outputs[1]["answer_span"][0, 0] = 10.0
+    (answer,) = SPAN.predictions(items, encoded, [outputs])
+    assert (answer.text, answer.no_answer) == ("", 2.0)
+    (answer,) = replace(SPAN, threshold=2.0).predictions(items, encoded, [outputs])
+    assert answer.text == "Babbage"
+    (answer,) = replace(SPAN, version=1).predictions(items, encoded, [outputs])
+    assert answer.text == "Babbage"

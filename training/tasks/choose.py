@@ -1,0 +1,110 @@
+"""Which of several options is right?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Row
+from preprocessing.spec import require, spec
+from preprocessing.vocab import Vocab
+from preprocessing.vocab.template import Template
+from training.files import Records
+from training.tasks.labelled import Encoded, Item, Outputs, mean_of, texts_of
+from training.tasks.split import Split, value_of
+
+if TYPE_CHECKING:
+    from training.finetuning import Target
+
+METRICS: Final = ("accuracy",)
+
+
+@spec
+class Choose:
+    """One of several options: SWAG, RACE, Story Cloze, COPA (BERT 4.4, GPT-1 3.3).
+
+    An option is a row of two texts: what stands in `context`, and what stands in `question` before the option. `groups`
+    has parts of the score by a beginning of the place of an item (RACE: middle and high).
+    """
+
+    kind: Literal["choose"] = "choose"
+    files: Mapping[str, Split]
+    context: str  # column of what all options share
+    question: str = ""  # column of what stands before each option
+    options: tuple[str, ...]  # columns of the options, or one that has a list of them
+    label: str  # column of the right one
+    labels: tuple[str, ...]  # as the file has them, in the order of the options
+    groups: Mapping[str, str] = field(default_factory=dict)  # name of a part of the score -> a part of the file's name
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """Items with the texts (context, question, options)."""
+        named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
+        found = []
+        for record, place in zip(records.rows, records.places, strict=True):
+            options = self._options([value_of(record, column, place) for column in self.options], place)
+            (context,) = texts_of(record, place, [named["context"]])
+            (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
+            label = value_of(record, named["label"], place) if named["label"] else None
+            gold = None if label is None else self._number(label, named["label"], place, len(options))
+            found.append(Item(place, (context, question, options), gold))
+        return found
+
+    def _options(self, given: Sequence[Any], place: str) -> tuple[str, ...]:
+        options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)
+        if len(options) < 2 or not all(isinstance(option, str) for option in options):
+            raise BadInput(f"{place}: the options are {list(options)!r}, allowed is two texts or more")
+        return options
+
+    def _number(self, given: Any, column: str, place: str, options: int) -> int:
+        allowed = self.labels[:options]
+        if str(given) not in allowed:
+            raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(allowed)}")
+        return allowed.index(str(given))
+
+    def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
+        template = Template(vocab, length)
+        return Encoded([self._rows(item, template) for item in items], list(range(len(items))))
+
+    def _rows(self, item: Item, template: Template) -> list[Row]:
+        context, question, options = item.texts
+        right = np.int64(0 if item.gold is None else item.gold)
+        return [
+            template.row(context, f"{question} {option}".strip()).columns()
+            | {"option": np.int64(number), "right": right}
+            for number, option in enumerate(options)
+        ]
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import OptionChoice
+
+        return (OptionChoice(),)
+
+    def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[str]:
+        """The label of the option that each item's net prefers."""
+        found = [""] * len(items)
+        for numbers, heads in outputs:
+            for number, option in zip(numbers, heads["option_choice"].argmax(-1).tolist(), strict=True):
+                found[number] = self.labels[option]
+        return found
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
+        """The accuracy over all items, and over those of each group."""
+        right = [
+            (item.place, float(self.labels[item.gold] == label))
+            for item, label in zip(items, predictions, strict=True)
+            if item.gold is not None
+        ]
+        parts = {
+            f"accuracy_{name}": [value for place, value in right if part in place] for name, part in self.groups.items()
+        }
+        return {"accuracy": mean_of([value for _, value in right])} | {
+            name: mean_of(one) for name, one in parts.items() if one
+        }

@@ -1,0 +1,95 @@
+"""Which of some labels does a text, or a pair of texts, have?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Ints
+from preprocessing.spec import require, spec
+from preprocessing.vocab import Vocab
+from preprocessing.vocab.template import Template
+from training import metrics as measures
+from training.files import Records
+from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.split import Split, value_of
+
+if TYPE_CHECKING:
+    from training.finetuning import Target
+
+METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
+    "accuracy": measures.accuracy,
+    "f1": measures.f1,
+    "macro_f1": measures.macro_f1,
+    "matthews": measures.matthews,
+}
+
+
+@spec
+class Classify:
+    """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
+
+    kind: Literal["classify"] = "classify"
+    files: Mapping[str, Split]
+    text: str  # column of the text, or of the first one
+    pair: str = ""  # column of the second one
+    label: str  # column of the label
+    labels: tuple[str, ...]  # as the file has them, in the order of their numbers
+    merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        text, pair, label = (columns.get(name, getattr(self, name)) for name in ("text", "pair", "label"))
+        wanted = [text, pair] if pair else [text]
+        found = []
+        for record, place in zip(records.rows, records.places, strict=True):
+            gold = self._number(value_of(record, label, place), label, place) if label else None
+            found.append(Item(place, texts_of(record, place, wanted), gold))
+        return found
+
+    def _number(self, given: Any, column: str, place: str) -> int:
+        try:
+            return self.labels.index(str(given))
+        except ValueError:
+            raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(self.labels)}") from None
+
+    def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
+        template = Template(vocab, length)
+        examples = [
+            [template.row(*item.texts).columns() | {"label": np.int64(IGNORE if item.gold is None else item.gold)}]
+            for item in items
+        ]
+        return Encoded(examples, list(range(len(items))))
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import RowLabel
+
+        return (RowLabel(classes=len(self.labels)),)
+
+    def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[str]:
+        """The label of each item, as the file writes it, once merged."""
+        found = [""] * len(items)
+        for numbers, heads in outputs:
+            for number, label in zip(numbers, heads["row_label"].argmax(-1).tolist(), strict=True):
+                found[number] = self._merged(self.labels[label])
+        return found
+
+    def _merged(self, label: str) -> str:
+        return self.merge.get(label, label)
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
+        names = list(dict.fromkeys(map(self._merged, self.labels)))
+        both = [
+            (names.index(self._merged(self.labels[item.gold])), names.index(label))
+            for item, label in zip(items, predictions, strict=True)
+            if item.gold is not None
+        ]
+        gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
+        return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}

@@ -1,0 +1,87 @@
+"""What a task of labelled files is: items with their right answers, rows of a net, what its heads say, and scores.
+
+A kind of task is a spec whose keys a task file gives (orchestration/tasks/*.yaml); it states all that is true of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Row
+from preprocessing.vocab import Vocab
+from training.files import Record, Records
+from training.tasks.split import Split, value_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from training.finetuning import Target
+
+SPLITS: Final = ("train", "dev", "test")
+Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
+"""Numbers of examples, and what each head says of them, by the kind of its target."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a task: its texts and the right answer, None where the file has none."""
+
+    place: str  # file and line
+    texts: tuple[Any, ...]
+    gold: Any = None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Items as examples of a net; `item_of` is for each example the number of its item: a long text makes several."""
+
+    examples: list[list[Row]] = field(default_factory=list)
+    item_of: list[int] = field(default_factory=list)
+    stands_for: list[Any] = field(default_factory=list)  # what the outputs of an example are of: words, a window
+    notes: list[str] = field(default_factory=list)  # what could not be used, and how often
+
+
+class LabelledTask(Protocol):
+    """A part of the union Labelled: a task whose questions and answers stand in files."""
+
+    metrics: tuple[str, ...]
+    """Names of its scores; cells of a grid are compared by the first."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a task file."""
+
+    @property
+    def files(self) -> Mapping[str, Split]:
+        """The splits that there are, by their names."""
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """The questions in the records; `columns` are in place of those of the task. BadInput, in one line, where a
+        column is missing or a label is out of range."""
+
+    def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
+        """The items in rows of at most `length` tokens; with `training` those that something can be learnt from."""
+
+    def targets(self) -> "tuple[Target, ...]":
+        """What a net is fine-tuned to predict."""
+
+    def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[Any]:
+        """The answer to each item, as `scores` and a submission take it."""
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
+        """Each of `metrics`, of the items that have an answer."""
+
+
+def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """The texts in these columns; BadInput where one is missing or is no text."""
+    found = tuple(value_of(record, column, place) for column in columns)
+    for column, text in zip(columns, found, strict=True):
+        if not isinstance(text, str):
+            raise BadInput(f"{place}: column {column} is {text!r}, allowed is text")
+    return found
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Their mean, 0 of none."""
+    return sum(values) / len(values) if values else 0.0

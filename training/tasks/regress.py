@@ -1,0 +1,90 @@
+"""How much, as a number: how alike two sentences are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Floats
+from preprocessing.spec import require, spec
+from preprocessing.vocab import Vocab
+from preprocessing.vocab.template import Template
+from training import metrics as measures
+from training.files import Records
+from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.split import Split, value_of
+
+if TYPE_CHECKING:
+    from training.finetuning import Target
+
+METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
+    "spearman": measures.spearman,
+    "pearson": measures.pearson,
+}
+
+
+@spec
+class Regress:
+    """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
+
+    kind: Literal["regress"] = "regress"
+    files: Mapping[str, Split]
+    text: str  # column of the text, or of the first one
+    pair: str = ""  # column of the second one
+    label: str  # column of the number
+    least: float
+    most: float
+    metrics: tuple[str, ...] = ("spearman", "pearson")
+
+    def __post_init__(self) -> None:
+        require(self.least < self.most, "most", self.most, f"more than {self.least}")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        text, pair, label = (columns.get(name, getattr(self, name)) for name in ("text", "pair", "label"))
+        wanted = [text, pair] if pair else [text]
+        return [
+            Item(
+                place,
+                texts_of(record, place, wanted),
+                self._number(value_of(record, label, place), label, place) if label else None,
+            )
+            for record, place in zip(records.rows, records.places, strict=True)
+        ]
+
+    def _number(self, given: object, column: str, place: str) -> float:
+        try:
+            number = float(given)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not self.least <= number <= self.most:
+            raise BadInput(f"{place}: {column} is {given!r}, allowed is a number from {self.least:g} to {self.most:g}")
+        return number
+
+    def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
+        template = Template(vocab, length)
+        examples = [
+            [template.row(*item.texts).columns() | {"value": np.float32("nan" if item.gold is None else item.gold)}]
+            for item in items
+        ]
+        return Encoded(examples, list(range(len(items))))
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import RowValue
+
+        return (RowValue(),)
+
+    def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[float]:
+        """The number of each item, not below the least and not above the most."""
+        found = [0.0] * len(items)
+        for numbers, heads in outputs:
+            for number, value in zip(numbers, heads["row_value"].tolist(), strict=True):
+                found[number] = min(self.most, max(self.least, value))
+        return found
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
+        both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
+        gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
+        return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}

@@ -1,0 +1,105 @@
+"""Which tag does each word of a sentence have?"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE
+from preprocessing.spec import require, spec
+from preprocessing.vocab import Vocab
+from preprocessing.vocab.template import SPECIAL, Template
+from training import metrics as measures
+from training.files import Records
+from training.metrics import Scheme
+from training.tasks.labelled import Encoded, Item, Outputs, mean_of
+from training.tasks.split import Split, value_of
+
+if TYPE_CHECKING:
+    from training.finetuning import Target
+
+METRICS: Final = ("f1", "precision", "recall", "accuracy")
+OUTSIDE: Final = "O"
+
+
+@spec
+class Tag:
+    """A tag of each word, that of an entity in most tasks: CoNLL-2003, WNUT 2017 (BERT 5.3).
+
+    The first piece of a word carries its tag. Words behind the end of a row, and those of which nothing is left once
+    normalised, count as outside of all entities.
+    """
+
+    kind: Literal["tag"] = "tag"
+    files: Mapping[str, Split]
+    words: str = "words"  # column of the words
+    tags: str = "tags"  # column of their tags
+    labels: tuple[str, ...]  # the tags, in the order of their numbers
+    scheme: Scheme = "lenient"  # of entities: as conlleval, or strict
+    metrics: tuple[str, ...] = ("f1", "precision", "recall")
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
+        found = []
+        for record, place in zip(records.rows, records.places, strict=True):
+            gold = list(value_of(record, tags, place)) if tags else None
+            for tag in gold or ():
+                if tag not in self.labels:
+                    raise BadInput(f"{place}: a tag is {tag!r}, allowed is {' or '.join(self.labels)}")
+            found.append(Item(place, (tuple(value_of(record, words, place)),), gold))
+        return found
+
+    def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
+        template, encoded, beyond = Template(vocab, length), Encoded(), 0
+        for number, item in enumerate(items):
+            (words,) = item.texts
+            row = template.row(list(words))
+            at, of = first_pieces(row.word)
+            beyond += len(words) - len(of)
+            labels_S = np.full(len(row.ids), IGNORE, np.int32)
+            labels_S[at] = [0 if item.gold is None else self.labels.index(item.gold[word]) for word in of]
+            encoded.examples.append([row.columns() | {"labels": labels_S}])
+            encoded.item_of.append(number)
+            encoded.stands_for.append(of)
+        if beyond:
+            encoded.notes.append(f"{beyond} words are behind the end of their row, or have no piece; they count as O")
+        return encoded
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import TokenTag
+
+        return (TokenTag(classes=len(self.labels)),)
+
+    def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[list[str]]:
+        """The tags of each item's words."""
+        found = [[OUTSIDE] * len(item.texts[0]) for item in items]
+        for numbers, heads in outputs:
+            tags = iter(heads["token_tag"].argmax(-1).tolist())
+            for number in numbers:
+                for word in encoded.stands_for[number]:
+                    found[number][word] = self.labels[next(tags)]
+        return found
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+        both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
+        gold, predicted = [pair[0] for pair in both], [pair[1] for pair in both]
+        found = measures.entity_f1(gold, predicted, self.scheme)
+        pairs = [(a, b) for one, other in both for a, b in zip(one, other, strict=True)]
+        found["accuracy"] = mean_of([float(a == b) for a, b in pairs])
+        return {name: found[name] for name in self.metrics}
+
+
+def first_pieces(word_S: np.ndarray) -> tuple[list[int], list[int]]:
+    """Where each word of a row begins, and which word that is.
+
+    >>> first_pieces(np.array([-1, 0, 0, 2, -1]))
+    ([1, 3], [0, 2])
+    """
+    starts = np.flatnonzero((word_S != SPECIAL) & (word_S != np.r_[SPECIAL, word_S[:-1]]))
+    return starts.tolist(), word_S[starts].tolist()
