@@ -32,8 +32,8 @@ class Answer(NamedTuple):
 class Span:
     """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, CMRC (BERT 4.2, 4.3).
 
-    Long texts are read in windows, one every `step` tokens; a window without the answer is trained to point at its first
-    token. A token counts in the window where it has most text around it.
+    Long texts are read in windows, one every `step` tokens; a window without the answer is trained to point at its
+    first token. A token counts in the window where it has most text around it.
     """
 
     kind: Literal["span"] = "span"
@@ -123,10 +123,7 @@ class Span:
         that is best for these very questions."""
         golds = {item.gold[0]: item.gold[1] for item in items}
         texts = {item.gold[0]: answer.text for item, answer in zip(items, predictions, strict=True)}
-        if self.version == 1:
-            found = measures.squad1(golds, texts)
-        else:
-            found = measures.squad2(golds, texts)
+        found = measures.squad1(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
         return {name: found[name] / 100 for name in self.metrics} | {
             name: value / 100 for name, value in found.items() if name not in METRICS
         }
@@ -135,7 +132,7 @@ class Span:
 def widest(given: Sequence[Templated]) -> dict[int, int]:
     """For each token of the second text the window in which it has most text before it and behind it.
 
-    The smaller of the two sides counts, then a hundredth of the window's size; of equal ones the first (BERT 4.2's code).
+    The smaller of the two sides counts, then a hundredth of the window's size; of equal ones the first (run_squad.py).
     """
     best = dict[int, tuple[float, int]]()
     for number, window in enumerate(given):
