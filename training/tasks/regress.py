@@ -13,7 +13,7 @@ from preprocessing.vocab.template import Template
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -29,7 +29,6 @@ class Regress:
     """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
 
     kind: Literal["regress"] = "regress"
-    files: Mapping[str, Split]
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the number
