@@ -18,6 +18,7 @@ from orchestration.config.recipe import (
     load_corpus,
     load_task,
     names,
+    tasks_of,
     unavailable,
 )
 from orchestration.config.own_task import task_of_csv
@@ -45,6 +46,7 @@ __all__ = [
     "parts",
     "split_overrides",
     "task_of_csv",
+    "tasks_of",
     "to_yaml",
     "unavailable",
 ]

@@ -273,6 +273,16 @@ def load_task(name_or_path: str) -> TaskFile:
     return dataclasses.replace(task, files=files)
 
 
+def tasks_of(asked: str = "") -> list[TaskFile]:
+    """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
+    every = [load_task(name) for name in names("tasks")]
+    found: dict[str, TaskFile] = {}
+    for word in filter(None, asked.split(",")):
+        named = [task for task in every if word in (task.name, task.group)]
+        found |= {task.name: task for task in named or [load_task(word)]}
+    return list(found.values()) if asked else every
+
+
 def unavailable() -> dict[str, str]:
     """Figures that recipes quote for which there is no task, and why: `superglue`, or `race.middle`."""
     where = f"tasks/{UNAVAILABLE}.yaml"
@@ -315,7 +325,8 @@ def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
         return strict_yaml.read(HOME / where, where), where
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
-    close = explain.nearest(name_or_path, known)
+    groups = {load_task(name).group for name in known} - {""} if folder == "tasks" else set[str]()
+    close = explain.nearest(name_or_path, [*known, *groups])
     hint = f"; did you mean {close}?" if close else ""
     listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
     raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")

@@ -51,6 +51,19 @@ class Grid:
     def warmup_share(self) -> float:
         return self.warmup / self.steps if self.warmup >= 1 else self.warmup
 
+    def describe(self) -> str:
+        """The grid in one line.
+
+        >>> Grid(rates=(1e-5, 2e-5), batches=(16,), epochs=(3,), runs=5, source="table 10").describe()
+        '1e-5 2e-5 x batches of 16 x 3 epochs, 5 runs each (table 10)'
+        """
+        long = f"{self.steps:,} steps" if self.steps else f"{' '.join(f'{one:g}' for one in self.epochs)} epochs"
+        rates = " ".join(f"{one:g}".replace("e-0", "e-") for one in self.rates)
+        batches = " ".join(map(str, self.batches))
+        runs = f", {self.runs} runs each" if self.runs > 1 else ""
+        remembered = ", from memory" if self.from_memory else ""
+        return f"{rates} x batches of {batches} x {long}{runs} ({self.source}{remembered})"
+
     def cells(self) -> "list[Tuning]":
         """Each rate with each batch, each number of epochs and each seed."""
         from training.finetuning import Tuning

@@ -90,10 +90,12 @@ def value_of(record: Record, column: str, place: str) -> Any:
     >>> value_of({"choices": [{"text": "a"}, {"text": "b"}]}, "choices.text", "dev.jsonl:1")
     ['a', 'b']
     """
-    if _AND in column and column not in record:
+    if column in record:
+        return record[column]
+    if _AND in column:
         return " ".join(str(value_of(record, part, place)) for part in column.split(_AND))
     found: Any = record
-    for key in column.split(".") if column not in record else [column]:
+    for key in column.split("."):
         try:
             found = _below(found, key)
         except (KeyError, IndexError, ValueError, TypeError):

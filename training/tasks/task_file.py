@@ -49,6 +49,7 @@ class TaskFile:
         for name in self.files:
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
+            require(EACH not in name or bool(self.each), "each", [], f"the words that {EACH} stands for in {name}")
 
     @property
     def metric(self) -> str:
