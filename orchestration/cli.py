@@ -110,7 +110,7 @@ def tasks(
 ) -> int:
     """Downstream tasks: what they ask, how they are scored, and with --data-dir what of their data is at hand."""
     from orchestration.config import tasks_of
-    from orchestration.reports import tasks_at_hand, tasks_as_values
+    from orchestration.reports import tasks_as_values, tasks_at_hand
     from orchestration.terminal import views
 
     found = tasks_of(task)

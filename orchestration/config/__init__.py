@@ -9,6 +9,7 @@ from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.keys import Part, find_keys, key_names, parts
 from orchestration.config.overrides import flat, split_overrides
+from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import (
     Cluster,
     Recipe,
@@ -21,7 +22,6 @@ from orchestration.config.recipe import (
     tasks_of,
     unavailable,
 )
-from orchestration.config.own_task import task_of_csv
 from orchestration.config.scales import SCALES
 from orchestration.config.written import not_default, to_yaml
 

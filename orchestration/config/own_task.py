@@ -1,14 +1,16 @@
 """A task of a user's own table, without any YAML: `my.csv:text,label`."""
 
 from collections import Counter
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Final
 
 from preprocessing.errors import BadInput
-from training.files import Csv, Jsonl, Records, Tsv, read
+from training.files import Csv, Formats, Jsonl, Records, Tsv, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
-FORMATS: Final = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, Formats]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
@@ -17,8 +19,9 @@ _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 def task_of_csv(given: str) -> tuple[TaskFile, str]:
     """The task of a table and its columns, as `--csv` has them, and what is said of it.
 
-    Labels are those in the file, by name; a column with numbers that are not all whole is a score to predict. Eight tenths
-    of the rows, picked by their texts so that equal ones stay together, are for training, one for dev, one for test.
+    Labels are those in the file, by name; a column with numbers that are not all whole is a score to predict. Eight
+    tenths of the rows, picked by their texts so that equal ones stay together, are for training, one for dev, one for
+    test.
     BadInput where the file or a column is not there, or the labels are fewer than two or too many.
     """
     path, columns = _parts(given)
@@ -80,6 +83,7 @@ def _task(texts: list[str], label: str, values: list[str], given: str) -> tuple[
 def _numbers(values: Counter[str]) -> list[float]:
     """The values as numbers; none where one of them is not."""
     try:
-        return [float(value) for value in values]
+        found = [float(value) for value in values]
     except ValueError:
         return []
+    return found if all(map(isfinite, found)) else []

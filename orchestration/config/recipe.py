@@ -1,7 +1,7 @@
 """A recipe is the parts that each layer owns, composed under names: read strictly, checked, hashed. The only YAML here.
 
-A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text, a task asks a question of
-labelled files. All are read from the folders beside this file or from a path.
+A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text, a task asks a question
+of labelled files. All are read from the folders beside this file or from a path.
 """
 
 import dataclasses

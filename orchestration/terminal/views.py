@@ -185,7 +185,7 @@ def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> 
         return Group(table)
     for column in table.columns[3:]:
         column.justify = "right"
-    legend = "rows of each split; - is not there, * has no labels, ! cannot be read"
+    legend = "rows of each split; -: not there, *: without labels, !: malformed (below)"
     return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.faults(found)))
 
 
@@ -209,7 +209,8 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
     for name, split in one.files.items():
         there = found[name] if found else AtHand(is_there=False)
         where = "" if there.is_there else " or ".join(path for each in (split, *split.or_else) for path in each.paths)
-        files.add(Text.assemble(f"{name}: ", *([_rows(there), " "] if found else []), (where, QUIET)))
+        count = _rows(there).append(" ") if found else Text()
+        files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
     grids = tree.add("grids") if one.grids else tree
     for name, grid in one.grids.items():
         grids.add(Text(f"{name}: {grid.describe()}"))

@@ -43,7 +43,7 @@ class Grid:
         given = f"{len(self.epochs)} epochs and {self.steps} steps"
         require(bool(self.epochs) != bool(self.steps), "epochs", given, "epochs or steps, one of the two")
         most = self.steps or 1
-        require(0 <= self.warmup < most, "warmup", self.warmup, "a share of the steps, or less steps than `steps`")
+        require(0 <= self.warmup < most, "warmup", self.warmup, "a share of the steps, or fewer steps than `steps`")
         require(self.runs >= 1, "runs", self.runs, "a whole number from 1 up")
         require(self.source.strip() != "", "source", self.source, "where the grid stands")
 

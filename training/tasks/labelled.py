@@ -44,12 +44,13 @@ class Encoded:
 class LabelledTask(Protocol):
     """A part of the union Kinds: a task whose questions and answers stand in files."""
 
-    metrics: tuple[str, ...]
-    """Names of its scores; cells of a grid are compared by the first."""
-
     @property
     def kind(self) -> str:
         """Its name in a task file."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of its scores; cells of a grid are compared by the first."""
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """The questions in the records; `columns` are in place of those of the task. BadInput, in one line, where a

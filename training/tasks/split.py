@@ -99,7 +99,10 @@ def value_of(record: Record, column: str, place: str) -> Any:
         try:
             found = _below(found, key)
         except (KeyError, IndexError, ValueError, TypeError):
-            names = ", ".join(name for name in record if not name.lstrip("-").isdigit()) or f"{len(record) // 2} without names"
+            names = (
+                ", ".join(name for name in record if not name.lstrip("-").isdigit())
+                or f"{len(record) // 2} without names"
+            )
             raise BadInput(f"{place}: has no column {column}; its columns are {names}") from None
     return found
 

@@ -26,8 +26,8 @@ class TaskFile:
     """A downstream task; `task` says by its `kind` which question it is.
 
     A split has the name `train` (what is learned from), `dev` (what cells of a grid are compared on) or `test`, or such
-    a name with more behind it (`dev_mismatched`). Where `each` lists words, as the languages of XNLI, a split whose name
-    has {each} stands for a split of each of them.
+    a name with more behind it (`dev_mismatched`). Where `each` lists words, as the languages of XNLI, a split whose
+    name has {each} stands for a split of each of them.
     """
 
     name: str  # of the task and its file
