@@ -71,7 +71,7 @@ class LabelledTask(Protocol):
 
 def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:
     """The texts in these columns; BadInput where one is missing or is no text."""
-    found = tuple(value_of(record, column, place) for column in columns)
+    found = tuple([value_of(record, column, place) for column in columns])
     for column, text in zip(columns, found, strict=True):
         if not isinstance(text, str):
             raise BadInput(f"{place}: column {column} is {text!r}, allowed is text")
