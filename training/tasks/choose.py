@@ -75,10 +75,10 @@ class Choose:
 
     def _rows(self, item: Item, template: Template) -> list[Row]:
         context, question, options = item.texts
-        right = np.int64(0 if item.gold is None else item.gold)
+        right = np.asarray(0 if item.gold is None else item.gold, np.int64)
         return [
             template.row(context, f"{question} {option}".strip()).columns()
-            | {"option": np.int64(number), "right": right}
+            | {"option": np.asarray(number, np.int64), "right": right}
             for number, option in enumerate(options)
         ]
 

@@ -62,7 +62,10 @@ class Classify:
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template = Template(vocab, length)
         examples = [
-            [template.row(*item.texts).columns() | {"label": np.int64(IGNORE if item.gold is None else item.gold)}]
+            [
+                template.row(*item.texts).columns()
+                | {"label": np.asarray(IGNORE if item.gold is None else item.gold, np.int64)}
+            ]
             for item in items
         ]
         return Encoded(examples, list(range(len(items))))

@@ -65,7 +65,10 @@ class Regress:
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template = Template(vocab, length)
         examples = [
-            [template.row(*item.texts).columns() | {"value": np.float32("nan" if item.gold is None else item.gold)}]
+            [
+                template.row(*item.texts).columns()
+                | {"value": np.asarray(np.nan if item.gold is None else item.gold, np.float32)}
+            ]
             for item in items
         ]
         return Encoded(examples, list(range(len(items))))

@@ -72,7 +72,7 @@ class Span:
                 continue
             for window in windows(whole, length, min(self.step, length // 3), self.most_question):
                 begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
-                encoded.examples.append([window.columns() | {"start": np.int64(begin), "stop": np.int64(end)}])
+                encoded.examples.append([window.columns() | {"start": np.asarray(begin), "stop": np.asarray(end)}])
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
         if lost:
