@@ -103,6 +103,26 @@ def keys(
 
 
 @app.command()
+def tasks(
+    task: options.AnyTask = "",
+    data_dir: options.DataDir = None,
+    as_json: options.Json = False,
+) -> int:
+    """Downstream tasks: what they ask, how they are scored, and with --data-dir what of their data is at hand."""
+    from orchestration.config import tasks_of
+    from orchestration.reports import tasks_as_values, tasks_at_hand
+    from orchestration.terminal import views
+
+    found = tasks_of(task)
+    with waiting("reading the files of the tasks"):
+        there = tasks_at_hand(found, data_dir) if data_dir else {}
+    shown = views.task(found[0], there.get(found[0].name)) if len(found) == 1 else views.tasks(found, there)
+    one = "sst2" if not task else found[0].name
+    next_ = (shlex.join(["sesame", "tasks", one, *(["--data-dir", str(data_dir)] if data_dir else [])]),)
+    return print_answer(Answer((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json)
+
+
+@app.command()
 def check(
     recipe: options.Recipe,
     overrides: options.Overrides = None,

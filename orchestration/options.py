@@ -40,6 +40,15 @@ AnyTable = Annotated[
     str,
     typer.Argument(metavar="[NAME]", help="albert-sp, ...; none: the tables there are.", autocompletion=complete.table),
 ]
+AnyTask = Annotated[
+    str,
+    typer.Argument(
+        metavar="[TASK]", help="cola, glue, a .yaml file, ...; none: all of them.", autocompletion=complete.task
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the files of the tasks lie, as distributed.")
+]
 RunOrRecipe = Annotated[
     str,
     typer.Argument(metavar="RUN|RECIPE", help="A run folder or its name, or a recipe.", autocompletion=complete.run),

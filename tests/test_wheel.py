@@ -35,7 +35,7 @@ def test_recipes_corpora_clusters_and_the_module_are_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         str(path.relative_to(ROOT))
-        for place in ("recipes", "corpora", "clusters")
+        for place in ("recipes", "corpora", "clusters", "tasks")
         for path in (ROOT / "orchestration" / place).rglob("*")
         if path.is_file()
     }

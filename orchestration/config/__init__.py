@@ -1,7 +1,7 @@
-"""Recipes, clusters and corpora: YAML -> frozen parts, checked. The only YAML and pydantic.
+"""Recipes, clusters, corpora and tasks: YAML -> frozen parts, checked. The only YAML and pydantic.
 
 Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--scale`), keys.py (what a key means) and
-written.py (the way back).
+written.py (the way back). own_task.py makes a task of a user's own table.
 """
 
 from orchestration.config.checks import check
@@ -9,7 +9,19 @@ from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.keys import Part, find_keys, key_names, parts
 from orchestration.config.overrides import flat, split_overrides
-from orchestration.config.recipe import Cluster, Recipe, digest, load, load_cluster, load_corpus, names
+from orchestration.config.own_task import task_of_csv
+from orchestration.config.recipe import (
+    Cluster,
+    Recipe,
+    digest,
+    load,
+    load_cluster,
+    load_corpus,
+    load_task,
+    names,
+    tasks_of,
+    unavailable,
+)
 from orchestration.config.scales import SCALES
 from orchestration.config.written import not_default, to_yaml
 
@@ -27,10 +39,14 @@ __all__ = [
     "load",
     "load_cluster",
     "load_corpus",
+    "load_task",
     "names",
     "nearest",
     "not_default",
     "parts",
     "split_overrides",
+    "task_of_csv",
+    "tasks_of",
     "to_yaml",
+    "unavailable",
 ]

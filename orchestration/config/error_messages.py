@@ -5,7 +5,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -67,6 +67,8 @@ def annotation_at(root: Any, data: Any, path: Keys) -> Any:
     for step in path:
         if isinstance(step, int):
             annotation = next(iter(typing.get_args(annotation)), None)
+        elif typing.get_origin(annotation) is Mapping:
+            annotation = typing.get_args(annotation)[1]
         else:
             part = chosen(annotation, data)
             annotation = annotations(part).get(step) if part else None

@@ -1,7 +1,7 @@
 """A recipe is the parts that each layer owns, composed under names: read strictly, checked, hashed. The only YAML here.
 
-A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text. All three are read by
-`load`, from the folders beside this file or from a path.
+A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text, a task asks a question
+of labelled files. All are read from the folders beside this file or from a path.
 """
 
 import dataclasses
@@ -32,12 +32,14 @@ from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
 from training.specs import Machine, Phase, Trunk
-from training.tasks import TASKS
+from training.tasks import EACH, TASKS, Split, TaskFile
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
 LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
 T = TypeVar("T")
+UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
+Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 _LISTED = 30  # most names in a message
 
 
@@ -200,9 +202,9 @@ class CorpusFile(Corpus):
     mixture: tuple[_GroupFile, ...] = ()
 
 
-def names(folder: Literal["recipes", "clusters", "corpora"]) -> list[str]:
+def names(folder: Folder) -> list[str]:
     """What can be named without a path: bert_base, gpt2, ..."""
-    return sorted(path.stem for path in (HOME / folder).glob("*.yaml"))
+    return sorted(path.stem for path in (HOME / folder).glob("*.yaml") if path.stem != UNAVAILABLE)
 
 
 def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
@@ -252,6 +254,59 @@ def load_corpus(name_or_path: str) -> Corpus:
     return Corpus(**fields)
 
 
+def load_task(name_or_path: str) -> TaskFile:
+    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it.
+
+    >>> load_task("sst2").task.labels
+    ('0', '1')
+    """
+    document, where = _open("tasks", name_or_path)
+    task = _validated(TaskFile, document, where)
+    files = {
+        name.replace(EACH, word): _put(split, word) if EACH in name else split
+        for name, split in task.files.items()
+        for word in (task.each if EACH in name else ("",))
+    }
+    if name_or_path not in names("tasks"):
+        folder = Path(name_or_path).parent.absolute()
+        files = {name: _beside(split, folder) for name, split in files.items()}
+    return dataclasses.replace(task, files=files)
+
+
+def tasks_of(asked: str = "") -> list[TaskFile]:
+    """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
+    every = [load_task(name) for name in names("tasks")]
+    found: dict[str, TaskFile] = {}
+    for word in filter(None, asked.split(",")):
+        named = [task for task in every if word in (task.name, task.group)]
+        found |= {task.name: task for task in named or [load_task(word)]}
+    return list(found.values()) if asked else every
+
+
+def unavailable() -> dict[str, str]:
+    """Figures that recipes quote for which there is no task, and why: `superglue`, or `race.middle`."""
+    where = f"tasks/{UNAVAILABLE}.yaml"
+    return strict_yaml.read(HOME / where, where)
+
+
+def _put(split: Split, word: str) -> Split:
+    """The split of one of the words that {each} stands for."""
+    return dataclasses.replace(
+        split,
+        paths=tuple(path.replace(EACH, word) for path in split.paths),
+        only={column: tuple(value.replace(EACH, word) for value in values) for column, values in split.only.items()},
+        or_else=tuple(_put(one, word) for one in split.or_else),
+    )
+
+
+def _beside(split: Split, folder: Path) -> Split:
+    """The split with the same files in this folder as a further place of each."""
+    there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
+    return dataclasses.replace(
+        split, paths=(*split.paths, *there), or_else=tuple(_beside(one, folder) for one in split.or_else)
+    )
+
+
 def digest(value: Any) -> str:
     """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
 
@@ -262,7 +317,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _open(folder: Literal["recipes", "clusters", "corpora"], name_or_path: str) -> tuple[dict[str, Any], str]:
+def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
     """The document, and what to call it in messages."""
     known = names(folder)
     if name_or_path in known:
@@ -270,7 +325,8 @@ def _open(folder: Literal["recipes", "clusters", "corpora"], name_or_path: str) 
         return strict_yaml.read(HOME / where, where), where
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
-    close = explain.nearest(name_or_path, known)
+    groups = {load_task(name).group for name in known} - {""} if folder == "tasks" else set[str]()
+    close = explain.nearest(name_or_path, [*known, *groups])
     hint = f"; did you mean {close}?" if close else ""
     listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
     raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")

@@ -45,6 +45,11 @@ def table(incomplete: str) -> list[str]:
     return _beginning(incomplete, TABLES)
 
 
+def task(incomplete: str) -> list[str]:
+    """Tasks that are files."""
+    return _beginning(incomplete, [name for name in _names("tasks") if name != "unavailable"])
+
+
 def part(incomplete: str) -> list[str]:
     """Parts and keys, as `sesame keys` takes them."""
     from orchestration.config import key_names

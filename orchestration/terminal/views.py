@@ -15,8 +15,10 @@ from orchestration.reports import Node
 from orchestration.reports.ablations import Table as Comparison
 from orchestration.terminal.doctor import Finding
 from preprocessing.manifest import Manifest
+from training.tasks import AtHand, TaskFile
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
+SPLITS = ("train", "dev", "test")
 COLUMN = 70  # where the numbers of a tree stand
 
 
@@ -167,6 +169,53 @@ def tables(found: Iterable[Comparison]) -> Table:
     for one in found:
         _add(table, Text(one.name, NAME), one.paper.split(",")[0], one.title)
     return table
+
+
+def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> Group:
+    """Downstream tasks, one line each: what they ask, or with what was found of their data, how many rows there are."""
+    table = _table("task", "kind", "metric", *(("train", "dev", "test", "other splits") if found else ("question",)))
+    for one in of:
+        said: list[str | Text] = [one.title]
+        if there := found.get(one.name):
+            others = [split for split in there if split not in SPLITS]
+            said = [_rows(there.get(split)) for split in SPLITS]
+            said.append(f"{sum(there[split].is_there for split in others)} of {len(others)}" if others else "")
+        _add(table, Text(one.name, NAME), one.task.kind, one.metric, *said)
+    if not found:
+        return Group(table)
+    for column in table.columns[3:]:
+        column.justify = "right"
+    legend = "rows of each split; -: not there, *: without labels, !: malformed (below)"
+    return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.faults(found)))
+
+
+def _rows(one: AtHand | None) -> Text:
+    if one is None or not one.is_there:
+        return Text("" if one is None else "-", QUIET)
+    if one.wrong:
+        return Text("!", BAD)
+    marks = ("" if one.labelled else "*") + ("!" if one.malformed else "")
+    return Text(f"{one.rows:,}{marks}", NUMBER)
+
+
+def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
+    """A downstream task: its question, its files and the grids of papers."""
+    tree = Tree(Text.assemble((one.name, NAME), f"  {one.title}"), guide_style=QUIET)
+    for said in (one.source, f"licence: {one.licence}", one.note):
+        if said:
+            tree.add(Text(said))
+    tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; rows of at most {one.length} tokens"))
+    files = tree.add("files")
+    for name, split in one.files.items():
+        there = found[name] if found else AtHand(is_there=False)
+        where = "" if there.is_there else " or ".join(path for each in (split, *split.or_else) for path in each.paths)
+        count = _rows(there).append(" ") if found else Text()
+        files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
+    grids = tree.add("grids") if one.grids else tree
+    for name, grid in one.grids.items():
+        grids.add(Text(f"{name}: {grid.describe()}"))
+    faults = reports.faults({one.name: found} if found else {})
+    return Group(tree, *(Text(line, BAD) for line in faults))
 
 
 def keys(parts: Sequence[Part]) -> Group:

@@ -14,7 +14,7 @@ from preprocessing.spec import kind_of
 from training.files.conll import Conll
 from training.files.json_files import Json, Jsonl
 from training.files.lines import Blocks, Lines
-from training.files.opened import contents
+from training.files.opened import contents, is_there
 from training.files.record import Format, Record, Records
 from training.files.squad import Squad
 from training.files.tables import Csv, Tsv
@@ -33,6 +33,7 @@ __all__ = [
     "Records",
     "Squad",
     "Tsv",
+    "is_there",
     "read",
 ]
 

@@ -20,15 +20,29 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
 
     Both may have *, ? and [...]. Raises BadInput where none is there, or one cannot be read.
     """
-    paths = sorted(folder.glob(pattern)) if any(mark in pattern for mark in "*?[") else [folder / pattern]
-    if not paths or not paths[0].exists():
+    paths = _paths(folder, pattern)
+    if not paths:
         raise BadInput(f"{folder / pattern}: is not there")
-    for path in paths:
-        name = path.relative_to(folder).as_posix()
+    for path in sorted(paths):
+        name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
         try:
             yield from _members(path, name, member) if member else [(name, _plain(path))]
         except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile) as error:
             raise BadInput(f"{path}: cannot be read ({error}); fetch it again") from None
+
+
+def is_there(folder: Path, pattern: str) -> bool:
+    """Whether a pattern below a folder leads to a file."""
+    return bool(_paths(folder, pattern))
+
+
+def _paths(folder: Path, pattern: str) -> list[Path]:
+    """A name is taken as it stands first: a file may have a bracket in it."""
+    if (folder / pattern).is_file():
+        return [folder / pattern]
+    if Path(pattern).is_absolute() or not any(mark in pattern for mark in "*?["):
+        return []
+    return [path for path in folder.glob(pattern) if path.is_file()]
 
 
 def _plain(path: Path) -> bytes:

@@ -22,6 +22,7 @@ class Records:
     rows: list[Record] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     malformed: list[str] = field(default_factory=list)
+    left_out: int = 0  # records that the task file asks to leave out (SNLI's without a gold label)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Literal
 
 from preprocessing.spec import spec
@@ -53,6 +54,16 @@ def _record(cells: Sequence[str], names: Sequence[str]) -> Record | Fault:
     """The cells by number, from 0, from the end too (-1 is the last), and by name; a fault where there are too few."""
     if names and len(cells) < len(names):
         return Fault(f"{len(cells)} columns, the first line names {len(names)}")
-    numbered = {str(number): cell for number, cell in enumerate(cells)}
-    numbered |= {str(number - len(cells)): cell for number, cell in enumerate(cells)}
-    return numbered | dict(zip(names, cells, strict=False))
+    record = dict(zip(_numbers(len(cells)), [*cells, *cells], strict=True))
+    record.update(zip(names, cells, strict=False))
+    return record
+
+
+@cache
+def _numbers(count: int) -> tuple[str, ...]:
+    """The columns of a row by number.
+
+    >>> _numbers(2)
+    ('0', '1', '-2', '-1')
+    """
+    return tuple(map(str, (*range(count), *range(-count, 0))))

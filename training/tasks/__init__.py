@@ -1,18 +1,57 @@
-"""Downstream tasks that are made from a corpus' own held-out documents: no download. No torch in here.
+"""Downstream tasks: those of labelled files, and those that are made from a corpus' own held-out documents. No torch
+in here.
 
-Read part.py (what a task is), then documents.py and source.py. A task is one file here and one line in the union below,
-which is the registry; `evals:` of a recipe and `--tasks` name its kind.
+Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
+tag.py, choose.py and span.py are its siblings, in the union `Kinds`. task_file.py is what a file of orchestration/tasks
+says, grid.py the hyper-parameters of papers in it.
+
+Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
+in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
 """
 
 from collections.abc import Mapping
 from typing import Final, get_args
 
 from preprocessing.spec import kind_of
+from training.tasks.choose import Choose
+from training.tasks.classify import Classify
 from training.tasks.follows import Follows
+from training.tasks.grid import Grid
+from training.tasks.labelled import Encoded, Item, LabelledTask
 from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
+from training.tasks.regress import Regress
 from training.tasks.source import Source
+from training.tasks.span import Span
+from training.tasks.split import Split
+from training.tasks.tag import Tag
+from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
 
-__all__ = ["LENGTH", "MORE", "TASKS", "Examples", "Follows", "Source", "Task", "TaskPart", "Tasks"]
+__all__ = [
+    "EACH",
+    "LENGTH",
+    "MORE",
+    "TASKS",
+    "AtHand",
+    "Choose",
+    "Classify",
+    "Encoded",
+    "Examples",
+    "Follows",
+    "Grid",
+    "Item",
+    "Kinds",
+    "LabelledTask",
+    "Regress",
+    "Source",
+    "Span",
+    "Split",
+    "Tag",
+    "Task",
+    "TaskFile",
+    "TaskPart",
+    "Tasks",
+    "at_hand",
+]
 
 Tasks = Source | Follows
 TASKS: Final[Mapping[str, TaskPart]] = {kind_of(member): member() for member in get_args(Tasks)}

@@ -13,7 +13,7 @@ from preprocessing.vocab import Vocab
 from preprocessing.vocab.template import Template
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, mean_of, texts_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -30,7 +30,6 @@ class Choose:
     """
 
     kind: Literal["choose"] = "choose"
-    files: Mapping[str, Split]
     context: str  # column of what all options share
     question: str = ""  # column of what stands before each option
     options: tuple[str, ...]  # columns of the options, or one that has a list of them
@@ -47,9 +46,10 @@ class Choose:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (context, question, options)."""
         named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
+        columns_of_options = (columns["options"],) if "options" in columns else self.options
         found = []
         for record, place in zip(records.rows, records.places, strict=True):
-            options = self._options([value_of(record, column, place) for column in self.options], place)
+            options = self._options([value_of(record, column, place) for column in columns_of_options], place)
             (context,) = texts_of(record, place, [named["context"]])
             (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
             label = value_of(record, named["label"], place) if named["label"] else None
@@ -75,10 +75,10 @@ class Choose:
 
     def _rows(self, item: Item, template: Template) -> list[Row]:
         context, question, options = item.texts
-        right = np.int64(0 if item.gold is None else item.gold)
+        right = np.asarray(0 if item.gold is None else item.gold, np.int64)
         return [
             template.row(context, f"{question} {option}".strip()).columns()
-            | {"option": np.int64(number), "right": right}
+            | {"option": np.asarray(number, np.int64), "right": right}
             for number, option in enumerate(options)
         ]
 

@@ -14,7 +14,7 @@ from preprocessing.vocab.template import Template
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -32,7 +32,6 @@ class Classify:
     """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
 
     kind: Literal["classify"] = "classify"
-    files: Mapping[str, Split]
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the label
@@ -63,7 +62,10 @@ class Classify:
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template = Template(vocab, length)
         examples = [
-            [template.row(*item.texts).columns() | {"label": np.int64(IGNORE if item.gold is None else item.gold)}]
+            [
+                template.row(*item.texts).columns()
+                | {"label": np.asarray(IGNORE if item.gold is None else item.gold, np.int64)}
+            ]
             for item in items
         ]
         return Encoded(examples, list(range(len(items))))

@@ -1,24 +1,23 @@
 """What a task of labelled files is: items with their right answers, rows of a net, what its heads say, and scores.
 
-A kind of task is a spec whose keys a task file gives (orchestration/tasks/*.yaml); it states all that is true of it.
+A kind of task is a spec whose keys a task file gives below `task` (task_file.py); it states all that is true of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.vocab import Vocab
 from training.files import Record, Records
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from training.finetuning import Target
 
-SPLITS: Final = ("train", "dev", "test")
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
 
@@ -43,18 +42,15 @@ class Encoded:
 
 
 class LabelledTask(Protocol):
-    """A part of the union Labelled: a task whose questions and answers stand in files."""
-
-    metrics: tuple[str, ...]
-    """Names of its scores; cells of a grid are compared by the first."""
+    """A part of the union Kinds: a task whose questions and answers stand in files."""
 
     @property
     def kind(self) -> str:
         """Its name in a task file."""
 
     @property
-    def files(self) -> Mapping[str, Split]:
-        """The splits that there are, by their names."""
+    def metrics(self) -> tuple[str, ...]:
+        """Names of its scores; cells of a grid are compared by the first."""
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """The questions in the records; `columns` are in place of those of the task. BadInput, in one line, where a
@@ -75,7 +71,7 @@ class LabelledTask(Protocol):
 
 def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:
     """The texts in these columns; BadInput where one is missing or is no text."""
-    found = tuple(value_of(record, column, place) for column in columns)
+    found = tuple([value_of(record, column, place) for column in columns])
     for column, text in zip(columns, found, strict=True):
         if not isinstance(text, str):
             raise BadInput(f"{place}: column {column} is {text!r}, allowed is text")

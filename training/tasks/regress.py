@@ -13,7 +13,7 @@ from preprocessing.vocab.template import Template
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -29,7 +29,6 @@ class Regress:
     """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
 
     kind: Literal["regress"] = "regress"
-    files: Mapping[str, Split]
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the number
@@ -66,7 +65,10 @@ class Regress:
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template = Template(vocab, length)
         examples = [
-            [template.row(*item.texts).columns() | {"value": np.float32("nan" if item.gold is None else item.gold)}]
+            [
+                template.row(*item.texts).columns()
+                | {"value": np.asarray(np.nan if item.gold is None else item.gold, np.float32)}
+            ]
             for item in items
         ]
         return Encoded(examples, list(range(len(items))))

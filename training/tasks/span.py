@@ -11,7 +11,7 @@ from preprocessing.vocab.template import Template, Templated, windows
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -37,7 +37,6 @@ class Span:
     """
 
     kind: Literal["span"] = "span"
-    files: Mapping[str, Split]
     version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
     most_question: int = 64  # tokens
@@ -73,7 +72,7 @@ class Span:
                 continue
             for window in windows(whole, length, min(self.step, length // 3), self.most_question):
                 begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
-                encoded.examples.append([window.columns() | {"start": np.int64(begin), "stop": np.int64(end)}])
+                encoded.examples.append([window.columns() | {"start": np.asarray(begin), "stop": np.asarray(end)}])
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
         if lost:

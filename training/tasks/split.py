@@ -4,62 +4,110 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import BY_KIND, spec
-from training.files import Formats, Record, Records, read
+from preprocessing.spec import BY_KIND, require, spec
+from training.files import Formats, Record, Records, is_there, read
+
+Values = Mapping[str, tuple[str, ...]]  # some values of each column
+_AND: Final = " + "  # between columns whose texts are read as one, with a blank between
 
 
 @spec
 class Split:
-    """The records of one split, below the data folder."""
+    """The records of one split, below the data folder.
 
-    paths: tuple[
-        str, ...
-    ]  # where they may lie, as distributions differ: the first that is there; * and ? stand for names
+    Of `paths`, the first that is there is read; * and ? stand for names. Where none is, `or_else` has other places with
+    formats and columns of their own.
+    """
+
+    paths: tuple[str, ...]  # where the files may lie, as distributions differ: the first that is there; with * and ?
     format: Annotated[Formats, BY_KIND]
     member: str = ""  # files of an archive
-    columns: Mapping[str, str] = field(default_factory=dict)  # in place of those of the task
-    half: Literal["", "even", "odd"] = ""  # of the records, where one file serves as two splits
-    half_by: str = ""  # column whose equal values stay in one half (a premise, an article); empty: each on its own
+    columns: Mapping[str, str] = field(default_factory=dict)  # in place of those of the task; "": there is none
+    only: Values = field(default_factory=dict)  # by column: the values of which a record must have one
+    without: Values = field(default_factory=dict)  # by column: records with these values are left out
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column: what its values stand for
+    tenths: tuple[int, ...] = ()  # where one file serves as several splits: which tenths of its records, from 0 to 9
+    by: str = ""  # column whose equal values stay in one tenth (a premise, an article); empty: each record on its own
+    or_else: tuple["Split", ...] = ()  # where none of the paths is there: the first of these that is
+
+    def __post_init__(self) -> None:
+        require(len(self.paths) > 0, "paths", [], "one path or more")
+        require(set(self.tenths) <= set(range(10)), "tenths", list(self.tenths), "whole numbers from 0 to 9")
 
     def records(self, data: Path) -> Records:
         """What the files have. BadInput, in one line, where none of the paths is there."""
-        found = read(data, self._path(data), self.format, self.member)
-        if not self.half:
-            return found
-        kept = [number for number, row in enumerate(found.rows) if self._half_of(row, number) == self.half]
-        return Records([found.rows[n] for n in kept], [found.places[n] for n in kept], found.malformed)
+        chosen = self.chosen(data)
+        return chosen._kept(read(data, chosen._path(data), chosen.format, chosen.member))
+
+    def chosen(self, data: Path) -> "Split":
+        """Itself or the one of `or_else` whose files are there; BadInput where none is."""
+        for one in (self, *self.or_else):
+            if one._path(data):
+                return one
+        paths = [path for one in (self, *self.or_else) for path in one.paths]
+        raise BadInput(f"{data}: has no {' and no '.join(paths)}; name the folder with --data-dir")
 
     def is_there(self, data: Path) -> bool:
         """Whether one of its paths leads to a file."""
-        return any(self._leads(data, path) for path in self.paths)
+        return any(one._path(data) for one in (self, *self.or_else))
 
     def _path(self, data: Path) -> str:
-        path = next((path for path in self.paths if self._leads(data, path)), "")
-        if not path:
-            raise BadInput(f"{data}: has no {' and no '.join(self.paths)}; name the folder with --data-dir")
-        return path
+        return next((path for path in self.paths if is_there(data, path)), "")
 
-    @staticmethod
-    def _leads(data: Path, path: str) -> bool:
-        return (
-            next(data.glob(path), None) is not None if any(mark in path for mark in "*?[") else (data / path).exists()
-        )
+    def _kept(self, found: Records) -> Records:
+        """The records that belong to the split, with the values that the task knows."""
+        if not (self.only or self.without or self.values or self.tenths):
+            return found
+        kept = Records(malformed=found.malformed, left_out=found.left_out)
+        for number, (row, place) in enumerate(zip(found.rows, found.places, strict=True)):
+            if self.tenths and self._tenth(row, place, number) not in self.tenths:
+                continue
+            if any(str(value_of(row, column, place)) not in values for column, values in self.only.items()):
+                continue
+            if any(str(value_of(row, column, place)) in values for column, values in self.without.items()):
+                kept.left_out += 1
+                continue
+            kept.add(self._renamed(row, place), place)
+        return kept
 
-    def _half_of(self, record: Record, number: int) -> str:
-        value = str(record[self.half_by]) if self.half_by else str(number)
-        return "even" if hashlib.sha256(value.encode()).digest()[0] % 2 == 0 else "odd"
+    def _tenth(self, record: Record, place: str, number: int) -> int:
+        value = str(value_of(record, self.by, place)) if self.by else str(number)
+        return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8]) % 10
+
+    def _renamed(self, record: Record, place: str) -> Record:
+        named = {column: str(value_of(record, column, place)) for column in self.values}
+        return {**record, **{column: self.values[column].get(value, value) for column, value in named.items()}}
 
 
 def value_of(record: Record, column: str, place: str) -> Any:
-    """What a record has in a column, which a dotted name or a number names; BadInput where it has none."""
+    """What a record has in a column, which a dotted name or a number names; BadInput where it has none.
+
+    Names with " + " between are columns whose texts are read as one. A name below a list is what each of its parts has.
+
+    >>> value_of({"choices": [{"text": "a"}, {"text": "b"}]}, "choices.text", "dev.jsonl:1")
+    ['a', 'b']
+    """
+    if column in record:
+        return record[column]
+    if _AND in column:
+        return " ".join(str(value_of(record, part, place)) for part in column.split(_AND))
     found: Any = record
-    for key in column.split(".") if column not in record else [column]:
+    for key in column.split("."):
         try:
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            found = _below(found, key)
         except (KeyError, IndexError, ValueError, TypeError):
-            names = ", ".join(name for name in record if not name.lstrip("-").isdigit()) or f"{len(record)} of them"
+            names = (
+                ", ".join(name for name in record if not name.lstrip("-").isdigit())
+                or f"{len(record) // 2} without names"
+            )
             raise BadInput(f"{place}: has no column {column}; its columns are {names}") from None
     return found
+
+
+def _below(found: Any, key: str) -> Any:
+    if isinstance(found, list) and not key.lstrip("-").isdigit():
+        return [one[key] for one in found]
+    return found[int(key)] if isinstance(found, list) else found[key]

@@ -14,7 +14,7 @@ from training import metrics as measures
 from training.files import Records
 from training.metrics import Scheme
 from training.tasks.labelled import Encoded, Item, Outputs, mean_of
-from training.tasks.split import Split, value_of
+from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target
@@ -32,7 +32,6 @@ class Tag:
     """
 
     kind: Literal["tag"] = "tag"
-    files: Mapping[str, Split]
     words: str = "words"  # column of the words
     tags: str = "tags"  # column of their tags
     labels: tuple[str, ...]  # the tags, in the order of their numbers

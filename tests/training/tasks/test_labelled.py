@@ -11,7 +11,7 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab, WordPiece, train
 from preprocessing.vocab.template import Template
-from training.files import Conll, Json, Jsonl, Squad, Tsv
+from training.files import Conll, Csv, Json, Jsonl, Squad, Tsv
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.labelled import Encoded, LabelledTask
@@ -32,13 +32,10 @@ def split(path: str, format: Any, **keys: Any) -> Split:
     return Split(paths=(path,), format=format, **keys)
 
 
-CLASSIFY = Classify(
-    files={"dev": split("dev.tsv", Tsv())}, text="a", pair="b", label="label", labels=("no", "yes", "maybe")
-)
-REGRESS = Regress(files={"dev": split("dev.tsv", Tsv())}, text="a", pair="b", label="score", least=0, most=5)
-TAG = Tag(files={"dev": split("dev.txt", Conll())}, labels=("O", "B-PER", "I-PER", "B-LOC"))
+CLASSIFY = Classify(text="a", pair="b", label="label", labels=("no", "yes", "maybe"))
+REGRESS = Regress(text="a", pair="b", label="score", least=0, most=5)
+TAG = Tag(labels=("O", "B-PER", "I-PER", "B-LOC"))
 CHOOSE = Choose(
-    files={"dev": split("*.json", Json(each=("questions", "answers", "options")))},
     context="article",
     question="questions",
     options=("options",),
@@ -46,7 +43,14 @@ CHOOSE = Choose(
     labels=("A", "B", "C", "D"),
     groups={"middle": "middle"},
 )
-SPAN = Span(files={"dev": split("dev.json", Squad())}, version=2, step=8)
+SPAN = Span(version=2, step=8)
+DEV = {
+    "classify": split("dev.tsv", Tsv()),
+    "regress": split("dev.tsv", Tsv()),
+    "tag": split("dev.txt", Conll()),
+    "choose": split("*.json", Json(each=("questions", "answers", "options"))),
+    "span": split("dev.json", Squad()),
+}
 FILES: dict[str, dict[str, str]] = {
     "classify": {"dev.tsv": "a\tb\tlabel\nAda wrote .\tIt computes .\tyes\nso\tLondon\tno\nlong\tago\tmaybe\n"},
     "regress": {"dev.tsv": "a\tb\tscore\nAda\tAda\t5.000\nso\tLondon\t0\nlong\tago\t2.5\n"},
@@ -124,7 +128,7 @@ def gold_outputs(encoded: Encoded) -> Any:
 @pytest.mark.parametrize("kind", TASKS)
 def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
-    items = task.items(task.files["dev"].records(written(tmp_path, kind)), {})
+    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     assert all(len(row["ids"]) <= 24 for rows in encoded.examples for row in rows)
     scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
@@ -137,7 +141,7 @@ def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path:
     from preprocessing.collate import unpadded
 
     task = TASKS[kind]
-    items = task.items(task.files["dev"].records(written(tmp_path, kind)), {})
+    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
     encoded = task.encoded(items, vocab, 24, training=True)
     batch = unpadded([row for rows in encoded.examples for row in rows])
     (target,) = task.targets()
@@ -147,7 +151,7 @@ def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path:
 
 def error(task: LabelledTask, folder: Path) -> str:
     with pytest.raises(BadInput) as caught:
-        task.items(task.files["dev"].records(folder), {})
+        task.items(DEV[task.kind].records(folder), {})
     return str(caught.value).removeprefix(f"{folder}").lstrip("/")
 
 
@@ -189,11 +193,10 @@ def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, 
 
 
 def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    task = Classify(
-        files={"dev": Split(paths=("SST-2/dev.tsv", "sst/*.tsv"), format=Tsv())}, text="a", label="b", labels=("0", "1")
-    )
-    assert error(task, tmp_path) == ": has no SST-2/dev.tsv and no sst/*.tsv; name the folder with --data-dir"
-    assert not task.files["dev"].is_there(tmp_path)
+    absent = Split(paths=("SST-2/dev.tsv",), format=Tsv(), or_else=(split("sst/*.tsv", Csv()),))
+    with pytest.raises(BadInput, match=r"has no SST-2/dev\.tsv and no sst/\*\.tsv; name the folder with --data-dir"):
+        absent.records(tmp_path)
+    assert not absent.is_there(tmp_path)
 
 
 def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
     from dataclasses import replace
 
     task = replace(CLASSIFY, merge={"maybe": "no"})
-    items = task.items(task.files["dev"].records(written(tmp_path, "classify")), {})
+    items = task.items(DEV[task.kind].records(written(tmp_path, "classify")), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
@@ -212,7 +215,8 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
     rows = [{"premise": f"p{number // 3}", "n": number} for number in range(300)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     halves = [
-        split("dev.jsonl", Jsonl(), half=half, half_by="premise").records(tmp_path).rows for half in ("even", "odd")
+        split("dev.jsonl", Jsonl(), tenths=half, by="premise").records(tmp_path).rows
+        for half in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     ]
     assert len(halves[0]) + len(halves[1]) == 300
     assert not {row["premise"] for row in halves[0]} & {row["premise"] for row in halves[1]}
@@ -221,7 +225,7 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
 
 def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
     (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
-    items = TAG.items(TAG.files["dev"].records(tmp_path), {})
+    items = TAG.items(DEV["tag"].records(tmp_path), {})
     encoded = TAG.encoded(items, vocab, 5, training=False)
     assert encoded.notes == ["2 words are behind the end of their row, or have no piece; they count as O"]
     assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
@@ -235,7 +239,7 @@ def test_first_pieces_of_words() -> None:
 
 
 def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
-    items = SPAN.items(SPAN.files["dev"].records(written(tmp_path, "span")), {})
+    items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})
     encoded = SPAN.encoded(items, vocab, 20, training=True)
     of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
     assert len(of_first) > 2
@@ -250,7 +254,7 @@ def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vo
     content = json.loads(FILES["span"]["dev.json"])
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
     (tmp_path / "dev.json").write_text(json.dumps(content))
-    items = SPAN.items(SPAN.files["dev"].records(tmp_path), {})
+    items = SPAN.items(DEV["span"].records(tmp_path), {})
     encoded = SPAN.encoded(items, vocab, 40, training=True)
     assert 0 not in encoded.item_of
     assert encoded.notes == ["1 questions are left out: their answer is not where it is said to stand, or no text"]
@@ -272,7 +276,7 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
 def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    items = SPAN.items(SPAN.files["dev"].records(written(tmp_path, "span")), {})[:1]
+    items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})[:1]
     encoded = SPAN.encoded(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
     outputs[1]["answer_span"][0, 0] = 10.0

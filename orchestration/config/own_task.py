@@ -1,0 +1,89 @@
+"""A task of a user's own table, without any YAML: `my.csv:text,label`."""
+
+from collections import Counter
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Final
+
+from preprocessing.errors import BadInput
+from training.files import Csv, Formats, Jsonl, Records, Tsv, read
+from training.tasks import Classify, Kinds, Regress, Split, TaskFile
+
+FORMATS: Final[Mapping[str, Formats]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
+MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
+TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
+_FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
+
+
+def task_of_csv(given: str) -> tuple[TaskFile, str]:
+    """The task of a table and its columns, as `--csv` has them, and what is said of it.
+
+    Labels are those in the file, by name; a column with numbers that are not all whole is a score to predict. Eight
+    tenths of the rows, picked by their texts so that equal ones stay together, are for training, one for dev, one for
+    test.
+    BadInput where the file or a column is not there, or the labels are fewer than two or too many.
+    """
+    path, columns = _parts(given)
+    format = FORMATS.get(path.suffix.lower())
+    if format is None:
+        raise BadInput(f"--csv {given}: {path.name} is none of {', '.join(FORMATS)}")
+    if not path.is_file():
+        raise BadInput(f"--csv {given}: {path} is not there")
+    *texts, label = columns
+    records = read(path.parent, path.name, format)
+    values = _values(records, columns, given)
+    task, said = _task(texts, label, values, given)
+    splits = {
+        name: Split(paths=(str(path.absolute()),), format=format, tenths=tenths, by=texts[0])
+        for name, tenths in TENTHS.items()
+    }
+    titled = f"{label} of {' and '.join(texts)} in {path.name}"
+    made = TaskFile(name=path.stem, title=titled, source=str(path), licence="your own", files=splits, task=task)
+    more = f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
+    return made, f"{path}: {len(records):,} rows, {said}{more}"
+
+
+def _parts(given: str) -> tuple[Path, list[str]]:
+    """File and columns; the file may have a colon in it."""
+    file, colon, after = given.rpartition(":")
+    columns = [column.strip() for column in after.split(",")]
+    if not colon or not file or len(columns) not in (2, 3) or not all(columns):
+        raise BadInput(f"--csv {given}: allowed is {_FORM}, as my.csv:text,label")
+    return Path(file), columns
+
+
+def _values(records: Records, columns: list[str], given: str) -> list[str]:
+    """What the last column has, row by row."""
+    if not records.rows:
+        raise BadInput(f"--csv {given}: no row in it" + "".join(f"; {one}" for one in records.malformed[:1]))
+    names = [name for name in records.rows[0] if not name.lstrip("-").isdigit()]
+    for column in columns:
+        if column not in records.rows[0]:
+            raise BadInput(f"--csv {given}: has no column {column}; its columns are {', '.join(names)}")
+    return [str(row.get(columns[-1], "")) for row in records.rows]
+
+
+def _task(texts: list[str], label: str, values: list[str], given: str) -> tuple[Kinds, str]:
+    text, pair = texts[0], texts[1] if len(texts) == 2 else ""
+    counted = Counter(values)
+    numbers = _numbers(counted)
+    if numbers and not all(number.is_integer() for number in numbers):
+        least, most = min(numbers), max(numbers)
+        score = Regress(text=text, pair=pair, label=label, least=least, most=most)
+        return score, f"{label} is a number from {least:g} to {most:g}"
+    if not 2 <= len(counted) <= MOST_LABELS:
+        raise BadInput(f"--csv {given}: {label} has {len(counted)} labels, allowed are 2 to {MOST_LABELS}")
+    labels = tuple(sorted(counted, key=float) if numbers else sorted(counted))
+    named = ", ".join(f"{name} ({counted[name]:,})" for name in labels)
+    metrics = ("accuracy", "macro_f1", "matthews")
+    return Classify(text=text, pair=pair, label=label, labels=labels, metrics=metrics), f"{len(labels)} labels: {named}"
+
+
+def _numbers(values: Counter[str]) -> list[float]:
+    """The values as numbers; none where one of them is not."""
+    try:
+        found = [float(value) for value in values]
+    except ValueError:
+        return []
+    return found if all(map(isfinite, found)) else []

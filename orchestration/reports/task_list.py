@@ -1,0 +1,47 @@
+"""What there is of downstream tasks: splits, rows, what is wrong with them."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from preprocessing.errors import BadInput
+from training.tasks import AtHand, TaskFile, at_hand
+
+Found = Mapping[str, Mapping[str, AtHand]]
+"""By task and split."""
+
+
+def tasks_at_hand(tasks: Sequence[TaskFile], data_dir: Path) -> Found:
+    """What there is of these tasks below a folder, all rows read; BadInput where it is no folder."""
+    if not data_dir.is_dir():
+        raise BadInput(f"--data-dir {data_dir}: no such folder; check the path")
+    with ThreadPoolExecutor() as pool:  # archives are unpacked while others are read
+        found = pool.map(lambda task: at_hand(task, data_dir), tasks)
+        return {task.name: one for task, one in zip(tasks, found, strict=True)}
+
+
+def faults(found: Found) -> Iterable[str]:
+    """What is wrong with files that are there, a line for each split."""
+    for name, splits in found.items():
+        for split, one in splits.items():
+            if one.wrong:
+                yield one.wrong
+            if one.malformed:
+                more = f" (and {len(one.malformed) - 1:,} more)" if len(one.malformed) > 1 else ""
+                yield f"task {name}, {split}: malformed rows are left out: {one.malformed[0]}{more}"
+
+
+def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:
+    """The same for a program."""
+    return {task.name: _values(task, found.get(task.name)) for task in tasks}
+
+
+def _values(task: TaskFile, found: Mapping[str, AtHand] | None) -> dict[str, Any]:
+    values: dict[str, Any] = {"title": task.title, "kind": task.task.kind, "group": task.group}
+    values |= {"metrics": task.task.metrics, "source": task.source, "licence": task.licence, "figures": task.figures}
+    values |= {"splits": list(task.files), "grids": {name: dataclasses.asdict(one) for name, one in task.grids.items()}}
+    if found is not None:
+        values["at_hand"] = {name: dataclasses.asdict(one) for name, one in found.items()}
+    return values

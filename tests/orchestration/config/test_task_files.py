@@ -1,0 +1,406 @@
+"""Task files: each loads, its scores belong to its kind, and recipes quote no figure without one."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from orchestration.config import load, load_task, names, tasks_of, unavailable
+from preprocessing.errors import BadInput
+from preprocessing.spec import kind_of
+from training.tasks import EACH, Choose, Classify, Kinds, Regress, Span, Split, Tag, TaskFile, at_hand
+
+TASKS = names("tasks")
+METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
+    "classify": {"accuracy", "f1", "macro_f1", "matthews"},
+    "regress": {"spearman", "pearson"},
+    "tag": {"f1", "precision", "recall", "accuracy"},
+    "choose": {"accuracy"},
+    "span": {"f1", "exact"},
+}
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+@every_task
+def test_a_task_file_loads_and_its_metrics_belong_to_its_kind(name: str) -> None:
+    task = load_task(name)
+    assert task.name == name
+    assert task.title
+    assert task.source
+    assert task.licence
+    assert set(task.task.metrics) <= METRICS[task.task.kind]
+    assert task.files.keys() & {"dev", "test"}
+    assert not [split for split in task.files if EACH in split]
+    for split in task.files.values():
+        for one in (split, *split.or_else):
+            assert not [path for path in one.paths if EACH in path or Path(path).is_absolute()]
+
+
+def test_every_kind_has_a_file_and_unavailable_is_none() -> None:
+    assert {load_task(name).task.kind for name in TASKS} == set(map(kind_of, get_args(Kinds))) == METRICS.keys()
+    assert "unavailable" not in TASKS
+    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
+    assert {task.name for task in tasks_of("glue")} == glue
+
+
+def quoted() -> Iterator[tuple[str, str]]:
+    """Recipe and figure: ("bert_base", "glue.mnli_m")."""
+    for recipe in names("recipes"):
+        for name, figure in load(recipe).expected.items():
+            if name in ("parameters", "source", "of"):
+                continue
+            yield from ((recipe, f"{name}.{part}") for part in figure) if isinstance(figure, dict) else [(recipe, name)]
+
+
+def unaccounted(figures: set[str]) -> dict[str, str]:
+    """Figures that no task file measures and for which no reason is given, or for which there is both."""
+    tasks, reasons = tasks_of(), unavailable()
+    measured = {figure for task in tasks for figure in task.figures}
+    measured |= {f"{task.group}.average" for task in tasks if task.group}
+    found = {}
+    for figure in sorted(figures):
+        reason = reasons.get(figure) or reasons.get(figure.partition(".")[0], "")
+        if (figure in measured) == bool(reason):
+            found[figure] = "a file, and a reason why there is none" if reason else "no file and no reason"
+    return found
+
+
+def test_every_figure_that_a_recipe_quotes_is_of_a_task_file_or_has_a_reason() -> None:
+    assert unaccounted({figure for _, figure in quoted()}) == {}
+
+
+def test_a_figure_of_no_task_is_found() -> None:
+    """The test above can fail."""
+    assert unaccounted({"glue.mnli_m", "winograd.accuracy", "wmt", "lambada.accuracy"}) == {
+        "winograd.accuracy": "no file and no reason",
+        "wmt": "no file and no reason",
+    }
+
+
+def test_no_reason_and_no_figure_is_left_over() -> None:
+    """A reason, or a figure of a task, that no recipe quotes any more."""
+    figures = {figure for _, figure in quoted()}
+    known = figures | {figure.partition(".")[0] for figure in figures}
+    assert not {name for name in unavailable() if name not in known}
+    assert not {figure for task in tasks_of() for figure in task.figures} - figures
+    assert all(reason.strip() for reason in unavailable().values())
+
+
+# What the grids are: scores.md 2
+
+
+def grid(task: str, paper: str) -> dict[str, Any]:
+    """The keys of a grid as they are given to a fine-tuning, without those that all have."""
+    return dataclasses.asdict(load_task(task).grids[paper])
+
+
+@pytest.mark.parametrize(
+    ("task", "rate", "batch", "steps", "warmup"),
+    [
+        ("mnli", 1e-5, 32, 123_873, 7_432),
+        ("qnli", 1e-5, 32, 33_112, 1_986),
+        ("qqp", 1e-5, 32, 113_272, 28_318),
+        ("rte", 2e-5, 16, 2_036, 122),
+        ("sst2", 1e-5, 32, 20_935, 1_256),
+        ("mrpc", 1e-5, 16, 2_296, 137),
+        ("cola", 1e-5, 16, 5_336, 320),
+        ("stsb", 2e-5, 16, 3_598, 214),
+    ],
+)
+def test_the_commands_of_roberta(task: str, rate: float, batch: int, steps: int, warmup: int) -> None:
+    found = grid(task, "roberta_code")
+    assert (found["rates"], found["batches"], found["steps"]) == ((rate,), (batch,), steps)
+    assert found["warmup"] == warmup
+    assert not found["from_memory"]
+    (cell,) = load_task(task).grids["roberta_code"].cells()
+    assert (cell.peak, cell.num_steps(10), round(cell.warmup * steps)) == (rate, steps, warmup)
+
+
+@pytest.mark.parametrize(
+    ("task", "rate", "batch", "dropout", "steps", "warmup"),
+    [
+        ("cola", 1e-5, 16, 0, 5_336, 320),
+        ("stsb", 2e-5, 16, 0, 3_598, 214),
+        ("sst2", 1e-5, 32, 0, 20_935, 1_256),
+        ("mnli", 3e-5, 128, 0, 10_000, 1_000),
+        ("qnli", 1e-5, 32, 0, 33_112, 1_986),
+        ("qqp", 5e-5, 128, 0.1, 14_000, 1_000),
+        ("rte", 3e-5, 32, 0.1, 800, 200),
+        ("mrpc", 2e-5, 32, 0, 800, 200),
+        ("wnli", 2e-5, 16, 0.1, 2_000, 250),
+        ("squad1", 5e-5, 48, 0, 3_649, 365),
+        ("squad2", 3e-5, 48, 0, 8_144, 814),
+        ("race", 2e-5, 32, 0.1, 12_000, 1_000),
+    ],
+)
+def test_table_14_of_albert(task: str, rate: float, batch: int, dropout: float, steps: int, warmup: int) -> None:
+    found = grid(task, "albert")
+    assert (found["rates"], found["batches"], found["dropout"]) == ((rate,), (batch,), dropout)
+    assert (found["steps"], found["warmup"], found["length"]) == (steps, warmup, 512)
+    assert found["from_memory"]
+
+
+def test_grids_of_rates_batches_and_epochs() -> None:
+    cells = load_task("cola").grids["miniatures"].cells()
+    assert len({(cell.peak, cell.batch) for cell in cells}) == len(cells) == 20
+    assert {cell.epochs for cell in cells} == {4}
+    roberta = load_task("cola").grids["roberta"].cells()
+    assert len(roberta) == 3 * 2 * 5
+    assert {(cell.warmup, cell.decay, cell.beta2, cell.clip) for cell in roberta} == {(0.06, 0.1, 0.98, 0)}
+    assert {task for task in TASKS if any(one.start == "mnli" for one in load_task(task).grids.values())} == {
+        "rte",
+        "stsb",
+        "mrpc",
+    }
+    sizes = [grid("rte", f"electra_{size}") for size in ("small", "base", "large")]
+    assert [(one["rates"], one["layer_decay"], one["epochs"]) for one in sizes] == [
+        ((3e-4,), 0.8, (10,)),
+        ((1e-4,), 0.8, (10,)),
+        ((5e-5,), 0.9, (10,)),
+    ]
+    assert grid("mnli", "electra_base")["epochs"] == (3,)
+    assert grid("squad1", "electra_base")["epochs"] == (2,)
+    rates = {name: grid(name, "bart") for name in TASKS if "bart" in load_task(name).grids}
+    assert {name: (*one["rates"], *one["batches"]) for name, one in rates.items()} == {
+        "mnli": (5e-6, 128),
+        "sst2": (5e-6, 128),
+        "qnli": (1e-5, 32),
+        "qqp": (1e-5, 32),
+        "rte": (1e-5, 32),
+        "mrpc": (2e-5, 64),
+        "cola": (2e-5, 64),
+        "stsb": (2e-5, 32),
+    }
+
+
+# A user's own file
+
+
+OWN = """
+name: mine
+title: is it good
+source: me
+files:
+  dev: {paths: [mine.tsv], format: {kind: tsv}}
+task: {kind: classify, text: a, label: b, labels: ["0", "1"]}
+"""
+
+
+def written(folder: Path, old: str = "", new: str = "") -> str:
+    (folder / "mine.tsv").write_text("a\tb\nfine\t1\nbad\t0\n")
+    (folder / "mine.yaml").write_text(OWN.replace(old, new))
+    return str(folder / "mine.yaml")
+
+
+def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tmp_path: Path) -> None:
+    task = load_task(written(tmp_path))
+    elsewhere = tmp_path / "data"
+    elsewhere.mkdir()
+    assert len(task.items("dev", elsewhere)[0]) == 2
+    (elsewhere / "mine.tsv").write_text("a\tb\nfine\t1\n")
+    assert len(task.items("dev", elsewhere)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("title: is it good\n", "", "title is missing"),
+        ("name: mine", "name: mine\nlenght: 64", "lenght is not a key of the file; did you mean length?"),
+        ("kind: classify", "kind: clasify", "task.kind is 'clasify', allowed are classify, regress, tag, choose, span"),
+        ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
+        ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
+        ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
+        ('labels: ["0", "1"]', 'labels: ["0"]', "task.labels is ['0'], allowed is two or more, each once"),
+        ('"1"]', '"1"], metrics: [f2]', "task.metrics is 'f2', allowed is accuracy or f1 or macro_f1 or matthews"),
+        ("  dev:", "  dev_{each}:", "each is [], allowed is the words that {each} stands for"),
+    ],
+)
+def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_task(written(tmp_path, old, new))
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{tmp_path / 'mine.yaml'}: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("split", "content", "said"),
+    [
+        ("test", "a\tb\nfine\t1\n", "task mine: has no split test; its splits are dev"),
+        ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: b is '2', allowed is 0 or 1"),
+        ("dev", "a\tc\nfine\t1\n", "task mine, dev: mine.tsv:2: has no column b; its columns are a, c"),
+    ],
+)
+def test_what_is_wrong_with_a_split_is_one_line(split: str, content: str, said: str, tmp_path: Path) -> None:
+    task = load_task(written(tmp_path))
+    (tmp_path / "mine.tsv").write_text(content)
+    with pytest.raises(BadInput) as caught:
+        task.items(split, tmp_path)
+    assert str(caught.value) == said
+
+
+def test_malformed_rows_are_counted_and_named(tmp_path: Path) -> None:
+    task = load_task(written(tmp_path))
+    (tmp_path / "mine.tsv").write_text("a\tb\nfine\t1\nshort\nbad\t0\n")
+    found = at_hand(task, tmp_path)["dev"]
+    assert (found.rows, found.labelled, found.wrong) == (2, 2, "")
+    assert found.malformed == ("mine.tsv:3: 1 columns, the first line names 2",)
+
+
+# The rows of original distributions, as far as they are at hand
+
+
+def one_split(task: str, split: str, data: Path, name: str, content: str) -> list[Any]:
+    path = data / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return [(item.texts, item.gold) for item in load_task(task).items(split, data)[0]]
+
+
+def test_columns_of_original_distributions(tmp_path: Path) -> None:
+    """Formats that are not at hand, as their papers' files have them."""
+    mnli = "\t".join(["index", *"abcdefg", "s1", "s2", *[f"label{n}" for n in range(1, 6)], "gold_label"])
+    row = "\t".join(["0", *"abcdefg", "He left.", "He stayed.", *["neutral"] * 5, "contradiction"])
+    assert one_split("mnli", "dev_mismatched", tmp_path, "MNLI/dev_mismatched.tsv", f"{mnli}\n{row}\n") == [
+        (("He left.", "He stayed."), 0)
+    ]
+    qqp = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tHow?\tWhy?\t0\n133\t5\t\n"
+    assert one_split("qqp", "train", tmp_path, "QQP/train.tsv", qqp) == [(("How?", "Why?"), 0)]
+    assert len(load_task("qqp").items("train", tmp_path)[1].malformed) == 1
+    qqp = "id\tquestion1\tquestion2\n0\tHow?\tWhy?\n"
+    assert one_split("qqp", "test", tmp_path, "QQP/test.tsv", qqp) == [(("How?", "Why?"), None)]
+    hans = "gold_label\tsentence1\tsentence2\nnon-entailment\ta\tb\nentailment\tc\td\n"
+    found = one_split("hans", "test", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
+    labels = load_task("hans").task
+    assert isinstance(labels, Classify)
+    assert [labels.merge.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
+        "non-entailment",
+        "entailment",
+    ]
+    snli = [{"sentence1": "a", "sentence2": "b", "gold_label": label} for label in ("-", "neutral")]
+    lines = "".join(json.dumps(row) + "\n" for row in snli)
+    assert one_split("snli", "train", tmp_path, "snli_1.0/snli_1.0_train.jsonl", lines) == [(("a", "b"), 2)]
+    assert load_task("snli").items("train", tmp_path)[1].left_out == 1
+    xnli = "language\tgold_label\tsentence1\tsentence2\nfr\tneutral\ta\tb\nde\tentailment\tc\td\n"
+    assert one_split("xnli", "test_de", tmp_path, "XNLI-1.0/xnli.test.tsv", xnli) == [(("c", "d"), 1)]
+    sick = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set\n"
+    sick += "1\ta\tb\tENTAILMENT\t4.7\tTRAIN\n2\tc\td\tNEUTRAL\t1\tTEST\n"
+    assert one_split("sick_e", "test", tmp_path, "SICK/SICK.txt", sick) == [(("c", "d"), 2)]
+    assert one_split("sick_r", "train", tmp_path, "SICK/SICK.txt", sick) == [(("a", "b"), 4.7)]
+
+
+def test_columns_of_original_distributions_with_options(tmp_path: Path) -> None:
+    story = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
+    story += "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding\n"
+    story += 'x,"Ann, 5.",Two.,Three.,Four.,Good end.,Bad end.,2\n'
+    name = "story_cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv"
+    assert one_split("story_cloze", "test", tmp_path, name, story) == [
+        (("Ann, 5. Two. Three. Four.", "", ("Good end.", "Bad end.")), 1)
+    ]
+    copa = {"premise": "It fell.", "choice1": "A", "choice2": "B", "question": "cause", "label": 1}
+    found = one_split("copa", "train", tmp_path, "COPA/train.jsonl", json.dumps(copa))
+    assert found == [(("It fell.", "What was the cause?", ("A", "B")), 1)]
+    arc = {
+        "question": {"stem": "Why?", "choices": [{"text": t, "label": n} for t, n in zip("xyz", "123", strict=True)]}
+    }
+    arc["answerKey"] = "3"  # type: ignore[assignment]
+    name = "ARC-V1-Feb2018-2/ARC-Easy/ARC-Easy-Train.jsonl"
+    assert one_split("arc_easy_tuned", "train", tmp_path, name, json.dumps(arc)) == [(("Why?", "", ("x", "y", "z")), 2)]
+    swag = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+    swag += "0,v,1,A B,A,B,gold,w,x,y,z,3\n"
+    assert one_split("swag", "dev", tmp_path, "swag/val.csv", swag) == [(("A", "B", ("w", "x", "y", "z")), 3)]
+    race = {"article": "T", "questions": ["Q _ ?"], "answers": ["B"], "options": [["a", "b", "c", "d"]]}
+    assert one_split("race", "train", tmp_path, "RACE/train/high/1.txt", json.dumps(race)) == [
+        (("T", "Q _ ?", ("a", "b", "c", "d")), 1)
+    ]
+
+
+ROWS = {  # task.split: rows, rows with the second label where that is known; scores.md 1.1 and 1.3, the data's README
+    "cola.dev": (1_043, 721),
+    "cola.train": (8_551, None),
+    "sst2.train": (67_349, None),
+    "sst2.dev": (872, 444),
+    "sst2.test_labelled": (1_821, None),
+    "rte.train": (2_490, None),
+    "rte.dev": (277, None),
+    "rte.test": (3_000, 0),
+    "qnli.dev": (5_463, None),
+    "qnli.test": (5_463, 0),
+    "stsb.train": (5_749, None),
+    "stsb.dev": (1_500, None),
+    "stsb.test": (1_379, 0),
+    "mnli.dev": (9_815, None),
+    "snli.dev": (9_842, 3_329),
+    "scitail.test": (2_126, 1_284),
+    "xnli.dev_de": (2_490, 830),
+    "xnli.test_zh": (5_010, 0),
+    "sst5.train": (8_544, None),
+    "sst5.dev": (1_101, 289),
+    "sst5.test": (2_210, None),
+    "squad1.dev": (10_570, None),
+    "squad2.dev": (6_078, None),
+    "xquad.test_en": (1_190, None),
+    "cmrc.dev": (3_219, None),
+    "wnut17.train": (3_394, None),
+    "wnut17.dev": (1_009, None),
+    "wnut17.test": (1_287, None),
+    "wikigold.test": (1_696, None),
+    "race.test": (4_934, None),
+    "copa.dev": (100, None),
+}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ROWS)
+def test_the_rows_of_the_files_at_hand(name: str, shared: Path) -> None:
+    task, split = load_task(name.partition(".")[0]), name.partition(".")[2]
+    items, records = task.items(split, shared / "downstream")
+    rows, second = ROWS[name]
+    assert (len(items), records.malformed) == (rows, [])
+    if second is not None:
+        assert sum(item.gold == 1 for item in items) == second
+
+
+@pytest.mark.shared
+def test_answers_entities_and_majorities_of_the_files_at_hand(shared: Path) -> None:
+    data = shared / "downstream"
+    without = [not item.gold[1] for item in load_task("squad2").items("dev", data)[0]]
+    assert (sum(without), len(without)) == (3_168, 6_078)
+    for split, entities in (("train", 1_975), ("dev", 836), ("test", 1_079)):
+        tags = [tag for item in load_task("wnut17").items(split, data)[0] for tag in item.gold]
+        assert sum(tag.startswith("B-") for tag in tags) == entities
+    gold = [item.gold for item in load_task("rte").items("dev", data)[0]]
+    assert max(gold.count(0), gold.count(1)) / 277 == pytest.approx(0.527, abs=5e-4)
+    race = [item.place for item in load_task("race").items("test", data)[0]]
+    assert (sum("/middle/" in place for place in race), sum("/high/" in place for place in race)) == (1_436, 3_498)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("name", "shares"), [("mnli_halves", 0), ("snli_halves", 0), ("squad1_halves", 1)])
+def test_halves_have_all_rows_and_no_text_in_common(name: str, shares: int, shared: Path) -> None:
+    task = load_task(name)
+    splits = {split: task.items(split, shared / "downstream")[0] for split in task.files}
+    whole = load_task(name.removesuffix("_halves")).items("dev", shared / "downstream")[0]
+    assert sum(map(len, splits.values())) == len(whole)
+    texts = [{item.texts[shares] for item in items} for items in splits.values()]
+    assert not any(texts[one] & texts[other] for one, other in ((0, 1), (0, 2), (1, 2)))
+    assert 0.4 < len(splits["test"]) / len(whole) < 0.6
+    assert min(map(len, splits.values())) > 800
+
+
+@pytest.mark.shared
+def test_a_few_rows_of_mrpc_with_a_byte_order_mark(shared: Path) -> None:
+    items, _ = load_task("mrpc").items("dev", shared / "downstream/fixtures/hf/tests_samples")
+    assert items[0].texts[0].startswith("He said the foodservice pie business doesn 't")
+    assert [item.gold for item in items][:2] == [1, 0]
+
+
+def test_parts_of_a_task_are_those_of_its_door() -> None:
+    """What other rooms build tasks with."""
+    splits = {"dev": Split(paths=("a.csv",), format=load_task("swag").files["dev"].format)}
+    for kind in (Regress(text="a", label="b", least=0, most=1), Tag(labels=("O", "B-X")), Span()):
+        assert TaskFile(name="x", title="x", source="x", files=splits, task=kind).metric in METRICS[kind.kind]
+    assert Choose(context="a", options=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)

@@ -1,0 +1,105 @@
+"""`sesame tasks`: what tasks there are, and what of their data is at hand."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestration.cli import main
+from orchestration.config import names, tasks_of
+from orchestration.reports import tasks_at_hand
+from orchestration.terminal import views
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A bit of GLUE: RTE whole but for its test, SST-2 with a malformed row, CoLA with a label that is none."""
+    for folder in ("RTE", "glue/SST-2", "CoLA"):
+        (tmp_path / folder).mkdir(parents=True)
+    rte = "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n"
+    for name in ("train", "dev"):
+        (tmp_path / f"RTE/{name}.tsv").write_text(rte)
+    (tmp_path / "glue/SST-2/dev.tsv").write_text("sentence\tlabel\ngood\t1\nshort\nbad\t0\n")
+    (tmp_path / "glue/SST-2/test.tsv").write_text("index\tsentence\n0\tgood\n")
+    (tmp_path / "CoLA/dev.tsv").write_text("gj04\t2\t\tA sentence.\n")
+    return tmp_path
+
+
+def shown(part: object, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(part)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
+    tasks = tasks_of("rte,sst2,cola,xquad")
+    lines = shown(views.tasks(tasks, tasks_at_hand(tasks, data)))
+    assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "other", "splits"]
+    assert [line.split() for line in lines[1:5]] == [
+        ["rte", "classify", "accuracy", "2", "2", "-"],
+        ["sst2", "classify", "accuracy", "-", "2!", "1*", "0", "of", "1"],
+        ["cola", "classify", "matthews", "-", "!", "-"],
+        ["xquad", "span", "f1", "-", "-", "0", "of", "11"],
+    ]
+    assert lines[5] == "rows of each split; -: not there, *: without labels, !: malformed (below)"
+    said = " ".join(lines[6:])
+    assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: 1 columns" in said
+    assert "task cola, dev: CoLA/dev.tsv:1: 1 is '2', allowed is 0 or 1" in said
+
+
+def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:
+    tasks = tasks_of()
+    for found in ({}, tasks_at_hand(tasks, data)):
+        lines = shown(views.tasks(tasks, found))
+        assert {line.split()[0] for line in lines if line.strip()} >= set(names("tasks"))
+        assert max(map(len, lines)) <= 80
+    named = [
+        line for line in shown(views.tasks(tasks, tasks_at_hand(tasks, data))) if line.split()[0] in names("tasks")
+    ]
+    assert len(named) == len(tasks)  # with data, a line for each, none folded
+
+
+def test_the_verb_for_people_and_for_programs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "glue", "--data-dir", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "rte" in out
+    assert "next  sesame tasks ax --data-dir" in out
+    assert main(["tasks", "rte", "--data-dir", str(data), "--json"]) == 0
+    rte = json.loads(capsys.readouterr().out)["rte"]
+    assert (rte["kind"], rte["metrics"], rte["figures"]) == ("classify", ["accuracy"], ["glue.rte"])
+    assert {name: one["rows"] for name, one in rte["at_hand"].items()} == {"train": 2, "dev": 2, "test": 0}
+    assert rte["grids"]["albert"]["steps"] == 800
+    assert main(["tasks"]) == 0
+    assert "which words are names that were never seen before" in capsys.readouterr().out
+
+
+def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "rte", "--data-dir", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "dev: 2" in out
+    assert "test: - glue/RTE/test.tsv or RTE/test.tsv" in out
+    assert "roberta_code: 2e-5 x batches of 16 x 2,036 steps (README.glue.md of fairseq@1ffc48f)" in out
+    assert "bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs (section 4.1; best rate on dev, from memory)" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tasks", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
+        (
+            ["tasks", "glu"],
+            "glu is not one of the tasks (`sesame tasks` lists them) and not a .yaml file; did you mean glue?",
+        ),
+        (["tasks", "unavailable"], "unavailable is not one of the tasks (`sesame tasks` lists them) and not a .yaml"),
+        (["tasks", "no/such.yaml"], "no/such.yaml: cannot be read (No such file or directory)"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_exit_code_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    lines = capsys.readouterr()
+    assert lines.out == ""
+    assert lines.err.splitlines()[-1].startswith(f"sesame: {said}")

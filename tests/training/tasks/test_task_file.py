@@ -1,0 +1,95 @@
+"""What a task file may say: splits, grids; and that none of it needs torch."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import Jsonl, Tsv
+from training.tasks import AtHand, Classify, Grid, Split, TaskFile, at_hand
+
+KIND = Classify(text="t", label="y", labels=("a", "b"))
+ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} for n in range(120)]
+
+
+def split(**keys: Any) -> Split:
+    return Split(paths=("dev.jsonl",), format=Jsonl(), **({"values": {"y": {"A": "a", "B": "b"}}} | keys))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return tmp_path
+
+
+def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path) -> None:
+    task = TaskFile(name="x", title="x", source="x", files={"dev": split(without={"y": ("-",)})}, task=KIND)
+    items, records = task.items("dev", data)
+    assert (len(items), records.left_out, [item.gold for item in items[:2]]) == (80, 40, [0, 1])
+    found = split(only={"lang": ("de",)}).records(data)
+    assert (len(found), found.left_out) == (60, 0)
+    assert {row["lang"] for row in found.rows} == {"de"}
+    assert found.places[0] == "dev.jsonl:2"
+
+
+def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) -> None:
+    parts = [split(tenths=(tenth,), by="t").records(data).rows for tenth in range(10)]
+    assert sum(map(len, parts)) == len(ROWS)
+    texts = [{row["t"] for row in part} for part in parts]
+    assert sum(map(len, texts)) == len({row["t"] for row in ROWS})
+    assert len([part for part in parts if part]) > 6
+    alone = [len(split(tenths=(tenth,)).records(data)) for tenth in range(10)]
+    assert sum(alone) == len(ROWS)
+    assert max(alone) < 40
+
+
+def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> None:
+    other = Split(paths=("a*.tsv", "b.tsv"), format=Tsv(header=False), columns={"text": "1", "label": "0"})
+    task = TaskFile(name="x", title="x", source="x", files={"dev": split(or_else=(other,))}, task=KIND)
+    with pytest.raises(BadInput, match=r"task x, dev: .* has no dev\.jsonl and no a\*\.tsv and no b\.tsv"):
+        task.items("dev", tmp_path)
+    assert at_hand(task, tmp_path) == {"dev": AtHand(is_there=False)}
+    (tmp_path / "b.tsv").write_text("b\tThe text\n")
+    assert [(item.texts, item.gold) for item in task.items("dev", tmp_path)[0]] == [(("The text",), 1)]
+    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1)}
+
+
+def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "my [1].jsonl"
+    path.write_text(json.dumps(ROWS[0]))
+    for paths in ("my [1].jsonl", str(path)):
+        assert len(replace(split(), paths=(paths,)).records(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"steps": 10}, "epochs is '1 epochs and 10 steps', allowed is epochs or steps, one of the two"),
+        ({"epochs": ()}, "epochs is '0 epochs and 0 steps', allowed is epochs or steps, one of the two"),
+        ({"rates": ()}, "rates is [], allowed is one learning rate or more"),
+        ({"warmup": 100}, "warmup is 100, allowed is a share of the steps, or fewer steps than `steps`"),
+        ({"epochs": (), "steps": 10, "warmup": 10}, "warmup is 10, allowed is"),
+        ({"source": " "}, "source is ' ', allowed is where the grid stands"),
+    ],
+)
+def test_a_grid_that_cannot_be(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        Grid(**({"rates": (1e-5,), "batches": (16,), "epochs": (3,), "source": "table 1"} | keys))
+    assert said in str(caught.value)
+
+
+def test_cells_of_a_grid() -> None:
+    cells = Grid(rates=(1e-5, 2e-5), batches=(8, 16), epochs=(2, 3), runs=2, clip=0, source="x").cells()
+    assert len({(cell.peak, cell.batch, cell.epochs, cell.seed) for cell in cells}) == 16
+    (cell,) = Grid(rates=(1e-5,), batches=(8,), steps=1_000, warmup=250, schedule="constant", source="x").cells()
+    assert (cell.steps, cell.warmup, cell.schedule) == (1_000, 0.25, "constant")
+
+
+def test_a_task_file_is_read_without_torch() -> None:
+    code = "import sys, training.tasks; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0

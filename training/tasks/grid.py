@@ -1,0 +1,91 @@
+"""The hyper-parameters that a paper prescribes for a task: rates x batches x epochs, and what goes with them."""
+
+from typing import TYPE_CHECKING, Literal
+
+from preprocessing.spec import require, spec
+
+if TYPE_CHECKING:
+    from training.finetuning import Tuning
+
+
+@spec
+class Grid:
+    """The cells of a paper's fine-tuning; what is not said is BERT's (appendix A.3).
+
+    `source` says where it stands; `from_memory` that nobody looked there when it was written down.
+    """
+
+    rates: tuple[float, ...]  # learning rates
+    batches: tuple[int, ...]  # examples
+    epochs: tuple[float, ...] = ()
+    steps: int = 0  # in place of epochs
+    warmup: float = 0.1  # share of the steps; from 1 up a number of steps, where `steps` is given
+    schedule: Literal["linear_from_peak", "constant"] = "linear_from_peak"
+    decay: float = 0.01
+    beta2: float = 0.999
+    eps: float = 1e-6
+    clip: float = 1.0  # global norm; 0: no clipping
+    bias_correction: bool = True
+    layer_decay: float = 1.0  # rate of each layer by that of the one above it
+    dropout: float | None = None  # of the net while it is fine-tuned; null: that of its pretraining
+    auxiliary: float = 0.0  # weight of the language-model loss beside that of the task (GPT-1)
+    length: int = 0  # most tokens of a row; 0: that of the task
+    start: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
+    runs: int = 1  # of each cell, with seeds of their own
+    select: Literal["best", "median"] = "best"  # what the paper reports of its runs
+    source: str  # section, table or file
+    from_memory: bool = False
+    note: str = ""  # what the keys do not say
+
+    def __post_init__(self) -> None:
+        require(len(self.rates) > 0, "rates", [], "one learning rate or more")
+        require(len(self.batches) > 0, "batches", [], "one batch or more")
+        given = f"{len(self.epochs)} epochs and {self.steps} steps"
+        require(bool(self.epochs) != bool(self.steps), "epochs", given, "epochs or steps, one of the two")
+        most = self.steps or 1
+        require(0 <= self.warmup < most, "warmup", self.warmup, "a share of the steps, or fewer steps than `steps`")
+        require(self.runs >= 1, "runs", self.runs, "a whole number from 1 up")
+        require(self.source.strip() != "", "source", self.source, "where the grid stands")
+
+    @property
+    def warmup_share(self) -> float:
+        return self.warmup / self.steps if self.warmup >= 1 else self.warmup
+
+    def describe(self) -> str:
+        """The grid in one line.
+
+        >>> Grid(rates=(1e-5, 2e-5), batches=(16,), epochs=(3,), runs=5, source="table 10").describe()
+        '1e-5 2e-5 x batches of 16 x 3 epochs, 5 runs each (table 10)'
+        """
+        long = f"{self.steps:,} steps" if self.steps else f"{' '.join(f'{one:g}' for one in self.epochs)} epochs"
+        rates = " ".join(f"{one:g}".replace("e-0", "e-") for one in self.rates)
+        batches = " ".join(map(str, self.batches))
+        runs = f", {self.runs} runs each" if self.runs > 1 else ""
+        remembered = ", from memory" if self.from_memory else ""
+        return f"{rates} x batches of {batches} x {long}{runs} ({self.source}{remembered})"
+
+    def cells(self) -> "list[Tuning]":
+        """Each rate with each batch, each number of epochs and each seed."""
+        from training.finetuning import Tuning
+
+        return [
+            Tuning(
+                peak=rate,
+                batch=batch,
+                epochs=epochs,
+                steps=self.steps,
+                warmup=self.warmup_share,
+                schedule=self.schedule,
+                decay=self.decay,
+                beta2=self.beta2,
+                eps=self.eps,
+                clip=self.clip,
+                bias_correction=self.bias_correction,
+                layer_decay=self.layer_decay,
+                seed=seed,
+            )
+            for rate in self.rates
+            for batch in self.batches
+            for epochs in self.epochs or (1.0,)
+            for seed in range(self.runs)
+        ]

@@ -1,0 +1,103 @@
+"""A downstream task as a file says it: what is asked, of which files, how it is scored, and how papers tune for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import BY_KIND, require, spec
+from training.files import Records
+from training.tasks.choose import Choose
+from training.tasks.classify import Classify
+from training.tasks.grid import Grid
+from training.tasks.labelled import Item, LabelledTask
+from training.tasks.regress import Regress
+from training.tasks.span import Span
+from training.tasks.split import Split
+from training.tasks.tag import Tag
+
+Kinds = Classify | Regress | Tag | Choose | Span
+EACH: Final = "{each}"
+
+
+@spec
+class TaskFile:
+    """A downstream task; `task` says by its `kind` which question it is.
+
+    A split has the name `train` (what is learned from), `dev` (what cells of a grid are compared on) or `test`, or such
+    a name with more behind it (`dev_mismatched`). Where `each` lists words, as the languages of XNLI, a split whose
+    name has {each} stands for a split of each of them.
+    """
+
+    name: str  # of the task and its file
+    title: str  # the question in one line
+    source: str  # the paper, and where the files come from
+    licence: str = "not known"  # of the data
+    group: str = ""  # tasks that are asked for by one name: glue
+    length: int = 128  # most tokens of a row
+    each: tuple[str, ...] = ()  # what {each} stands for in names of splits, paths and `only`
+    files: Mapping[str, Split]
+    task: Annotated[Kinds, BY_KIND]
+    grids: Mapping[str, Grid] = field(default_factory=dict)  # by the name of a paper
+    figures: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
+    note: str = ""  # what else a reader of its scores must know
+
+    def __post_init__(self) -> None:
+        require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
+        require(len(self.files) > 0, "files", {}, "one split or more")
+        for name in self.files:
+            first = name.partition("_")[0]
+            require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
+            require(EACH not in name or bool(self.each), "each", [], f"the words that {EACH} stands for in {name}")
+
+    @property
+    def metric(self) -> str:
+        """What cells of a grid are compared by."""
+        return self.task.metrics[0]
+
+    def items(self, split: str, data: Path) -> tuple[list[Item], Records]:
+        """The questions of a split below the data folder, and its records.
+
+        BadInput, in one line that names the task, where there is no such split, no such file, or a row is wrong.
+        """
+        if split not in self.files:
+            raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
+        try:
+            chosen = self.files[split].chosen(data)
+            records = chosen.records(data)
+            return self.task.items(records, chosen.columns), records
+        except BadInput as error:
+            raise BadInput(f"task {self.name}, {split}: {error}") from None
+
+
+@dataclass(frozen=True)
+class AtHand:
+    """What there is of a split: its items and what was wrong with its rows."""
+
+    rows: int = 0
+    labelled: int = 0  # rows with an answer
+    malformed: tuple[str, ...] = ()
+    left_out: int = 0
+    wrong: str = ""  # why it cannot be read, in one line
+    is_there: bool = True
+
+
+def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
+    """Each split of a task below a data folder."""
+    return {name: _at_hand(task, name, data) for name in task.files}
+
+
+def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
+    if not task.files[split].is_there(data):
+        return AtHand(is_there=False)
+    try:
+        items, records = task.items(split, data)
+    except BadInput as error:
+        return AtHand(wrong=str(error))
+    labelled = sum(item.gold is not None for item in items)
+    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
+
+
+def _is_a_kind(task: Kinds) -> LabelledTask:
+    return task  # a member without a fact is a type error here
