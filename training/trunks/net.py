@@ -7,8 +7,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from preprocessing.errors import BadInput
 from training.score import Score
 from training.specs import Init, Read, Trunk
+from training.trunks.cache import Cache
 
 MaskHead = Callable[[Trunk, int], nn.Module]
 """Makes the head that fills in masks on a trunk with so many rows of its token table."""
@@ -39,6 +41,17 @@ class Net(nn.Module):
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states as `forward` gives them, without what is done to them for the comparison with the table."""
         return self(batch)
+
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        """An empty cache for the rows of a padded batch; a source is read here, once. BadInput: this net has none."""
+        raise BadInput(f"generate: a net of kind {self.trunk.kind} has no cache; generate without one")
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        """What `forward` gives, [B, S, D], for new tokens behind those of `cache`, and the cache with them.
+
+        The batch is padded and has the new tokens alone: `positions` are `cache.positions`, `lengths` count new tokens.
+        """
+        raise BadInput(f"generate: a net of kind {self.trunk.kind} has no cache; generate without one")
 
     @abstractmethod
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
