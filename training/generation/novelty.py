@@ -49,7 +49,7 @@ class Passage:
         return self.stop - self.start
 
 
-def novelty(store: Store, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2, 3, 4, 5, 8, 13)) -> list[Novelty]:
+def novelties(store: Store, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2, 3, 4, 5, 8, 13)) -> list[Novelty]:
     """The n-grams of texts, as token ids of the corpus's vocabulary, that a split of the corpus has: for each size."""
     written = {size: np.concatenate([_hashes(ids, size) for ids in texts] or [_hashes([], size)]) for size in sizes}
     wanted = {size: np.unique(hash_N) for size, hash_N in written.items()}
@@ -95,7 +95,8 @@ def _passages(shard: Shard, ids_S: Ints, least: int) -> Iterator[Passage]:
     same = (np.diff(corpus_at - text_at) == 0) & (np.diff(document_H) == 0) & (np.diff(text_at) == 1)
     first_of = np.flatnonzero(np.r_[True, ~same][: len(text_at)])
     lengths = np.diff(np.r_[first_of, len(text_at)]) + least - 1
-    for at, length in sorted(zip(first_of.tolist(), lengths.tolist(), strict=True), key=lambda run: corpus_at[run[0]]):
+    runs = zip(first_of.tolist(), lengths.tolist(), strict=True)
+    for at, length in sorted(runs, key=lambda run: (corpus_at[run[0]], text_at[run[0]])):
         place, start, document = int(corpus_at[at]), int(text_at[at]), int(document_H[at])
         if np.array_equal(shard.ids_T[place : place + length], ids_S[start : start + length]):
             in_document = place - int(shard.offset_N1[document])

@@ -198,6 +198,7 @@ class RelativeDecoder(Net):
         cache = self._with_distances(cache.with_room(new), new, clamp)
         x_BSD = self.tokens(batch["ids"]) * self.trunk.width**0.5
         for block, held, distance in zip(self.blocks, cache.holding(new), cache.distances, strict=True):
+            assert isinstance(block, RelativeBlock)
             x_BSD = block.go_on(x_BSD, held.within(before) if memory else held, distance)
         cache = cache.after(batch)
         return x_BSD, cache.forget(before) if memory else cache

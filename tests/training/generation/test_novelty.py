@@ -8,7 +8,7 @@ import pytest
 
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.shards import Store, shard_name, write_shard
-from training.generation import find, novelty
+from training.generation import find, novelties
 from training.generation.novelty import Novelty
 
 VOCAB = 30
@@ -39,7 +39,7 @@ def test_shares_are_those_that_one_counts(tmp_path: Path, monkeypatch: pytest.Mo
     rng = np.random.default_rng(0)
     shards = [[rng.integers(VOCAB, size=size) for size in (40, 3, 25)], [rng.integers(VOCAB, size=60)]]
     texts = [rng.integers(VOCAB, size=30), shards[0][2][5:20], np.array([1, 2])]
-    found = novelty(store_of(tmp_path, shards), texts, SIZES)
+    found = novelties(store_of(tmp_path, shards), texts, SIZES)
     for size, result in zip(SIZES, found, strict=True):
         has = {ngram for shard in shards for document in shard for ngram in ngrams(document, size)}
         written = [ngram for text in texts for ngram in ngrams(text, size)]
@@ -49,12 +49,12 @@ def test_shares_are_those_that_one_counts(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_ngram_across_two_documents_is_new(tmp_path: Path) -> None:
     store = store_of(tmp_path, [[np.array([1, 2]), np.array([3, 4])]])
-    assert [result.found for result in novelty(store, [np.array([2, 3])], (1, 2))] == [2, 0]
+    assert [result.found for result in novelties(store, [np.array([2, 3])], (1, 2))] == [2, 0]
     assert find(store, np.array([1, 2, 3, 4]), least=3) == []
 
 
 def test_what_is_too_short_has_no_share(tmp_path: Path) -> None:
-    (result,) = novelty(store_of(tmp_path, [[np.array([1, 2])]]), [np.array([1])], (4,))
+    (result,) = novelties(store_of(tmp_path, [[np.array([1, 2])]]), [np.array([1])], (4,))
     assert (result, result.share) == (Novelty(4, 0, 0), 0.0)
 
 

@@ -11,7 +11,6 @@ from training.generation.sample import Generated, chooser, sampled
 from training.generation.spec import Beams, Greedy, Limits, Method
 from training.model import Model
 
-__all__ = ["Generated", "generate"]
 GREEDY: Final = Greedy()
 
 
