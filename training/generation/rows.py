@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from training.losses.heads import AdaptiveHead, NextTokenHead
+from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
 from training.trunks import Cache
 
@@ -82,13 +82,11 @@ def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
     The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
     """
     if rows.cache is None:
-        new_B, hidden = rows.lengths_B, model.trunk(_batch(rows, 0, rows.lengths_B) | dict(rows.source))
-    else:
-        held_B = rows.cache.lengths_B
-        new_B = rows.lengths_B - held_B.cpu()
-        hidden, cache = model.trunk.go_on(_batch(rows, held_B, new_B), rows.cache)
-        rows = replace(rows, cache=cache)
-    last_B = (new_B - 1).to(hidden.device)
+        return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
+    held_B = rows.cache.lengths_B
+    new_B = rows.lengths_B - held_B.cpu()
+    hidden, cache = model.trunk.go_on(_batch(rows, held_B, new_B), rows.cache)
+    rows, last_B = replace(rows, cache=cache), (new_B - 1).to(hidden.device)
     feature_BD = hidden[torch.arange(len(hidden), device=hidden.device), last_B]
     return scores(model, feature_BD), rows
 
@@ -111,9 +109,12 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:
     """What the model's head for the next token makes of states: logits [B, V], or log-probabilities, in float32."""
-    head, table = dict(model.heads.items()).get("next_token"), model.trunk.table
+    heads, table = dict(model.heads.items()), model.trunk.table
+    head = heads.get("next_token") or heads.get("masked_tokens")
     if isinstance(head, NextTokenHead) and isinstance(table, Tensor):
         return F.linear(feature_BD, table, head.bias).float()
+    if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # of a net that predicts in any order: XLNet
+        return F.linear(head.features(feature_BD), table, head.bias).float()
     if isinstance(head, AdaptiveHead) and isinstance(table, tuple):
         return _adaptive(head, feature_BD, table)
     kinds = ", ".join(model.heads)

@@ -97,6 +97,10 @@ class Cache:
         seen = (slot_C <= slot_BS[..., None])[:, None]
         return [Held(held, slot_BS, seen) for held in self.layers]
 
+    def first_distances(self, new: int) -> Tensor:
+        """Index [B, S] in `distances` of that of each of `new` tokens to the first slot."""
+        return len(self.distances[0]) - 1 - (self.positions(new) - self.dropped)
+
     def holding_source(self) -> list[Held]:
         """What each layer reads of the source."""
         assert self.source_seen is not None

@@ -42,12 +42,19 @@ class Net(nn.Module):
         """Hidden states as `forward` gives them, without what is done to them for the comparison with the table."""
         return self(batch)
 
+    def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What predicts the token behind each row of a padded batch, [B, D]. BadInput: this net predicts none."""
+        if self.trunk.visibility != "causal":
+            given = f"generate: the attention of this {self.trunk.kind} is {self.trunk.visibility!r}"
+            raise BadInput(f"{given}, allowed is 'causal': give a net that predicts the next token")
+        return self(batch).flatten(0, -2)[last_at(batch)]
+
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         """An empty cache for the rows of a padded batch; a source is read here, once. BadInput: this net has none."""
         raise BadInput(f"generate: a net of kind {self.trunk.kind} has no cache; generate without one")
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
-        """What `forward` gives, [B, S, D], for new tokens behind those of `cache`, and the cache with them.
+        """What predicts the token behind each new one, [B, S, D], and the cache with the new tokens behind its own.
 
         The batch is padded and has the new tokens alone: `positions` are `cache.positions`, `lengths` count new tokens.
         """

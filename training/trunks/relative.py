@@ -125,12 +125,10 @@ class RelativeBlock(nn.Module):
         x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
         return self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD)))
 
-    def go_on(self, x_BSD: Tensor, held: Held, distance_RHK: Tensor) -> Tensor:
-        """The same for new tokens, whose context is held."""
-        assert held.slot_BS is not None
+    def holding(self, x_BSD: Tensor, held: Held, distance_RHK: Tensor) -> Context:
+        """The context of new tokens, whose keys and values are put behind those that are held."""
         key, value = held.put(self.attention.keys_values(x_BSD)).unbind(2)
-        view = View(held.seen, first_BQ=len(distance_RHK) - 1 - held.slot_BS)
-        return self.read(x_BSD, Context(key, value, distance_RHK[None]), view)
+        return Context(key, value, distance_RHK[None])
 
 
 class RelativeDecoder(Net):
@@ -195,26 +193,15 @@ class RelativeDecoder(Net):
         without a memory to its whole row."""
         new, (memory, clamp, same_length) = batch["ids"].shape[1], self.distances.reach(training=False)
         before = memory - same_length
-        cache = self._with_distances(cache.with_room(new), new, clamp)
+        blocks = blocks_of(self.blocks)
+        cache = with_distances(cache.with_room(new), new, clamp, blocks)
         x_BSD = self.tokens(batch["ids"]) * self.trunk.width**0.5
-        for block, held, distance in zip(self.blocks, cache.holding(new), cache.distances, strict=True):
-            assert isinstance(block, RelativeBlock)
-            x_BSD = block.go_on(x_BSD, held.within(before) if memory else held, distance)
+        for block, held, distance in zip(blocks, cache.holding(new), cache.distances, strict=True):
+            held = held.within(before) if memory else held
+            context = block.holding(x_BSD, held, distance)
+            x_BSD = block.read(x_BSD, context, View(held.seen, first_BQ=cache.first_distances(new)))
         cache = cache.after(batch)
         return x_BSD, cache.forget(before) if memory else cache
-
-    def _with_distances(self, cache: Cache, new: int, clamp: int) -> Cache:
-        """The cache with what each layer makes of all distances between its tokens and `new` more."""
-        done = len(cache.distances[0]) if cache.distances else 0
-        if done >= cache.in_use + new:
-            return cache
-        table = next(self.tokens.parameters())
-        distance_R = torch.arange(cache.in_use + new + SLOTS_AT_ONCE - 1, done - 1, -1, device=table.device)
-        sinusoids_RD = sinusoids(distance_R.clamp(max=clamp) if clamp else distance_R, self.trunk.width)
-        layers = (block.attention for block in self.blocks if isinstance(block, RelativeBlock))
-        more = [attention.distances(sinusoids_RD.to(table.dtype)) for attention in layers]
-        before = cache.distances or (table.new_zeros(0, *more[0].shape[1:]),) * len(more)
-        return replace(cache, distances=tuple(map(torch.cat, zip(more, before, strict=True))))
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Each row's last token, the only one that attends to the whole row."""
@@ -234,6 +221,27 @@ class RelativeDecoder(Net):
 
     def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         self.memory.load(state, device)
+
+
+def blocks_of(modules: nn.ModuleList) -> list[RelativeBlock]:
+    """The blocks of a net."""
+    return [block for block in modules if isinstance(block, RelativeBlock)]
+
+
+def with_distances(cache: Cache, new: int, clamp: int, blocks: list[RelativeBlock]) -> Cache:
+    """The cache with what each layer makes of all distances between its tokens and `new` more, each of them once.
+
+    0 in `clamp`: no distance is cut.
+    """
+    done = len(cache.distances[0]) if cache.distances else 0
+    if done >= cache.in_use + new:
+        return cache
+    weight = blocks[0].attention.distance.weight
+    distance_R = torch.arange(cache.in_use + new + SLOTS_AT_ONCE - 1, done - 1, -1, device=weight.device)
+    sinusoids_RD = sinusoids(distance_R.clamp(max=clamp) if clamp else distance_R, weight.shape[1]).to(weight.dtype)
+    more = [block.attention.distances(sinusoids_RD) for block in blocks]
+    before = cache.distances or (more[0][:0],) * len(more)
+    return replace(cache, distances=tuple(map(torch.cat, zip(more, before, strict=True))))
 
 
 def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:

@@ -25,10 +25,11 @@ from training.specs import (
     Buckets,
     Decoder,
     Encoder,
-    EncoderDecoder,
     LearnedCausal,
     LearnedPlain,
     Relative,
+    Trunk,
+    TwoStream,
 )
 
 LONGEST = 40
@@ -36,7 +37,7 @@ GPT2 = Decoder(
     layers=2, width=32, heads=4, positions=LearnedCausal(max=LONGEST), dropout=0.0, attention_dropout=0.0, init_std=0.2
 )
 GPT1 = replace(GPT2, norm="post")
-TRUNKS: dict[str, Decoder | EncoderDecoder] = {
+TRUNKS: dict[str, Trunk] = {
     "gpt-1": GPT1,
     "gpt-2": GPT2,
     "t5": T5,
@@ -45,11 +46,12 @@ TRUNKS: dict[str, Decoder | EncoderDecoder] = {
 XL = Decoder(
     layers=2, width=32, heads=4, positions=Relative(), norm="post", activation="relu", dropout=0.0, init_std=0.2
 )
-OTHERS: dict[str, Decoder | EncoderDecoder] = {
+OTHERS: dict[str, Trunk] = {
     "transformer-xl": replace(XL, positions=Relative(memory=30, clamp=12)),
     "transformer-xl, no memory": XL,
     "transformer-xl, same length": replace(XL, positions=Relative(memory=8, eval_memory=6, eval_clamp=4)),
     "transformer-xl, adaptive": replace(XL, tables=Adaptive(cutoffs=(100, 200), shrink=2)),
+    "xlnet": TwoStream(layers=3, width=32, heads=4, dropout=0.0, attention_dropout=0.0, segments=3, init_std=0.2),
     "gpt-3": replace(GPT2, layers=4, positions=LearnedCausal(max=LONGEST, window=Band(tokens=4))),
     "pegasus": PEGASUS,
     "mass": replace(MASS, positions=LearnedPlain(max=LONGEST)),
@@ -76,6 +78,8 @@ METHODS: dict[str, tuple[Method, Limits]] = {
 
 def model_of(name: str) -> Model:
     trunk = (TRUNKS | OTHERS)[name]
+    if isinstance(trunk, TwoStream):
+        return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(transform=False),), vocab_size=TABLE))
     return built(ModelSpec(trunk=trunk, losses=(NextToken(bias=name in OTHERS),), vocab_size=TABLE))
 
 
@@ -83,7 +87,7 @@ def prompts_of(name: str, lengths: Sequence[int] = (5, 2, 9, 1), seed: int = 0) 
     """Prompts of these lengths; with encoders, sources of these lengths and a start token."""
     rng = np.random.default_rng(seed)
     texts = [rng.integers(4, TABLE, size=length) for length in lengths]
-    if isinstance((TRUNKS | OTHERS)[name], Decoder):
+    if isinstance((TRUNKS | OTHERS)[name], Decoder | TwoStream):
         return [Prompt(text) for text in texts]
     return [Prompt(np.array([START.get(name, 2)]), text) for text in texts]
 
@@ -263,5 +267,5 @@ def test_a_net_that_predicts_no_next_token_is_refused() -> None:
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
     with pytest.raises(BadInput, match="a cache needs 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], Limits()))
-    with pytest.raises(BadInput, match="masked_tokens predicts no next token"):
+    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], Limits(), cached=False))
