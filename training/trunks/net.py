@@ -45,20 +45,19 @@ class Net(nn.Module):
     def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What predicts the token behind each row of a padded batch, [B, D]. BadInput: this net predicts none."""
         if self.trunk.visibility != "causal":
-            given = f"generate: the attention of this {self.trunk.kind} is {self.trunk.visibility!r}"
-            raise BadInput(f"{given}, allowed is 'causal': give a net that predicts the next token")
+            raise no_writer(self.trunk)
         return self(batch).flatten(0, -2)[last_at(batch)]
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
-        """An empty cache for the rows of a padded batch; a source is read here, once. BadInput: this net has none."""
-        raise BadInput(f"generate: a net of kind {self.trunk.kind} has no cache; generate without one")
+        """An empty cache for the rows of a padded batch; a source is read here. BadInput: this net writes nothing."""
+        raise no_writer(self.trunk)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """What predicts the token behind each new one, [B, S, D], and the cache with the new tokens behind its own.
 
         The batch is padded and has the new tokens alone: `positions` are `cache.positions`, `lengths` count new tokens.
         """
-        raise BadInput(f"generate: a net of kind {self.trunk.kind} has no cache; generate without one")
+        raise no_writer(self.trunk)
 
     @abstractmethod
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -96,6 +95,12 @@ class Net(nn.Module):
     def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
         """The weights of a net of another trunk, `theirs`, by the names that they have in this one."""
         return dict(state)
+
+
+def no_writer(trunk: Trunk) -> BadInput:
+    """Why a net does not write from left to right."""
+    given = f"generate: the attention of this {trunk.kind} is {trunk.visibility!r}, allowed is 'causal'"
+    return BadInput(f"{given}: give a net that predicts the next token, such as a decoder")
 
 
 def last_at(batch: Mapping[str, Tensor]) -> Tensor:

@@ -7,11 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import BadInput
 from training.specs import Decoder, Encoder, Trunk
 from training.trunks.cache import Cache, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
-from training.trunks.net import MaskHead, Net, last_at
+from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.window import WindowAttention
 
 
@@ -94,7 +93,7 @@ class Transformer(Tables):
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         trunk = self.trunk
         if self.visibility != "causal":
-            raise BadInput(f"generate: attention is {self.visibility!r}, a cache needs 'causal'; generate without one")
+            raise no_writer(trunk)
         return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:

@@ -105,5 +105,5 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     assert "this run is not finished" in capsys.readouterr().err
     both = ModelSpec(trunk=Encoder(layers=1, width=32, heads=4), losses=(MaskedTokens(),), vocab_size=320)
     masked = Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze())
-    with pytest.raises(BadInput, match="reads both ways, so it writes nothing"):
+    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new=5, seed=0)

@@ -265,7 +265,7 @@ def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prom
 def test_a_net_that_predicts_no_next_token_is_refused() -> None:
     trunk = Encoder(layers=1, width=8, heads=1)
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
-    with pytest.raises(BadInput, match="a cache needs 'causal'"):
+    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], Limits()))
     with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], Limits(), cached=False))
