@@ -56,7 +56,7 @@ def novelties(store: Store, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2,
     found: dict[int, list[Hashes]] = {size: [] for size in sizes}
     for shard in store.shards:
         for size, first, hash_T in _blocks(shard, sizes):
-            place_H = np.flatnonzero(np.isin(hash_T, wanted[size]))
+            place_H = np.flatnonzero(_among(hash_T, wanted[size]))
             inside_H = place_H[_inside(shard, first + place_H, size)]
             found[size].append(np.unique(hash_T[inside_H]))
     hits = {size: np.isin(written[size], np.concatenate(found[size])) for size in sizes}
@@ -131,6 +131,13 @@ def _mixed(ids_T: Ints) -> Hashes:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def _among(hash_T: Hashes, sorted_N: Hashes) -> np.ndarray:
+    """Which of many hashes are among a few that are sorted: np.isin would sort the many."""
+    if len(sorted_N) == 0:
+        return np.zeros(len(hash_T), np.bool_)
+    return sorted_N[np.searchsorted(sorted_N, hash_T).clip(max=len(sorted_N) - 1)] == hash_T
 
 
 def _document_of(shard: Shard, at_H: Ints) -> Ints:

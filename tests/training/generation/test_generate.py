@@ -58,17 +58,18 @@ OTHERS: dict[str, Trunk] = {
     "t5, far": replace(T5, positions=Buckets(buckets=8, max_distance=6)),
 }
 END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
+MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
 METHODS: dict[str, tuple[Method, Limits]] = {
     "greedy": (Greedy(), Limits(max_new=14, ends=(END,))),
     "greedy, limits": (
         Greedy(),
         Limits(max_new=14, min_new=5, ends=(END, 9), repetition=1.3, no_repeat=2, force_end=True, barred=(7,)),
     ),
-    "beams": (Beams(beams=3), Limits(max_new=12, ends=(END,))),
+    "beams": (Beams(beams=3), Limits(max_new=12, ends=MANY)),
     "beams, long": (Beams(beams=4, length_penalty=2.0), Limits(max_new=12, min_new=3, ends=(END, 11))),
-    "beams, full": (Beams(beams=2, length_penalty=0.5, stop="full"), Limits(max_new=12, ends=tuple(range(40)))),
-    "beams, textbook": (Beams(beams=3, length_penalty=0.0, stop="never"), Limits(max_new=12, ends=tuple(range(9)))),
-    "beams, never": (Beams(beams=3, length_penalty=1.5, stop="never"), Limits(max_new=12, ends=tuple(range(9)))),
+    "beams, full": (Beams(beams=2, length_penalty=0.5, stop="full"), Limits(max_new=12, ends=MANY)),
+    "beams, textbook": (Beams(beams=3, length_penalty=0.0, stop="never"), Limits(max_new=12, ends=MANY)),
+    "beams, never": (Beams(beams=3, stop="never"), Limits(max_new=12, ends=MANY)),
     "beams, limits": (
         Beams(beams=3),
         Limits(max_new=12, ends=(END,), repetition=1.2, no_repeat=3, force_end=True),
@@ -164,6 +165,15 @@ def test_one_beam_is_greedy() -> None:
     assert_alike(list(beam), list(generate(model, prompts, limits)))
 
 
+def test_when_a_search_stops_changes_what_it_finds() -> None:
+    """Else the comparisons with transformers here would not tell one way to stop from another."""
+    model, prompts, found = model_of("gpt-2"), prompts_of("gpt-2", (5, 2, 9, 1) * 3), set[str]()
+    for stop in ("hopeless", "never", "full"):
+        rows = generate(model, prompts, Limits(max_new=12, ends=MANY), method=Beams(beams=3, stop=stop))
+        found.add(str([row.ids.tolist() for row in rows]))
+    assert len(found) == 3
+
+
 def test_many_beams_find_the_best_of_all_rows() -> None:
     """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
     model = built(ModelSpec(trunk=GPT2, losses=(NextToken(),), vocab_size=12))
@@ -235,7 +245,7 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
     model = model_of(name)
     oracle = oracle_of(name, model, one_pad if prompts_of(name)[0].source_ids is not None else zero_pad, tmp_path)
     for method, limits in METHODS.values():
-        prompts = prompts_of(name, (4, 4, 4) if limits.no_repeat else (5, 2, 9, 1))
+        prompts = prompts_of(name, (4,) * 12 if limits.no_repeat else (5, 2, 9, 1) * 3)
         found = list(generate(model, prompts, limits, method=method))
         wanted, scores = theirs(oracle, prompts, method, limits)
         assert [row.ids.tolist() for row in found] == wanted, (method, limits)
