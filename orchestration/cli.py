@@ -434,6 +434,42 @@ def export(
 
 
 @app.command()
+def sample(
+    run: options.Run,
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="What the net goes on from.")],
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of each at most.")] = 64,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The most probable token, each time.")] = False,
+    beams: Annotated[int | None, typer.Option(metavar="N", min=1, help="The best row of so many.")] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="X", help="Scores are divided by it.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="From the N most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P", help="From the fewest tokens that have P in all.")] = None,
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    draw: Annotated[int, typer.Option(metavar="N", min=0, help="Another sample; the same N gives the same.")] = 0,
+    as_json: options.Json = False,
+) -> int:
+    """What the net of a finished run writes behind each PROMPT; with an encoder, for each PROMPT as its source."""
+    with waiting("importing PyTorch"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import sample as sample_stage
+        from orchestration.terminal import views
+
+    flags = _flags(run, None, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
+    folder = pretrain_stage.run_folder(flags)
+    given = {"greedy": greedy or None, "beams": beams, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    values = {name: value for name, value in given.items() if value is not None}
+    with waiting("writing"):
+        found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw)
+    between = " -> " if any(one["source"] for one in found) else ""
+    said = [f"{one['prompt']}{between}{one['text']}" for one in found]
+    next_ = (flags.command("inspect"),)
+    return print_answer(Answer((views.lines(said),), {"folder": str(folder), "samples": found}, next_), as_json)
+
+
+@app.command()
 def register(
     run: options.Run,
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="In MLflow's model registry; made where missing.")],

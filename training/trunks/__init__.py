@@ -1,14 +1,15 @@
 """The nets: batches -> hidden states.
 
 Read net.py (what all share), layers.py and transformer.py first (BERT, GPT); encoder_decoder.py (BART, T5, MASS),
-relative.py (Transformer-XL), two_stream.py (XLNet) and twin.py (ELECTRA) build on them. What a recipe says about each
-is in specs/.
+relative.py (Transformer-XL), two_stream.py (XLNet) and twin.py (ELECTRA) build on them. cache.py is what generation
+goes on from. What a recipe says about each is in specs/.
 """
 
 from typing import Final
 
 from training.specs import Trunk
 from training.trunks.adaptive import bounds
+from training.trunks.cache import Cache
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.fused import Fused
 from training.trunks.layers import activate
@@ -18,7 +19,7 @@ from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
 
-__all__ = ["NETS", "Fused", "Net", "activate", "bounds", "build", "sinusoids", "sinusoids_at"]
+__all__ = ["NETS", "Cache", "Fused", "Net", "activate", "bounds", "build", "sinusoids", "sinusoids_at"]
 
 NETS: Final[tuple[type[Net], ...]] = (Transformer, RelativeDecoder, EncoderDecoderNet, TwoStreamNet, TwinNet)
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.specs import EncoderDecoder, Init, Trunk
+from training.trunks.cache import Cache, Held, empty
 from training.trunks.fused import FusedLinear
-from training.trunks.layers import FeedForward, Layout, layout, spread
+from training.trunks.layers import FeedForward, Layout, going_on, layout, spread
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.relative import sinusoids
 
@@ -45,13 +46,14 @@ class EncoderDecoderNet(Net):
 
         T5's table begins with deviation 1, and its states are made smaller for it.
         """
-        hidden = self.states(batch)
+        return self._scaled(self.states(batch))
+
+    def _scaled(self, hidden: Tensor) -> Tensor:
         return hidden * self.trunk.width**-0.5 if self.trunk.scale_output else hidden
 
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The decoder's last states; both sides read the row where it has no source (BART 3.3)."""
-        columns = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
-        source = columns or batch
+        source = source_of(batch) or batch
         source_rows = layout(source, "full")
         # one look-up for both: the gradient of each is a whole table
         given, ids = source["ids"], batch["ids"]
@@ -60,6 +62,22 @@ class EncoderDecoderNet(Net):
         if "seen" in source:
             source_rows = hiding(source_rows, source["seen"])
         return self.decoder(y.unflatten(0, ids.shape), batch, layout(batch, "causal"), (read, source_rows))
+
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        source, trunk = source_of(batch), self.trunk
+        rows = layout(source, "full")
+        read = self.encoder(self.tokens(source["ids"]), source, rows)
+        if "seen" in source:
+            rows = hiding(rows, source["seen"])
+        crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Block))
+        held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
+        cache = empty(len(source["ids"]), trunk.layers, (trunk.heads, trunk.width_of_head), read)
+        return replace(cache, source=held, source_seen=rows.seen)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        cache = cache.with_room(batch["ids"].shape[1])
+        hidden = self.decoder.go_on(self.tokens(batch["ids"]), batch, cache)
+        return self._scaled(hidden), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The decoder's last token of each row, which attends to all of it (BART 3.3)."""
@@ -102,6 +120,28 @@ class Side(nn.Module):
         self, x: Tensor, batch: Mapping[str, Tensor], rows: Layout, source: tuple[Tensor, Layout] | None = None
     ) -> Tensor:
         """States of the tokens `x`; a decoder attends to `source`, states of the other side and their layout."""
+        x = self.embed(x, batch)
+        if self.distances is not None:
+            bias = self.bias(rows.shape[1], x.device)
+            bias = bias if rows.seen is None else bias.masked_fill(~rows.seen, -torch.inf)
+            rows = replace(rows, ends_B1=None, causal=False, seen=bias)
+        for block in self.blocks:
+            x = block(x, rows, source)
+        return self.finish(x)
+
+    def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: Cache) -> Tensor:
+        """The decoder's states of new tokens behind those of a cache, which has the source too."""
+        x, holding = self.embed(x, batch), cache.holding(batch["ids"].shape[1])
+        if self.distances is not None:
+            bias = self.bias_of(holding[0])
+            holding = [replace(held, seen=bias) for held in holding]
+        for block, held, source in zip(self.blocks, holding, cache.holding_source(), strict=True):
+            rows = going_on(held)
+            x = block(x, rows, (x, replace(rows, held=source)))
+        return self.finish(x)
+
+    def embed(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Embedded tokens with their positions and languages."""
         if self.trunk.scale_embedding:
             x = x * self.trunk.width**0.5
         if self.positions is not None:
@@ -111,13 +151,10 @@ class Side(nn.Module):
         if self.languages is not None:
             languages = batch.get("languages")  # a corpus of one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
-        x = self.dropout(self.embedding_norm(x))
-        if self.distances is not None:
-            bias = self.bias(rows.shape[1], x.device)
-            bias = bias if rows.seen is None else bias.masked_fill(~rows.seen, -torch.inf)
-            rows = replace(rows, ends_B1=None, causal=False, seen=bias)
-        for block in self.blocks:
-            x = block(x, rows, source)
+        return self.dropout(self.embedding_norm(x))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """What the last block gives, normalised."""
         x = self.final_norm(x)
         # T5 drops out after its last norm as well, PEGASUS does not (its code, models/transformer.py)
         return self.dropout(x) if (self.trunk.norm, self.trunk.norm_kind) == ("pre", "rms") else x
@@ -131,6 +168,15 @@ class Side(nn.Module):
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
         return bias_HN.unfold(1, length, 1).flip(1)[None]  # the last query's keys are the first S offsets
+
+    def bias_of(self, held: Held) -> Tensor:
+        """The same for new tokens and all that are held, [B, H, S, C]."""
+        assert self.distances is not None
+        assert held.slot_BS is not None
+        positions, slot_C = self.trunk.positions, torch.arange(held.seen.shape[-1], device=held.seen.device)
+        offset_BSC = slot_C - held.slot_BS[..., None]
+        bucket_BSC = bucket(offset_BSC, positions.buckets, positions.max_distance, both_sides=False)
+        return self.distances(bucket_BSC).permute(0, 3, 1, 2).masked_fill(~held.seen, -torch.inf)
 
 
 class Block(nn.Module):
@@ -177,10 +223,21 @@ class Attention(nn.Module):
         self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
 
     def forward(self, x: Tensor, rows: Layout, read: Tensor, source: Layout) -> Tensor:
-        """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask."""
-        query = self.query(x).unflatten(-1, (-1, self.head_width))
-        key_value = self.key_value(read).unflatten(-1, (2, -1, self.head_width))
+        """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask.
+
+        Where `source` holds keys and values, those of `read` are put behind them; of a source it holds all.
+        """
+        query, held = self.query(x).unflatten(-1, (-1, self.head_width)), source.held
+        if held is None:
+            key_value = self.keys_values(read)
+        else:
+            key_value = held.used if held.slot_BS is None else held.put(self.keys_values(read))
+            source = replace(source, shape=(key_value.shape[0], key_value.shape[1]), seen=held.seen)
         return self.out(self.mix(query, rows, key_value, source).flatten(-2))
+
+    def keys_values(self, read: Tensor) -> Tensor:
+        """Keys and values [..., 2, H, K] of states [..., D]."""
+        return self.key_value(read).unflatten(-1, (2, -1, self.head_width))
 
     def mix(self, query: Tensor, rows: Layout, key_value: Tensor, source: Layout) -> Tensor:
         """Queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or unpadded -> like the queries."""
@@ -210,6 +267,11 @@ class Attention(nn.Module):
         if rows.place_T is not None:
             return mixed_BSHK.flatten(0, 1).index_select(0, rows.place_T)
         return mixed_BSHK.reshape(query.shape)
+
+
+def source_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The columns of the encoder by the names that they have on the other side; none where there is no source."""
+    return {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
 
 
 def hiding(rows: Layout, seen: Tensor) -> Layout:

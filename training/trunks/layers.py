@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
+from training.trunks.cache import Held
 from training.trunks.fused import FusedLinear
 
 
@@ -30,6 +31,14 @@ class Layout:
     token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
     block_mask: BlockMask | None = None  # the same as a rule, for a kernel that evaluates it
+    held: Held | None = None  # in generation: keys and values of the tokens before, and the mask
+
+
+def going_on(held: Held) -> Layout:
+    """Layout of new tokens, as a rectangle, of rows whose keys and values so far are held."""
+    assert held.slot_BS is not None
+    rows, new = held.slot_BS.shape
+    return Layout((rows, new), causal=False, ends_B1=None, place_T=None, token_at=None, seen=None, held=held)
 
 
 def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> Layout:
@@ -77,6 +86,8 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
     Unpadded tokens on CUDA go through FlexAttention where their row has a mask, and in 16 bits through the
     variable-length kernel; neither has dropout. All else is spread to [B, H, S, K] around torch's padded kernel.
     """
+    if rows.held is not None:
+        return rows.held.attend(qkv)
     if rows.block_mask is not None:
         return flex.attend(qkv, rows.block_mask)
     half = qkv.dtype in (torch.bfloat16, torch.float16)

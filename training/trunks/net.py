@@ -7,8 +7,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from preprocessing.errors import BadInput
 from training.score import Score
 from training.specs import Init, Read, Trunk
+from training.trunks.cache import Cache
 
 MaskHead = Callable[[Trunk, int], nn.Module]
 """Makes the head that fills in masks on a trunk with so many rows of its token table."""
@@ -39,6 +41,23 @@ class Net(nn.Module):
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states as `forward` gives them, without what is done to them for the comparison with the table."""
         return self(batch)
+
+    def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What predicts the token behind each row of a padded batch, [B, D]. BadInput: this net predicts none."""
+        if self.trunk.visibility != "causal":
+            raise no_writer(self.trunk)
+        return self(batch).flatten(0, -2)[last_at(batch)]
+
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        """An empty cache for the rows of a padded batch; a source is read here. BadInput: this net writes nothing."""
+        raise no_writer(self.trunk)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        """What predicts the token behind each new one, [B, S, D], and the cache with the new tokens behind its own.
+
+        The batch is padded and has the new tokens alone: `positions` are `cache.positions`, `lengths` count new tokens.
+        """
+        raise no_writer(self.trunk)
 
     @abstractmethod
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -76,6 +95,12 @@ class Net(nn.Module):
     def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
         """The weights of a net of another trunk, `theirs`, by the names that they have in this one."""
         return dict(state)
+
+
+def no_writer(trunk: Trunk) -> BadInput:
+    """Why a net does not write from left to right."""
+    given = f"generate: the attention of this {trunk.kind} is {trunk.visibility!r}, allowed is 'causal'"
+    return BadInput(f"{given}: give a net that predicts the next token, such as a decoder")
 
 
 def last_at(batch: Mapping[str, Tensor]) -> Tensor:

@@ -5,7 +5,7 @@ row), R distances. All of it works on rectangles: a net with a memory has rows o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from training.specs import Decoder, Relative, Stack, Trunk
 from training.trunks.adaptive import AdaptiveTable, bounds
+from training.trunks.cache import SLOTS_AT_ONCE, Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
@@ -71,9 +72,16 @@ class RelativeAttention(nn.Module):
 
     def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
         """Keys, values and distances, which do not depend on the queries."""
-        heads = self.heads, self.head_width
-        key, value = self.key_value(content_BCD).unflatten(-1, (2, *heads)).unbind(2)
-        return Context(key, value, self.distance(sinusoids_WRD).unflatten(-1, heads))
+        key, value = self.keys_values(content_BCD).unbind(2)
+        return Context(key, value, self.distances(sinusoids_WRD))
+
+    def keys_values(self, content_BCD: Tensor) -> Tensor:
+        """Keys and values [B, C, 2, H, K]."""
+        return self.key_value(content_BCD).unflatten(-1, (2, self.heads, self.head_width))
+
+    def distances(self, sinusoids: Tensor) -> Tensor:
+        """What the scores of distances are made of: [..., D] -> [..., H, K]."""
+        return self.distance(sinusoids).unflatten(-1, (self.heads, self.head_width))
 
     def forward(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
         query = self.query(x_BQD).unflatten(-1, (self.heads, self.head_width))
@@ -109,11 +117,18 @@ class RelativeBlock(nn.Module):
     def forward(
         self, streams_BQD: tuple[Tensor, ...], views: tuple[View, ...], content_BCD: Tensor, sinusoids_WRD: Tensor
     ) -> tuple[Tensor, ...]:
-        context, done = self.attention.context(content_BCD, sinusoids_WRD), []
-        for x_BQD, view in zip(streams_BQD, views, strict=True):
-            x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
-            done.append(self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD))))
-        return tuple(done)
+        context = self.attention.context(content_BCD, sinusoids_WRD)
+        return tuple(self.read(x_BQD, context, view) for x_BQD, view in zip(streams_BQD, views, strict=True))
+
+    def read(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
+        """One stream of tokens after attention and feed-forward."""
+        x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
+        return self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD)))
+
+    def holding(self, x_BSD: Tensor, held: Held, distance_RHK: Tensor) -> Context:
+        """The context of new tokens, whose keys and values are put behind those that are held."""
+        key, value = held.put(self.attention.keys_values(x_BSD)).unbind(2)
+        return Context(key, value, distance_RHK[None])
 
 
 class RelativeDecoder(Net):
@@ -169,6 +184,25 @@ class RelativeDecoder(Net):
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        like = next(self.tokens.parameters())
+        return empty(len(batch["lengths"]), self.trunk.layers, (self.trunk.heads, self.trunk.width_of_head), like)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        """Each token attends to those that its memory would have if tokens were read one by one, in the prompt too;
+        without a memory to its whole row."""
+        new, (memory, clamp, same_length) = batch["ids"].shape[1], self.distances.reach(training=False)
+        before = memory - same_length
+        blocks = blocks_of(self.blocks)
+        cache = with_distances(cache.with_room(new), new, clamp, blocks)
+        x_BSD = self.tokens(batch["ids"]) * self.trunk.width**0.5
+        for block, held, distance in zip(blocks, cache.holding(new), cache.distances, strict=True):
+            held = held.within(before) if memory else held
+            context = block.holding(x_BSD, held, distance)
+            x_BSD = block.read(x_BSD, context, View(held.seen, first_BQ=cache.first_distances(new)))
+        cache = cache.after(batch)
+        return x_BSD, cache.forget(before) if memory else cache
+
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Each row's last token, the only one that attends to the whole row."""
         return last_at(batch)
@@ -187,6 +221,27 @@ class RelativeDecoder(Net):
 
     def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         self.memory.load(state, device)
+
+
+def blocks_of(modules: nn.ModuleList) -> list[RelativeBlock]:
+    """The blocks of a net."""
+    return [block for block in modules if isinstance(block, RelativeBlock)]
+
+
+def with_distances(cache: Cache, new: int, clamp: int, blocks: list[RelativeBlock]) -> Cache:
+    """The cache with what each layer makes of all distances between its tokens and `new` more, each of them once.
+
+    0 in `clamp`: no distance is cut.
+    """
+    done = len(cache.distances[0]) if cache.distances else 0
+    if done >= cache.in_use + new:
+        return cache
+    weight = blocks[0].attention.distance.weight
+    distance_R = torch.arange(cache.in_use + new + SLOTS_AT_ONCE - 1, done - 1, -1, device=weight.device)
+    sinusoids_RD = sinusoids(distance_R.clamp(max=clamp) if clamp else distance_R, weight.shape[1]).to(weight.dtype)
+    more = [block.attention.distances(sinusoids_RD) for block in blocks]
+    before = cache.distances or (more[0][:0],) * len(more)
+    return replace(cache, distances=tuple(map(torch.cat, zip(more, before, strict=True))))
 
 
 def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:
@@ -215,6 +270,7 @@ def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Te
         lines = by_distance_BHQR.flatten(-2)[..., asking - 1 : asking * reach - 1].unflatten(-1, (asking, reach - 1))
         return lines[..., :context]
     at_BQC = first_BQ[..., None] + torch.arange(context, device=first_BQ.device)
+    at_BQC = at_BQC.clamp(max=by_distance_BHQR.shape[-1] - 1)  # of tokens ahead, which are masked, there may be none
     return by_distance_BHQR.gather(-1, at_BQC[:, None].expand(-1, by_distance_BHQR.shape[1], -1, -1))
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from training.specs import Decoder, Encoder, Trunk
-from training.trunks.layers import Block, Layout, layout, norm
-from training.trunks.net import MaskHead, Net, last_at
+from training.trunks.cache import Cache, empty
+from training.trunks.layers import Block, Layout, going_on, layout, norm
+from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.window import WindowAttention
 
 
@@ -88,6 +89,20 @@ class Transformer(Tables):
         for block in self.blocks:
             x = block(x, rows)
         return self.final_norm(x)
+
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        trunk = self.trunk
+        if self.visibility != "causal":
+            raise no_writer(trunk)
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        new = batch["ids"].shape[1]
+        cache = cache.with_room(new)
+        x = self.widen(self.embed(batch))
+        for block, held in zip(self.blocks, cache.holding(new), strict=True):
+            x = block(x, going_on(held))
+        return self.final_norm(x), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """An encoder's first token, and a decoder's last, the only one that attends to the whole row (GPT-1 3.2)."""

@@ -8,10 +8,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.specs import Trunk, TwoStream
+from training.trunks.cache import Cache, empty
 from training.trunks.layers import Layout, layout
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
-from training.trunks.relative import Biases, RelativeBlock, View, as_given, rectangle, sinusoids, with_memory
+from training.trunks.relative import (
+    Biases,
+    RelativeBlock,
+    View,
+    as_given,
+    blocks_of,
+    rectangle,
+    sinusoids,
+    with_distances,
+    with_memory,
+)
 
 
 class Queries(NamedTuple):
@@ -72,6 +83,37 @@ class TwoStreamNet(Net):
         predicted_MD = hidden[queries.row_M, queries.column_M]
         nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.width)
         return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["ids"].shape, -1)
+
+    def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The query at a place behind each row, in the order of the text: each token sees those before it and itself,
+        and a query those before it."""
+        ids_BS, length_B = batch["ids"], batch["lengths"].to(batch["ids"].device).long()
+        rows, longest = ids_BS.shape[0], ids_BS.shape[1] + 1
+        place_BS = torch.arange(longest, device=ids_BS.device).expand(rows, -1)
+        at_B = torch.arange(rows, device=ids_BS.device) * longest + length_B
+        ids_BS = F.pad(ids_BS, (0, 1))  # what stands at the place of a query is seen by nothing
+        columns = {"ids": ids_BS, "positions": place_BS, "segments": torch.zeros_like(ids_BS)}
+        columns |= {"rank": place_BS, "reach": place_BS - 1, "targets_at": at_B, "lengths": batch["lengths"] + 1}
+        return self(columns).flatten(0, 1)[at_B]
+
+    def begin(self, batch: Mapping[str, Tensor]) -> Cache:
+        heads = self.trunk.heads, self.trunk.width_of_head
+        return empty(len(batch["lengths"]), self.trunk.layers, heads, self.table)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
+        """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""
+        new, blocks = batch["ids"].shape[1], blocks_of(self.blocks)
+        cache = with_distances(cache.with_room(new), new + 1, 0, blocks)
+        content_BSD = self.tokens(batch["ids"])
+        query_BSD = self.unknown.expand_as(content_BSD)
+        holding, first_BS = cache.holding(new), cache.first_distances(new)
+        same = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # one segment
+        of_content, of_query = (View(holding[0].seen, (), same, first) for first in (first_BS, first_BS - 1))
+        for block, held, distance in zip(blocks, holding, cache.distances, strict=True):
+            context = block.holding(content_BSD, held, distance)
+            query_BSD = block.read(query_BSD, context, of_query)
+            content_BSD = block.read(content_BSD, context, of_content)
+        return query_BSD, cache.after(batch)
 
     def _blocks(
         self, streams: tuple[Tensor, ...], views: tuple[View, ...], recalled: Recalled, batch: Mapping[str, Tensor]

@@ -32,6 +32,9 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         dropout = self.dropout if self.training else 0.0
+        if rows.held is not None:  # in generation: a decoder's window, which has no first token that all see
+            qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
+            return self.out(rows.held.within(self.before).attend(qkv).flatten(-2))
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         assert rows.ends_B1 is not None  # a window comes with visibility full or causal
         if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):

@@ -1,0 +1,121 @@
+"""Time of a token against the length of its row: greedy, with a key-value cache and without one.
+
+    python benchmarks/generation.py [--net gpt2|transformer_xl|bart] [--tokens 896] [--peers] [--json]
+
+Nets have random weights and the shapes of the family's base sizes, or smaller ones with --width, --layers and --vocab.
+Each figure is the median over 32 tokens, without a cache over 3. `--peers` adds transformers.generate on the same
+exported GPT-2, whole rows, in turn.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from preprocessing import vocab
+from training.formats import to_transformers
+from training.generation import Limits, Prompt, generate
+from training.generation.rows import begin, step
+from training.losses import NextToken
+from training.model import Model
+from training.specs import Decoder, EncoderDecoder, LearnedCausal, LearnedPlain, Relative
+
+
+def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
+    """The net, with random weights."""
+    sizes: dict[str, Any] = {"layers": layers, "width": width, "heads": width // 64, "dropout": 0.0}
+    trunk = {
+        "gpt2": Decoder(**sizes, positions=LearnedCausal(max=1024)),
+        "transformer_xl": Decoder(**sizes, positions=Relative(memory=256), norm="post", activation="relu"),
+        "bart": EncoderDecoder(**sizes, positions=LearnedPlain(max=1026, offset=2)),
+    }[net]
+    return Model(trunk, (NextToken(),), vocab_size, seed=0).eval()
+
+
+@torch.no_grad()
+def milliseconds(model: Model, tokens: int, *, cached: bool) -> dict[int, float]:
+    """Median time of a token by the length of its row, at a few lengths."""
+    source = np.arange(64) if model.spec.trunk.reads_source else None
+    rows, spent = begin(model, [Prompt(np.arange(8), source)], cached=cached), dict[int, list[float]]()
+    marks = [mark for mark in (32, 64, 128, 256, 512, 896) if mark <= tokens]
+    if not cached:
+        for mark in marks:
+            filled = begin(model, [Prompt(np.arange(mark), source)], cached=False)
+            spent[mark] = [_timed(model, filled)[0] for _ in range(3)]
+        return {mark: median(times) * 1e3 for mark, times in spent.items()}
+    while int(rows.lengths_B[0]) < tokens:
+        length = int(rows.lengths_B[0])
+        seconds, rows = _timed(model, rows)
+        near = [mark for mark in marks if mark - 32 < length <= mark]
+        for mark in near:
+            spent.setdefault(mark, []).append(seconds)
+    return {mark: median(times) * 1e3 for mark, times in spent.items()}
+
+
+def _timed(model: Model, rows: Any) -> tuple[float, Any]:
+    """Seconds of a step, and the rows with the token that it gives."""
+    began = time.perf_counter()
+    score_BV, rows = step(model, rows)
+    rows = rows.append(score_BV.argmax(-1))
+    return time.perf_counter() - began, rows
+
+
+def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
+    """Seconds for rows of as many new tokens, four prompts side by side, ours and transformers'; medians of three."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    prompts, spent = [Prompt(np.arange(row, row + 16)) for row in range(4)], dict[str, list[float]]()
+    with tempfile.TemporaryDirectory() as folder:
+        vocab.train(vocab.ByteBPE(size=300), ["some text"]).save(Path(folder) / "vocab")
+        state = {name: tensor.detach() for name, tensor in model.named_parameters()}
+        to_transformers(state, model.spec, Path(folder) / "vocab", Path(folder))
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = torch.tensor(np.stack([prompt.ids for prompt in prompts]))
+    for _ in range(3):
+        began = time.perf_counter()
+        ours = [row.ids.tolist() for row in generate(model, prompts, Limits(max_new=tokens))]
+        spent.setdefault("sesame", []).append(time.perf_counter() - began)
+        began = time.perf_counter()
+        kept = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}
+        found = theirs.generate(ids, attention_mask=torch.ones_like(ids), **kept)[:, 16:].tolist()
+        spent.setdefault("transformers", []).append(time.perf_counter() - began)
+        print("same tokens" if ours == found else "OTHER TOKENS")
+    return {name: median(times) for name, times in spent.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--net", choices=["gpt2", "transformer_xl", "bart"], default="gpt2")
+    parser.add_argument("--tokens", type=int, default=896)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--vocab", type=int, default=50_257)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    model = built(asked.net, asked.width, asked.layers, asked.vocab)
+    found: dict[str, Any] = {"cache": milliseconds(model, asked.tokens, cached=True)}
+    found["no cache"] = milliseconds(model, asked.tokens, cached=False)
+    if asked.peers and asked.net == "gpt2":
+        found["beside transformers, seconds"] = beside_transformers(model, 128)
+    if asked.json:
+        print(json.dumps(found))
+        return
+    print(f"{'ms a token, length':20}" + "".join(f"{mark:>8}" for mark in found["cache"]))
+    for name in ("cache", "no cache"):
+        print(f"{name:20}" + "".join(f"{found[name].get(mark, 0):8.1f}" for mark in found["cache"]))
+    for name, seconds in found.get("beside transformers, seconds", {}).items():
+        print(f"{name:20}{seconds:8.2f} s")
+
+
+if __name__ == "__main__":
+    main()

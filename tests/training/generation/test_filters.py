@@ -1,0 +1,146 @@
+"""Filters beside transformers' own, in its order, and samples by chi-square."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from preprocessing.rng import key
+from tests.training.parity import built, hf
+from training.generation import Limits, Prompt, Sampling, filtered, generate
+from training.generation.filters import completing, limited, repeated
+from training.generation.sample import draw
+from training.losses import NextToken
+from training.model import ModelSpec
+from training.specs import Decoder, LearnedCausal
+
+ROWS, TOKENS = 5, 40
+FIVE = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
+METHODS = [
+    Sampling(),
+    Sampling(temperature=0.7),
+    Sampling(top_k=7),
+    Sampling(top_k=1),
+    Sampling(top_p=0.8),
+    Sampling(temperature=1.4, top_k=12, top_p=0.9),
+]
+
+
+def scores(seed: int = 0) -> Tensor:
+    return torch.randn(ROWS, TOKENS, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def texts(seed: int = 1) -> Tensor:
+    return torch.randint(TOKENS, (ROWS, 30), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_filters_leave_what_those_of_transformers_leave(method: Sampling) -> None:
+    wanted: Tensor = scores() / method.temperature
+    if method.top_k:
+        wanted = hf().TopKLogitsWarper(method.top_k)(None, wanted)
+    if method.top_p < 1:
+        wanted = hf().TopPLogitsWarper(method.top_p)(None, wanted)
+    torch.testing.assert_close(filtered(scores(), method), wanted, rtol=0, atol=0)
+
+
+PROCESSORS: dict[str, tuple[Limits, Callable[[Any], Any]]] = {
+    "repetition": (Limits(repetition=1.7), lambda hf: hf.RepetitionPenaltyLogitsProcessor(1.7)),
+    "bigrams": (Limits(no_repeat=2), lambda hf: hf.NoRepeatNGramLogitsProcessor(2)),
+    "tokens": (Limits(no_repeat=1), lambda hf: hf.NoRepeatNGramLogitsProcessor(1)),
+    "least length": (Limits(min_new=5, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 5, [3, 8])),
+    "enough": (Limits(min_new=4, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 4, [3, 8])),
+    "forced end": (Limits(max_new=5, ends=(3,), force_end=True), lambda hf: hf.ForcedEOSTokenLogitsProcessor(31, [3])),
+    "barred": (Limits(barred=(1, 2)), lambda hf: hf.SuppressTokensLogitsProcessor([1, 2])),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_limits_are_those_of_transformers(name: str) -> None:
+    """Rows of 30 tokens, of which 4 are new."""
+    limits, processor = PROCESSORS[name]
+    found = limited(scores(), texts(), torch.full((ROWS,), 30), 4, limits)
+    torch.testing.assert_close(found, processor(hf())(texts(), scores()), rtol=0, atol=0)
+
+
+def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
+    ids, lengths = texts(), torch.tensor([30, 3, 1, 17, 29])
+    for row, length in enumerate(lengths.tolist()):
+        alone, its_length = ids[row : row + 1, :length], lengths[row : row + 1]
+        one = scores()[row : row + 1]
+        assert torch.equal(repeated(scores(), ids, lengths, 1.5)[row], repeated(one, alone, its_length, 1.5)[0])
+        for size in (1, 2, 3):
+            wanted = completing(alone, its_length, size, TOKENS)[0]
+            assert torch.equal(completing(ids, lengths, size, TOKENS)[row], wanted)
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.75, 2), (0.9, 3), (1.0, 5)])
+def test_a_nucleus_is_the_smallest_set_that_has_the_probability(top_p: float, kept: int) -> None:
+    assert int(filtered(FIVE, Sampling(top_p=top_p)).isfinite().sum()) == kept
+
+
+def test_all_that_are_as_probable_as_the_last_of_the_best_stay() -> None:
+    tied = torch.tensor([[3.0, 2.0, 2.0, 2.0, 1.0]])
+    assert filtered(tied, Sampling(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
+
+
+# Samples.
+
+
+def assert_distributed(counts: np.ndarray, probability: np.ndarray) -> None:
+    """By chi-square, cells with fewer than 5 expected draws pooled; and nothing that is filtered was drawn."""
+    assert counts[probability == 0].sum() == 0
+    if (probability > 0).sum() == 1:
+        return
+    expected = counts.sum() * probability
+    small = expected < 5
+    observed = np.append(counts[~small], counts[small].sum())
+    expected = np.append(expected[~small], expected[small].sum())
+    assert stats.chisquare(observed[expected > 0], expected[expected > 0]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_have_the_distribution_that_the_filters_leave(method: Sampling) -> None:
+    kept = filtered(scores()[:1], method)
+    uniform = torch.from_numpy(key(0, "task").at(0, 0).random(20_000))
+    counts = np.bincount(draw(kept.expand(20_000, -1), uniform).numpy(), minlength=TOKENS)
+    assert_distributed(counts, kept.double().softmax(-1)[0].numpy())
+
+
+def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None:
+    """10,000 rows go on from the same prompt by one token: each row draws at an address of its own."""
+    trunk = Decoder(layers=1, width=8, heads=2, positions=LearnedCausal(max=8), dropout=0.0, init_std=0.5)
+    model = built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=TOKENS))
+    method = Sampling(temperature=0.8, top_k=20, top_p=0.95)
+    prompt = Prompt(np.array([1, 2]))
+    rows = generate(model, [prompt] * 10_000, Limits(max_new=1), method=method, key=key(3, "task"), batch=1000)
+    counts = np.bincount([int(row.ids[0]) for row in rows], minlength=TOKENS)
+    columns = {"ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
+    with torch.no_grad():
+        logits = model.trunk(columns)[0, -1:] @ model.trunk.table.T
+    assert_distributed(counts, filtered(logits, method).double().softmax(-1)[0].numpy())
+
+
+def test_no_draw_is_a_token_of_probability_0() -> None:
+    rare = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, -1)
+    edges = torch.tensor([0.0, 0.5, np.nextafter(1.0, 0.0)], dtype=torch.float64)
+    assert draw(rare, edges).tolist() == [1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Limits(max_new=0), "max_new is 0"),
+        (lambda: Limits(max_new=4, min_new=5), "min_new is 5, allowed is from 0 up to max_new, 4"),
+        (lambda: Limits(force_end=True), "force_end is True"),
+        (lambda: Sampling(temperature=0), "temperature is 0"),
+        (lambda: Sampling(top_p=0), "top_p is 0"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,281 @@
+"""Generation beside transformers, and with a cache beside without one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5
+from tests.training.encoder_decoders import VOCAB as TABLE
+from tests.training.parity import ONE_PAD, built, loaded, vocabulary, weights
+from training.formats import to_transformers
+from training.generation import Beams, Generated, Greedy, Limits, Method, Prompt, Sampling, generate
+from training.losses import MaskedTokens, NextToken
+from training.model import Model, ModelSpec
+from training.specs import (
+    Adaptive,
+    Band,
+    Buckets,
+    Decoder,
+    Encoder,
+    LearnedCausal,
+    LearnedPlain,
+    Relative,
+    Trunk,
+    TwoStream,
+)
+
+LONGEST = 40
+GPT2 = Decoder(
+    layers=2, width=32, heads=4, positions=LearnedCausal(max=LONGEST), dropout=0.0, attention_dropout=0.0, init_std=0.2
+)
+GPT1 = replace(GPT2, norm="post")
+TRUNKS: dict[str, Trunk] = {
+    "gpt-1": GPT1,
+    "gpt-2": GPT2,
+    "t5": T5,
+    "bart": replace(BART, positions=LearnedPlain(max=LONGEST + 2, offset=2)),
+}
+XL = Decoder(
+    layers=2, width=32, heads=4, positions=Relative(), norm="post", activation="relu", dropout=0.0, init_std=0.2
+)
+OTHERS: dict[str, Trunk] = {
+    "transformer-xl": replace(XL, positions=Relative(memory=30, clamp=12)),
+    "transformer-xl, no memory": XL,
+    "transformer-xl, same length": replace(XL, positions=Relative(memory=8, eval_memory=6, eval_clamp=4)),
+    "transformer-xl, adaptive": replace(XL, tables=Adaptive(cutoffs=(100, 200), shrink=2)),
+    "xlnet": TwoStream(layers=3, width=32, heads=4, dropout=0.0, attention_dropout=0.0, segments=3, init_std=0.2),
+    "gpt-3": replace(GPT2, layers=4, positions=LearnedCausal(max=LONGEST, window=Band(tokens=4))),
+    "pegasus": PEGASUS,
+    "mass": replace(MASS, positions=LearnedPlain(max=LONGEST)),
+    "t5, far": replace(T5, positions=Buckets(buckets=8, max_distance=6)),
+}
+END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
+MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
+METHODS: dict[str, tuple[Method, Limits]] = {
+    "greedy": (Greedy(), Limits(max_new=14, ends=(END,))),
+    "greedy, limits": (
+        Greedy(),
+        Limits(max_new=14, min_new=5, ends=(END, 9), repetition=1.3, no_repeat=2, force_end=True, barred=(7,)),
+    ),
+    "beams": (Beams(beams=3), Limits(max_new=12, ends=MANY)),
+    "beams, long": (Beams(beams=4, length_penalty=2.0), Limits(max_new=12, min_new=3, ends=(END, 11))),
+    "beams, full": (Beams(beams=2, length_penalty=0.5, stop="full"), Limits(max_new=12, ends=MANY)),
+    "beams, textbook": (Beams(beams=3, length_penalty=0.0, stop="never"), Limits(max_new=12, ends=MANY)),
+    "beams, never": (Beams(beams=3, stop="never"), Limits(max_new=12, ends=MANY)),
+    "beams, limits": (
+        Beams(beams=3),
+        Limits(max_new=12, ends=(END,), repetition=1.2, no_repeat=3, force_end=True),
+    ),
+}
+
+
+def model_of(name: str) -> Model:
+    trunk = (TRUNKS | OTHERS)[name]
+    if isinstance(trunk, TwoStream):
+        return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(transform=False),), vocab_size=TABLE))
+    return built(ModelSpec(trunk=trunk, losses=(NextToken(bias=name in OTHERS),), vocab_size=TABLE))
+
+
+def prompts_of(name: str, lengths: Sequence[int] = (5, 2, 9, 1), seed: int = 0) -> list[Prompt]:
+    """Prompts of these lengths; with encoders, sources of these lengths and a start token."""
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(4, TABLE, size=length) for length in lengths]
+    if isinstance((TRUNKS | OTHERS)[name], Decoder | TwoStream):
+        return [Prompt(text) for text in texts]
+    return [Prompt(np.array([START.get(name, 2)]), text) for text in texts]
+
+
+def assert_alike(found: list[Generated], wanted: list[Generated]) -> None:
+    assert [row.ids.tolist() for row in found] == [row.ids.tolist() for row in wanted]
+    assert [row.ended for row in found] == [row.ended for row in wanted]
+    np.testing.assert_allclose([row.score for row in found], [row.score for row in wanted], atol=1e-4)
+
+
+# With a cache and without one.
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [*TRUNKS, *OTHERS])
+def test_a_cache_changes_no_token(name: str, method: str) -> None:
+    how, limits = METHODS[method]
+    model, prompts = model_of(name), prompts_of(name)
+    cached = list(generate(model, prompts, limits, method=how))
+    assert_alike(cached, list(generate(model, prompts, limits, method=how, cached=False)))
+    assert all(1 <= len(row.ids) <= limits.max_new for row in cached)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", TRUNKS)
+def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> None:
+    how, limits = METHODS[method]
+    model, prompts = model_of(name), prompts_of(name)
+    alone = list(generate(model, prompts, limits, method=how, batch=1))
+    assert_alike(list(generate(model, prompts, limits, method=how)), alone)
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> None:
+    """Tokens one by one, far more than a memory holds, through the memory of training and through a cache."""
+    trunk = replace(XL, positions=Relative(memory=5, clamp=3, same_length=same_length))
+    model = built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=TABLE))
+    net, ids_BS = model.trunk, torch.from_numpy(np.random.default_rng(0).integers(TABLE, size=(2, 200)))
+    begun = {"lengths": torch.ones(2, dtype=torch.int32), "first_at": torch.arange(2)}
+    cache, sizes = net.begin(begun), set[int]()
+    with torch.no_grad():
+        for at in range(200):
+            batch = begun | {"ids": ids_BS[:, at : at + 1], "positions": cache.positions(1)}
+            found, cache = net.go_on(batch, cache)
+            wanted = net(batch | {"slot": torch.tensor(0), "fresh": torch.tensor([at == 0] * 2)})
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+            sizes.add(cache.layers[0].shape[1])
+    assert max(sizes) < 200
+    assert cache.lengths_B.tolist() == [200, 200]
+
+
+def test_samples_do_not_depend_on_batch_or_cache() -> None:
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new=12, ends=(END,))
+    ways: list[dict[str, Any]] = [{"batch": 1}, {"batch": 3}, {"cached": False}]
+    how: dict[str, Any] = {"method": Sampling(temperature=1.5, top_k=50, top_p=0.95), "key": key(0, "task")}
+    first, *others = (list(generate(model, prompts, limits, **how, **way)) for way in ways)
+    for other in others:
+        assert_alike(other, first)
+    again = list(generate(model, prompts, limits, method=how["method"], key=key(1, "task")))
+    assert [row.ids.tolist() for row in again] != [row.ids.tolist() for row in first]
+
+
+def test_rows_end_where_the_net_has_no_further_position() -> None:
+    model, prompts = model_of("gpt-2"), prompts_of("gpt-2", (LONGEST - 3, LONGEST - 1, 2))
+    for method in (Greedy(), Beams(beams=2)):
+        rows = list(generate(model, prompts, Limits(max_new=6), method=method))
+        assert [len(row.ids) for row in rows] == [3, 1, 6]
+        assert not any(row.ended for row in rows)
+
+
+def test_one_beam_is_greedy() -> None:
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new=10)
+    beam = generate(model, prompts, limits, method=Beams(beams=1, length_penalty=0.0))
+    assert_alike(list(beam), list(generate(model, prompts, limits)))
+
+
+def test_when_a_search_stops_changes_what_it_finds() -> None:
+    """Else the comparisons with transformers here would not tell one way to stop from another."""
+    model, prompts, found = model_of("gpt-2"), prompts_of("gpt-2", (5, 2, 9, 1) * 3), set[str]()
+    for stop in ("hopeless", "never", "full"):
+        rows = generate(model, prompts, Limits(max_new=12, ends=MANY), method=Beams(beams=3, stop=stop))
+        found.add(str([row.ids.tolist() for row in rows]))
+    assert len(found) == 3
+
+
+def test_many_beams_find_the_best_of_all_rows() -> None:
+    """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
+    model = built(ModelSpec(trunk=GPT2, losses=(NextToken(),), vocab_size=12))
+    (found,) = generate(model, [Prompt(np.array([1, 2]))], Limits(max_new=2), method=Beams(beams=12, length_penalty=0))
+    pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12))
+    ids = torch.cat([torch.tensor([[1, 2]]).expand(144, 2), pairs[:, :1]], dim=1)
+    columns = {"ids": ids, "positions": torch.arange(3).expand(144, 3), "lengths": torch.full((144,), 3)}
+    with torch.no_grad():
+        log_p = (model.trunk(columns) @ model.trunk.table.T).log_softmax(-1)
+    score = log_p[torch.arange(144), 1, pairs[:, 0]] + log_p[torch.arange(144), 2, pairs[:, 1]]
+    assert found.ids.tolist() == pairs[score.argmax()].tolist()
+    assert found.score == pytest.approx(float(score.max()), abs=1e-5)
+
+
+# transformers.generate.
+
+
+@pytest.fixture(scope="module")
+def zero_pad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return vocabulary(vocab.ByteBPE(size=300), tmp_path_factory.mktemp("zero"))
+
+
+@pytest.fixture(scope="module")
+def one_pad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return vocabulary(ONE_PAD, tmp_path_factory.mktemp("one"))
+
+
+def oracle_of(name: str, model: Model, pieces: Path, folder: Path) -> Any:
+    to_transformers(weights(model), model.spec, pieces, folder)
+    return loaded(folder)
+
+
+def theirs(oracle: Any, prompts: list[Prompt], method: Method, limits: Limits) -> tuple[list[list[int]], list[float]]:
+    """New tokens of transformers up to the first that ends a row, and the scores of beams."""
+    many: dict[str, Any] = {"max_new_tokens": limits.max_new, "min_new_tokens": limits.min_new, "do_sample": False}
+    many |= {"repetition_penalty": limits.repetition, "no_repeat_ngram_size": limits.no_repeat, "num_beams": 1}
+    many |= {"eos_token_id": list(limits.ends), "pad_token_id": 1, "return_dict_in_generate": True}
+    many |= {"forced_eos_token_id": limits.ends[0] if limits.force_end else None, "top_k": None}
+    many |= {"suppress_tokens": list(limits.barred) or None}
+    if isinstance(method, Beams):
+        stop = {"hopeless": False, "never": "never", "full": True}[method.stop]
+        many |= {"num_beams": method.beams, "length_penalty": method.length_penalty, "early_stopping": stop}
+        many |= {"output_scores": True}
+    if prompts[0].source_ids is not None:
+        inputs = {"decoder_input_ids": torch.tensor(np.stack([prompt.ids for prompt in prompts]))}
+        texts = [prompt.source_ids for prompt in prompts]
+    else:
+        inputs, texts = {}, [prompt.ids for prompt in prompts]
+    longest, left = max(map(len, texts)), prompts[0].source_ids is None
+    ids, mask = np.ones((len(texts), longest), np.int64), np.zeros((len(texts), longest), np.int64)
+    for row, text in enumerate(texts):
+        place = slice(longest - len(text), None) if left else slice(len(text))
+        ids[row, place], mask[row, place] = text, 1
+    inputs |= {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+    output = oracle.generate(**inputs, **many)
+    begun = longest if left else 1
+    scores = output.sequences_scores.tolist() if isinstance(method, Beams) else []
+    return [until(row[begun:], limits.ends) for row in output.sequences.tolist()], scores
+
+
+def until(ids: list[int], ends: tuple[int, ...]) -> list[int]:
+    """The tokens up to the first that ends a row."""
+    return ids[: next((at + 1 for at, id in enumerate(ids) if id in ends), len(ids))]
+
+
+@pytest.mark.parametrize("name", TRUNKS)
+def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, tmp_path: Path) -> None:
+    """Prompts of different lengths, but of the same where n-grams may not repeat: there transformers counts padding."""
+    model = model_of(name)
+    oracle = oracle_of(name, model, one_pad if prompts_of(name)[0].source_ids is not None else zero_pad, tmp_path)
+    for method, limits in METHODS.values():
+        prompts = prompts_of(name, (4,) * 12 if limits.no_repeat else (5, 2, 9, 1) * 3)
+        found = list(generate(model, prompts, limits, method=method))
+        wanted, scores = theirs(oracle, prompts, method, limits)
+        assert [row.ids.tolist() for row in found] == wanted, (method, limits)
+        if scores:
+            np.testing.assert_allclose([row.score for row in found], scores, atol=1e-4)
+
+
+# What cannot be gone on from.
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "message"),
+    [
+        ("gpt-2", Prompt(np.array([], int)), "prompt 1: has no token"),
+        ("gpt-2", Prompt(np.zeros(LONGEST, int)), "prompt 1: has 40 tokens, the net's rows at most 40; shorten it"),
+        ("gpt-2", Prompt(np.array([TABLE])), f"prompt 1: has token {TABLE}, the net knows those below {TABLE}"),
+        ("gpt-2", Prompt(np.array([1]), np.array([1])), "prompt 1: this net needs no source"),
+        ("t5", Prompt(np.array([1])), "prompt 1: this net needs a source"),
+        ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: its source has 0 tokens, allowed are 1 to"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prompt, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        list(generate(model_of(name), [prompt], Limits()))
+
+
+def test_a_net_that_predicts_no_next_token_is_refused() -> None:
+    trunk = Encoder(layers=1, width=8, heads=1)
+    model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
+    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
+        list(generate(model, [Prompt(np.array([1]))], Limits()))
+    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
+        list(generate(model, [Prompt(np.array([1]))], Limits(), cached=False))

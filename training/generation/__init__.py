@@ -1,0 +1,30 @@
+"""Generation: a trained net goes on from prompts.
+
+Read spec.py (what is asked for: limits, and the methods), filters.py (which tokens may follow, in the order of
+transformers), rows.py (rows so far, and one step of a net, with a cache or without), then sample.py (greedy and
+sampled), beam.py and decoding.py, which is the way in. novelty.py looks at what came out: how much of it a corpus has,
+and where.
+"""
+
+from training.generation.decoding import generate
+from training.generation.filters import filtered
+from training.generation.novelty import Novelty, Passage, find, novelties
+from training.generation.rows import Prompt
+from training.generation.sample import Generated
+from training.generation.spec import Beams, Greedy, Limits, Method, Sampling
+
+__all__ = [
+    "Beams",
+    "Generated",
+    "Greedy",
+    "Limits",
+    "Method",
+    "Novelty",
+    "Passage",
+    "Prompt",
+    "Sampling",
+    "filtered",
+    "find",
+    "generate",
+    "novelties",
+]

@@ -1,0 +1,77 @@
+"""Which tokens may follow, and with what score, in the order of transformers: repetition, n-grams, least length, forced
+end; then temperature, top-k, top-p. What may not follow has minus infinity. Axes: B rows, C tokens of a row so far.
+"""
+
+import torch
+from torch import Tensor
+
+from training.generation.spec import Limits, Sampling
+
+
+def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: Limits) -> Tensor:
+    """Scores under the limits, for rows of `ids_BC` (padded on the right) of which `written` tokens are new."""
+    if limits.repetition != 1:
+        score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition)
+    if limits.no_repeat:
+        score_BV = score_BV.masked_fill(completing(ids_BC, lengths_B, limits.no_repeat, score_BV.shape[1]), -torch.inf)
+    if limits.barred:
+        score_BV = score_BV.index_fill(1, torch.tensor(limits.barred, device=score_BV.device), -torch.inf)
+    ends = torch.tensor(limits.ends, dtype=torch.int64, device=score_BV.device)
+    if written < limits.min_new:
+        score_BV = score_BV.index_fill(1, ends, -torch.inf)
+    if limits.force_end and written == limits.max_new - 1:
+        score_BV = torch.full_like(score_BV, -torch.inf).index_fill(1, ends[:1], 0.0)
+    return score_BV
+
+
+def filtered(score_BV: Tensor, method: Sampling) -> Tensor:
+    """Scores by temperature, of those that top-k and then top-p leave.
+
+    >>> score_BV = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
+    >>> [int(filtered(score_BV, Sampling(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
+    [1, 2, 2, 3]
+    """
+    score_BV = score_BV / method.temperature
+    if 0 < method.top_k < score_BV.shape[1]:
+        last_B1 = score_BV.topk(method.top_k).values[:, -1:]
+        score_BV = score_BV.masked_fill(score_BV < last_B1, -torch.inf)
+    if method.top_p < 1:
+        rising_BV, token_BV = score_BV.sort()
+        rest_BV = rising_BV.softmax(-1).cumsum(-1) <= 1 - method.top_p
+        rest_BV[:, -1] = False
+        score_BV = score_BV.masked_fill(rest_BV.scatter(1, token_BV, rest_BV), -torch.inf)
+    return score_BV
+
+
+def repeated(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, penalty: float) -> Tensor:
+    """Scores of the tokens that a row has made worse by a penalty (CTRL, arXiv:1909.05858, 4.1).
+
+    >>> repeated(torch.tensor([[2.0, -2.0, 3.0]]), torch.tensor([[0, 1, 2]]), torch.tensor([2]), 2.0).tolist()
+    [[1.0, -4.0, 3.0]]
+    """
+    inside_BC = torch.arange(ids_BC.shape[1], device=ids_BC.device) < lengths_B[:, None]
+    has_BV = marked(ids_BC, inside_BC, score_BV.shape[1])
+    return torch.where(has_BV, torch.where(score_BV < 0, score_BV * penalty, score_BV / penalty), score_BV)
+
+
+def completing(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) -> Tensor:
+    """Which tokens [B, V] would complete an n-gram of a size that the row has already.
+
+    >>> completing(torch.tensor([[1, 2, 0, 1, 2]]), torch.tensor([5]), 3, 4).tolist()
+    [[True, False, False, False]]
+    """
+    rows, width = ids_BC.shape
+    if width < size:
+        return torch.zeros(rows, vocab_size, dtype=torch.bool, device=ids_BC.device)
+    before = torch.arange(1 - size, 0, device=ids_BC.device)
+    last_BN = ids_BC.gather(1, (lengths_B[:, None] + before).clamp(min=0))
+    ngram_BWN = ids_BC.unfold(1, size, 1)
+    ended_BW = torch.arange(size, width + 1, device=ids_BC.device) <= lengths_B[:, None]
+    same_BW = (ngram_BWN[..., :-1] == last_BN[:, None]).all(-1)
+    return marked(ngram_BWN[..., -1], same_BW & ended_BW, vocab_size)
+
+
+def marked(ids_BC: Tensor, which_BC: Tensor, vocab_size: int) -> Tensor:
+    """Bool [B, V]: the tokens of each row at places where `which` is True."""
+    mark_BV = torch.zeros(len(ids_BC), vocab_size + 1, dtype=torch.bool, device=ids_BC.device)
+    return mark_BV.scatter_(1, ids_BC.where(which_BC, vocab_size), True)[:, :vocab_size]

@@ -1,0 +1,135 @@
+"""Rows so far, and one step of a net: the score of each token that may come next.
+
+Axes: B rows, C tokens of the longest, A rows of a selection, V rows of the token table.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing import collate
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Ints, Row
+from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
+from training.model import Model
+from training.trunks import Cache
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a row begins with: at least one token. A decoder on top of an encoder has a source, and begins with its
+    start token: of T5 [PAD], of BART the token that ends a row."""
+
+    ids: Ints
+    source_ids: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a batch so far; a value, of which each step makes the next."""
+
+    ids_BC: Tensor  # int64, padded on the right
+    lengths_B: Tensor  # int64, of the host
+    source: Mapping[str, Tensor] = field(default_factory=dict)  # the columns of the encoder, a row for each row
+    cache: Cache | None = None  # None: each step reads whole rows
+
+    def select(self, rows_A: Tensor) -> "Rows":
+        """These rows, each once for each time that it is named."""
+        on_host = rows_A.cpu()
+        return Rows(
+            self.ids_BC[rows_A],
+            self.lengths_B[on_host],
+            {name: x[on_host if name == "source_lengths" else rows_A] for name, x in self.source.items()},
+            None if self.cache is None else self.cache.select(rows_A),
+        )
+
+    def append(self, token_B: Tensor) -> "Rows":
+        """The rows with one more token each."""
+        lengths_B1 = self.lengths_B.to(token_B.device)[:, None]
+        wider_BC = F.pad(self.ids_BC, (0, 1)) if int(self.lengths_B.max()) == self.ids_BC.shape[1] else self.ids_BC
+        return replace(self, ids_BC=wider_BC.scatter(1, lengths_B1, token_B[:, None]), lengths_B=self.lengths_B + 1)
+
+
+def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool) -> Rows:
+    """The rows of prompts, on the device of the model; a source is read here where there is a cache."""
+    rows = [_row(prompt) for prompt in prompts]
+    device = next(model.parameters()).device
+    batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
+    moved = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
+    source = {name: x for name, x in moved.items() if name.startswith("source_")}
+    cache = model.trunk.begin(moved) if cached else None
+    return Rows(moved["ids"], batch["lengths"].long(), source, cache)
+
+
+def _row(prompt: Prompt) -> Row:
+    """The prompt as a row of schema.py."""
+    row: Row = {"ids": np.asarray(prompt.ids, np.int64), "segments": np.zeros(len(prompt.ids), np.int64)}
+    row["labels"] = np.full(len(prompt.ids), IGNORE)
+    return row if prompt.source_ids is None else row | {"source_ids": np.asarray(prompt.source_ids, np.int64)}
+
+
+def _longest(row: Row) -> int:
+    return max(len(row[side]) for side in ("ids", "source_ids") if side in row)
+
+
+def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
+    """Score [B, V], float32, of each token that may follow each row, and the rows with what the net holds of them now.
+
+    The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
+    """
+    if rows.cache is None:
+        return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
+    held_B = rows.cache.lengths_B
+    new_B = rows.lengths_B - held_B.cpu()
+    hidden, cache = model.trunk.go_on(_batch(rows, held_B, new_B), rows.cache)
+    rows, last_B = replace(rows, cache=cache), (new_B - 1).to(hidden.device)
+    feature_BD = hidden[torch.arange(len(hidden), device=hidden.device), last_B]
+    return scores(model, feature_BD), rows
+
+
+def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]:
+    """The tokens behind the first `held` of each row as a padded batch."""
+    device, width = rows.ids_BC.device, int(new_B.max())
+    held_B = torch.as_tensor(held_B, device=device).expand(len(new_B))
+    at_BS = held_B[:, None] + torch.arange(width, device=device)
+    ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1))
+    last_B1 = held_B[:, None] + new_B.to(device)[:, None] - 1
+    return {
+        "ids": ids_BS,
+        "positions": at_BS.minimum(last_B1),  # padding has a position of its row: there may be no further one
+        "segments": torch.zeros_like(ids_BS),
+        "lengths": new_B,
+        "first_at": torch.arange(len(new_B), device=device) * width,
+    }
+
+
+def scores(model: Model, feature_BD: Tensor) -> Tensor:
+    """What the model's head for the next token makes of states: logits [B, V], or log-probabilities, in float32."""
+    heads, table = dict(model.heads.items()), model.trunk.table
+    head = heads.get("next_token") or heads.get("masked_tokens")
+    if isinstance(head, NextTokenHead) and isinstance(table, Tensor):
+        return F.linear(feature_BD, table, head.bias).float()
+    if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # of a net that predicts in any order: XLNet
+        return F.linear(head.features(feature_BD), table, head.bias).float()
+    if isinstance(head, AdaptiveHead) and isinstance(table, tuple):
+        return _adaptive(head, feature_BD, table)
+    kinds = ", ".join(model.heads)
+    raise BadInput(f"generate: a net with the losses {kinds} predicts no next token; give one with next_token")
+
+
+def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
+    """Log-probabilities of all tokens by an adaptive softmax: of the cluster, then inside of it."""
+    tables, projections = table[: len(head.bounds)], table[len(head.bounds) :]
+    frequent = head.cutoffs[0]
+    weight, bias = torch.cat([tables[0], head.clusters]), torch.cat([head.bias[:frequent], head.cluster_bias])
+    first = F.linear(head.project(feature_BD), weight, bias).float().log_softmax(-1)
+    parts = [first[:, :frequent]]
+    for cluster, (start, stop) in enumerate(head.bounds[1:], start=1):
+        feature = F.linear(feature_BD, projections[cluster].T) if projections else feature_BD
+        inside = F.linear(feature, tables[cluster], head.bias[start:stop]).float().log_softmax(-1)
+        parts.append(first[:, frequent + cluster - 1, None] + inside)
+    return torch.cat(parts, dim=1)

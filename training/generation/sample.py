@@ -1,0 +1,72 @@
+"""Greedy and sampled rows. A row that ends leaves the batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preprocessing.rng import Key
+from preprocessing.schema import Ints
+from training.generation.filters import filtered, limited
+from training.generation.rows import Rows, step
+from training.generation.spec import Greedy, Limits, Sampling
+from training.model import Model
+
+Choose = Callable[[Tensor, int, list[int]], Tensor]
+"""Scores [A, V], the number of new tokens so far and the numbers of the rows -> the next token [A] of each."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was written behind a prompt."""
+
+    ids: Ints  # the new tokens, the one that ended the row among them
+    score: float  # the sum of their log p under the net, in nats; of beams, that by which they were chosen
+    ended: bool  # by a token of `ends`, and not for lack of room
+
+
+def chooser(method: Greedy | Sampling, numbers: Sequence[int], key: Key | None, max_new: int) -> Choose:
+    """How a method chooses tokens; what a row draws follows from the key and the row's number alone."""
+    if isinstance(method, Greedy):
+        return lambda score_AV, written, rows: score_AV.argmax(-1)
+    assert key is not None, "sampling needs a key"
+    uniform = np.stack([key.at(0, number).random(max_new) for number in numbers])
+    return lambda score_AV, written, rows: draw(filtered(score_AV, method), torch.from_numpy(uniform[rows, written]))
+
+
+def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """A token [B] for each number in [0, 1), from the softmax of scores: where the sum of probabilities passes it.
+
+    >>> draw(torch.tensor([[0.5, 0.0, 0.5]]).log().expand(3, 3), torch.tensor([0.0, 0.499, 0.5])).tolist()
+    [0, 0, 2]
+    """
+    below_BV = score_BV.double().softmax(-1).cumsum(-1)
+    total_B1 = below_BV[:, -1:]
+    # below the total, so that no token of probability 0 at the end of the table is drawn
+    wanted_B1 = (uniform_B.to(total_B1)[:, None] * total_B1).minimum(total_B1.nextafter(total_B1.new_zeros(())))
+    return torch.searchsorted(below_BV, wanted_B1, right=True).squeeze(1)
+
+
+@torch.no_grad()
+def sampled(model: Model, rows: Rows, room: Sequence[int], choose: Choose, limits: Limits) -> list[Generated]:
+    """Rows of at most `room` new tokens each, by a way to choose them."""
+    written: list[list[int]] = [[] for _ in room]
+    total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
+    for new in range(max(room)):
+        score_AV, rows = step(model, rows)
+        token_A = choose(limited(score_AV, rows.ids_BC, rows.lengths_B.to(score_AV.device), new, limits), new, active)
+        log_p_A = score_AV.log_softmax(-1).gather(1, token_A[:, None]).squeeze(1)
+        for row, token, log_p in zip(active, token_A.tolist(), log_p_A.tolist(), strict=True):
+            written[row].append(token)
+            total[row] += log_p
+            ended[row] = token in limits.ends
+        kept = [at for at, row in enumerate(active) if not ended[row] and new + 1 < room[row]]
+        if not kept:
+            break
+        rows = rows.append(token_A)
+        if len(kept) < len(active):
+            rows, active = rows.select(torch.tensor(kept, device=token_A.device)), [active[at] for at in kept]
+    results = zip(written, total, ended, strict=True)
+    return [Generated(np.array(ids, np.int64), score, done) for ids, score, done in results]
