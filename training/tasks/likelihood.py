@@ -75,10 +75,12 @@ class Likelihood:
     options: tuple[str, ...]
     separator: str = ""  # between options that one column has as a text
     delimiter: str = " "  # between context and continuation, and before the latter where there is no context
-    blank: str = ""  # what stands in the text where an option belongs
+    blank: str = ""  # what stands in the text where an option belongs: "[MASK]", or a column in braces (GAP's pronoun)
+    blank_at: str = ""  # column of its first character; empty: where it first stands
     score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
-    label: str = ""  # column of the right option; empty: the first one is right (BLiMP, LAMBADA)
+    label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
     labels: tuple[str, ...] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
+    skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood
     shots: int = 0  # examples before each question, drawn from the split `train`
@@ -90,21 +92,23 @@ class Likelihood:
         require(len(self.options) >= 1, "options", list(self.options), "one or more texts")
         require(self.shots >= 0, "shots", self.shots, "a whole number from 0 up")
         require(not self.shots or "train" in self.files, "shots", self.shots, "0 where no split is named train")
-        require(not self.blank or self.blank in self.context or "{" in self.context, "blank", self.blank, "a mark in it")
+        require(not self.blank_at or self.blank, "blank_at", self.blank_at, "empty where there is no blank")
         require("macro_accuracy" not in self.metrics or self.subset, "subset", self.subset, "a text, for macro_accuracy")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
-        for name in ("context", "subset", *(f"options {n}" for n in range(len(self.options)))):
+        for name in ("context", "subset", "blank", *(f"options {n}" for n in range(len(self.options)))):
             given = self.options[int(name[8:])] if name.startswith("options") else getattr(self, name)
             require(_is_template(given), name, given, "a text with columns in braces; {{ and }} stand for braces")
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Options,) and the number of the right option as gold."""
-        found = []
+        column, found = columns.get("label", self.label), list[Item]()
         for record, place in zip(records.rows, records.places, strict=True):
-            options = self._options(record, place)
-            gold = self._gold(record, columns.get("label", self.label), place, options.options)
-            found.append(Item(place, (options,), gold))
+            label = _label(record, column, place) if column else ""
+            if label not in self.skip:
+                options = self._options(record, place)
+                gold = self._gold(label, column, place, options.options) if column else 0
+                found.append(Item(place, (options,), gold))
         return found
 
     def _options(self, record: Record, place: str) -> Options:
@@ -114,8 +118,8 @@ class Likelihood:
             given = [part.strip() for text in given for part in text.split(self.separator)]
         (subset,) = _filled(self.subset, record, place)
         if self.blank:
-            (text,) = contexts
-            return self._in_blank(text, given, place, subset)
+            before, behind = self._around(contexts[0], record, place)
+            return self._in_blank(before, behind, given, subset)
         count = max(len(contexts), len(given))
         if not {len(contexts), len(given)} <= {1, count} or not count:
             raise BadInput(f"{place}: has {len(contexts)} contexts and {len(given)} options; give one of either, or equal")
@@ -123,30 +127,34 @@ class Likelihood:
         named = given if len(set(given)) > 1 or count == 1 else contexts
         return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), subset)
 
-    def _in_blank(self, text: str, options: Sequence[str], place: str, subset: str) -> Options:
-        """Each option in the blank of the text. What stands behind it is the same for all."""
-        before, mark, behind = text.partition(self.blank)
-        if not mark:
-            raise BadInput(f"{place}: has no {self.blank} in {text[:60]!r}")
-        behind = behind.strip() if behind[:1].isspace() else behind
-        gap = " " if text.partition(self.blank)[2][:1].isspace() else ""
+    def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
+        """What stands before the blank and behind it."""
+        (mark,) = _filled(self.blank, record, place)
+        start = int(_text(value_of(record, self.blank_at, place), self.blank_at, place)) if self.blank_at else -1
+        at = start if self.blank_at and text.startswith(mark, start) else text.find(mark) if not self.blank_at else -1
+        if at < 0:
+            where = f" at character {start}" if self.blank_at else ""
+            raise BadInput(f"{place}: has no {mark}{where} in {text[:60]!r}")
+        return text[:at], text[at + len(mark) :]
+
+    def _in_blank(self, before: str, behind: str, options: Sequence[str], subset: str) -> Options:
+        """Each option between what stands before the blank and behind it; of several blanks between words one is left."""
+        rest = behind.strip()
+        gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
         if self.score == "full":
-            whole = tuple(self.delimiter + before + option + gap + behind for option in options)
+            whole = tuple(self.delimiter + before + option + gap + rest for option in options)
             return Options(("",) * len(options), whole, tuple(options), subset)
         contexts = tuple(before + option for option in options)
-        return Options(contexts, (gap + behind,) * len(options), tuple(options), subset)
+        return Options(contexts, (gap + rest,) * len(options), tuple(options), subset)
 
-    def _gold(self, record: Record, column: str, place: str, options: Sequence[str]) -> int:
-        if not column:
-            return 0
-        given = value_of(record, column, place)
-        allowed: Sequence[Any] = self.labels[: len(options)] or range(len(options))
-        for number, label in enumerate(allowed):
-            if str(given).strip() == str(label):
-                return number
-        if not self.labels and str(given).strip() in options:
-            return list(options).index(str(given).strip())
-        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(map(str, allowed))}")
+    def _gold(self, given: str, column: str, place: str, options: Sequence[str]) -> int:
+        """The number of the right option."""
+        numbers = [str(number) for number in range(len(options))]
+        for allowed in (self.labels[: len(options)],) if self.labels else (numbers, options):
+            if given in allowed:
+                return list(allowed).index(given)
+        wanted = self.labels or (*numbers, *options)
+        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(wanted)}")
 
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
         """What a net is asked, with examples from `train` before each question. BadInput where these are too few."""
@@ -260,6 +268,12 @@ def _is_template(text: str) -> bool:
         return all(not spec and conversion is None for _, name, spec, conversion in Formatter().parse(text) if name)
     except ValueError:
         return False
+
+
+def _label(record: Record, column: str, place: str) -> str:
+    """The label of a record, by the name of its column or by a text with columns in braces."""
+    (label,) = _filled(column if "{" in column else f"{{{column}}}", record, place)
+    return label.strip()
 
 
 def _filled(template: str, record: Record, place: str) -> list[str]:
