@@ -33,8 +33,9 @@ Pair = tuple[list[int], list[int]]
 
 
 def split_at_word(request: Request) -> Request:
-    """The same text with the blanks that end the context at the beginning of the continuation, as in lm-eval: byte-level
-    pieces begin with the blank before a word.
+    """The same text with the blanks that end the context at the beginning of the continuation, as in lm-eval.
+
+    Byte-level pieces begin with the blank before a word.
 
     >>> split_at_word(Request("the cat ", "sat"))
     Request(context='the cat', continuation=' sat')

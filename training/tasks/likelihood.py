@@ -1,4 +1,4 @@
-"""Which of several texts does a net find likeliest? Nothing is fine-tuned: zero, one or few examples stand in the prompt."""
+"""Which of several texts does a net find likeliest? Nothing is fine-tuned; examples may stand before a question."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,9 @@ class Likelihood:
     blank_at: str = ""  # column of its first character; empty: where it first stands
     score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
     label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
-    labels: tuple[str, ...] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
+    labels: tuple[
+        str, ...
+    ] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
     skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood
@@ -92,13 +94,14 @@ class Likelihood:
         require(len(self.options) >= 1, "options", list(self.options), "one or more texts")
         require(self.shots >= 0, "shots", self.shots, "a whole number from 0 up")
         require(not self.shots or "train" in self.files, "shots", self.shots, "0 where no split is named train")
-        require(not self.blank_at or self.blank, "blank_at", self.blank_at, "empty where there is no blank")
-        require("macro_accuracy" not in self.metrics or self.subset, "subset", self.subset, "a text, for macro_accuracy")
+        require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty where there is no blank")
+        has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
+        require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
-        for name in ("context", "subset", "blank", *(f"options {n}" for n in range(len(self.options)))):
-            given = self.options[int(name[8:])] if name.startswith("options") else getattr(self, name)
-            require(_is_template(given), name, given, "a text with columns in braces; {{ and }} stand for braces")
+        given = {"context": self.context, "subset": self.subset, "blank": self.blank}
+        for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
+            require(_is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Options,) and the number of the right option as gold."""
@@ -122,7 +125,9 @@ class Likelihood:
             return self._in_blank(before, behind, given, subset)
         count = max(len(contexts), len(given))
         if not {len(contexts), len(given)} <= {1, count} or not count:
-            raise BadInput(f"{place}: has {len(contexts)} contexts and {len(given)} options; give one of either, or equal")
+            raise BadInput(
+                f"{place}: has {len(contexts)} contexts and {len(given)} options; give one of either, or equal"
+            )
         contexts, given = (each * count if len(each) == 1 else each for each in (contexts, given))
         named = given if len(set(given)) > 1 or count == 1 else contexts
         return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), subset)
@@ -138,7 +143,7 @@ class Likelihood:
         return text[:at], text[at + len(mark) :]
 
     def _in_blank(self, before: str, behind: str, options: Sequence[str], subset: str) -> Options:
-        """Each option between what stands before the blank and behind it; of several blanks between words one is left."""
+        """Each option between what stands before the blank and behind it; of several spaces between words one stays."""
         rest = behind.strip()
         gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
         if self.score == "full":
@@ -208,7 +213,9 @@ class Likelihood:
             found["last_word"] = mean_of([float(each.greedy) for each in golds])
         if "perplexity" in self.metrics:
             found["perplexity"] = math.exp(-mean_of([each.nats for each in golds]))
-        return found | ({"cut": float(cut)} if (cut := sum(any(o.cut for o in each.options) for each in chosen)) else {})
+        return found | (
+            {"cut": float(cut)} if (cut := sum(any(o.cut for o in each.options) for each in chosen)) else {}
+        )
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
         """For each item 1 where the right option is the likeliest, and its share where several are: of two, 1/2."""

@@ -46,7 +46,7 @@ class Net(nn.Module):
         return False
 
     def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
-        """Hidden states [B, S, D] of a padded batch, each token attending to those that `seen_BSS`, bool, has for it."""
+        """Hidden states [B, S, D] of a padded batch, each token attending to those that `seen_BSS` (bool) says."""
         raise NotImplementedError("ask takes_mask first")
 
     @abstractmethod

@@ -83,7 +83,9 @@ class Transformer(Tables):
         return None
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return self._through(batch, layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0))
+        return self._through(
+            batch, layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        )
 
     @property
     def takes_mask(self) -> bool:

@@ -13,7 +13,14 @@ from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import Adaptive, Decoder, Encoder, Learned, LearnedCausal, Relative
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "dropout": 0.3, "attention_dropout": 0.3}
+SIZES: dict[str, Any] = {
+    "layers": 2,
+    "width": 32,
+    "heads": 4,
+    "init_std": 0.2,
+    "dropout": 0.3,
+    "attention_dropout": 0.3,
+}
 GPT2 = Decoder(**SIZES, positions=LearnedCausal(max=32))
 GPT1 = Decoder(**SIZES, positions=LearnedCausal(max=32), norm="post", activation="gelu_tanh")
 BERT = Encoder(**SIZES, positions=Learned(max=40))

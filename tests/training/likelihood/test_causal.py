@@ -1,6 +1,5 @@
 """Log-probabilities of continuations: those of transformers, one at a time and without any sharing."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -105,9 +105,13 @@ def theirs(folder: Path, tasks: Path, name: str, keys: dict[str, Any]) -> Any:
         "metadata": {"version": 1.0},
     } | keys
     (tasks / "task.yaml").write_text(json.dumps(config))
-    model = HFLM(pretrained=loaded(folder), tokenizer=AutoTokenizer.from_pretrained(folder), batch_size=16, device="cpu")
+    model = HFLM(
+        pretrained=loaded(folder), tokenizer=AutoTokenizer.from_pretrained(folder), batch_size=16, device="cpu"
+    )
     manager = TaskManager(include_path=str(tasks), include_defaults=False)
-    return lm_eval.simple_evaluate(model, tasks=[config["task"]], task_manager=manager, log_samples=True, bootstrap_iters=0)
+    return lm_eval.simple_evaluate(
+        model, tasks=[config["task"]], task_manager=manager, log_samples=True, bootstrap_iters=0
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,4 +1,7 @@
-"""minicons gives texts the same pseudo-log-likelihoods. It is no dependency: put it on the path to run this (0.3.39)."""
+"""minicons gives texts the same pseudo-log-likelihoods.
+
+It is no dependency: put it on the path to run this (minicons 0.3.39).
+"""
 
 import json
 import zipfile

@@ -1,7 +1,7 @@
 """Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from the others.
 
-original: one token is masked at a time (Salazar et al. 2020, arXiv:1910.14659). within_word_l2r: so are the later tokens
-of its word, so that a word of several pieces is not given away by its end (Kauf and Ivanova 2023, arXiv:2305.10588).
+original: one token is masked at a time (Salazar et al. 2020, arXiv:1910.14659). within_word_l2r: the later tokens of
+its word are masked too, so that they do not give it away (Kauf and Ivanova 2023, arXiv:2305.10588).
 """
 
 from collections.abc import Sequence

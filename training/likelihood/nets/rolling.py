@@ -7,7 +7,7 @@ import numpy as np
 
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
-from preprocessing.schema import IGNORE
+from preprocessing.schema import IGNORE, Row
 from preprocessing.vocab import Vocab
 from training.likelihood import Pair, Perplexity, Text, first_of, windows
 from training.likelihood.nets.batches import CAUSAL, MICRO_TOKENS, device_of, evaluating, head_of, tensors
@@ -81,7 +81,7 @@ def _carried(model: Model, first: int, ids: Sequence[int], window: int) -> float
     with evaluating(model):
         for start in range(0, len(ids), window):
             stop = min(start + window, len(ids))
-            row = {
+            row: Row = {
                 "ids": whole[start:stop],
                 "segments": np.zeros(stop - start, np.int8),
                 "labels": whole[start + 1 : stop + 1],

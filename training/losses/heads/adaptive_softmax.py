@@ -56,9 +56,7 @@ class AdaptiveHead(nn.Module):
         return Score(loss, len(target_M), correct)
 
     @torch.no_grad()
-    def log_p(
-        self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Log-probability float32 [M] of each target, and bool [M]: whether its cluster and its place there got the
         highest scores."""
         target_M = batch["targets"]
