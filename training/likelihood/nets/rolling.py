@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from training.likelihood.nets.batches import CAUSAL, MICRO_TOKENS, device_of, ev
 from training.likelihood.nets.causal import token_log_ps
 from training.model import Model
 
-_SLOT = -1  # of the memory: below those of training
+_SLOT: Final = -1  # of the memory: below those of training
+_MOST: Final = 1_024  # tokens of a window where positions need no table
 
 
 def perplexity(
@@ -29,8 +31,8 @@ def perplexity(
 ) -> Perplexity:
     """How well a decoder predicts texts, each on its own behind the token that begins a text.
 
-    A prediction is from at most `window` tokens (0: as many as the net has positions), and each window predicts
-    `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has the memory
+    A prediction is from at most `window` tokens (0: as many as the net has positions, 1,024 at most), and each window
+    predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has the memory
     of those before it (Transformer-XL, arXiv:1901.02860, 3.2); then windows are disjoint. BadInput where the net is no
     decoder, has no such memory, or the numbers do not fit it.
     """
@@ -67,7 +69,7 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
         raise BadInput("this net has no memory to carry along; leave `carry` out")
     if carry and stride not in (0, window):
         raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
-    window = window or min(trunk.longest, 1_024)
+    window = window or min(trunk.longest, _MOST)
     if not 1 <= window <= trunk.longest:
         raise BadInput(f"window is {window}, allowed is 1 to {trunk.longest}, the positions of the net")
     if not 1 <= (stride or window) <= window:

@@ -45,8 +45,8 @@ def token_log_p(
         mine = ((of_M >= start) & (of_M < start + num_rows)).nonzero().squeeze(1)
         logits = F.linear(feature_UD[start : start + num_rows], table_VD, bias_V).float()
         of, target = of_M[mine] - start, target_M[mine]
-        log_p_M[mine] = logits[of, target] - logits.logsumexp(-1)[of]
-        right_M[mine] = logits.argmax(-1)[of] == target
+        right_M[mine] = logits[of, target] == logits.amax(-1)[of]
+        log_p_M[mine] = logits.log_softmax(-1)[of, target]  # on a CPU, logsumexp and argmax take twice as long
     return log_p_M, right_M
 
 
