@@ -32,9 +32,9 @@ def perplexity(
     """How well a decoder predicts texts, each on its own behind the token that begins a text.
 
     A prediction is from at most `window` tokens (0: as many as the net has positions, 1,024 at most), and each window
-    predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has the memory
-    of those before it (Transformer-XL, arXiv:1901.02860, 3.2); then windows are disjoint. BadInput where the net is no
-    decoder, has no such memory, or the numbers do not fit it.
+    predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has
+    the memory of those before it (Transformer-XL, arXiv:1901.02860, 3.2); then windows are disjoint. BadInput where the
+    net is no decoder, has no such memory, or the numbers do not fit it.
     """
     head_of(model, CAUSAL)
     window, stride = _sizes(model, window, stride, carry)
