@@ -59,6 +59,15 @@ class Net(nn.Module):
         """
         raise no_writer(self.trunk)
 
+    @property
+    def takes_mask(self) -> bool:
+        """Whether it has `masked_states`."""
+        return False
+
+    def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
+        """Hidden states [B, S, D] of a padded batch, each token attending to those that `seen_BSS` (bool) says."""
+        raise NotImplementedError("ask takes_mask first")
+
     @abstractmethod
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Flat index [B] of the state that sums up each row, for a classifier."""

@@ -84,7 +84,20 @@ class Transformer(Tables):
         return None
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        return self._through(
+            batch, layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        )
+
+    @property
+    def takes_mask(self) -> bool:
+        """A window has masks of its own."""
+        return not any(self.trunk.window.narrows(number) for number in range(self.trunk.layers))
+
+    def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
+        rows, longest = batch["ids"].shape
+        return self._through(batch, Layout((rows, longest), False, None, None, None, seen_BSS[:, None]))
+
+    def _through(self, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
         x = self.widen(self.embed(batch))
         for block in self.blocks:
             x = block(x, rows)

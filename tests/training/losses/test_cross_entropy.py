@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.heads import cross_entropy
-from training.losses.heads.cross_entropy import token_sample, token_score
+from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score
 
 GENERATOR = torch.Generator()
 
@@ -125,3 +125,18 @@ def test_no_memory_is_taken_for_a_gradient_where_none_is_asked_for(monkeypatch: 
     with torch.no_grad():
         token_score(feature_MD, table_VD, bias_V, torch.arange(5))
     assert taken == []
+
+
+@pytest.mark.parametrize("at_once", [1, 70, 1 << 23])
+def test_targets_of_one_state_share_its_logits(at_once: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
+    feature_UD, table_VD, bias_V = random(3, 4), random(30, 4, seed=1), random(30, seed=2)
+    of_M, target_M = torch.tensor([2, 0, 0, 1, 2, 0]), torch.tensor([5, 0, 29, 7, 5, 3])
+    log_p_M, right_M = token_log_p(feature_UD, table_VD, bias_V, target_M, of_M)
+    assert sum(sizes) == 3 * 30
+    plain = (feature_UD @ table_VD.T + bias_V).log_softmax(-1)
+    torch.testing.assert_close(log_p_M, plain[of_M, target_M])
+    best_U = plain.argmax(-1)
+    assert right_M.tolist() == (best_U[of_M] == target_M).tolist()
+    _, best_M = token_log_p(feature_UD, table_VD, bias_V, best_U, torch.arange(3))
+    assert best_M.all()

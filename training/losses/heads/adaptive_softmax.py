@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.losses.heads.cross_entropy import linear_cross_entropy, tokens_at
+from training.losses.heads.cross_entropy import linear_cross_entropy, token_log_p, tokens_at
 from training.score import Score
 from training.specs import Trunk
 from training.trunks import bounds
@@ -54,3 +54,28 @@ class AdaptiveHead(nn.Module):
             )
             loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()
         return Score(loss, len(target_M), correct)
+
+    @torch.no_grad()
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Log-probability float32 [M] of each target, and bool [M]: whether its cluster and its place there got the
+        highest scores."""
+        target_M = batch["targets"]
+        feature_MD, one_each = tokens_at(hidden, batch["targets_at"]), torch.arange(len(target_M), device=hidden.device)
+        tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
+        frequent = self.cutoffs[0]
+        cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
+        log_p_M, right_M = token_log_p(
+            self.project(feature_MD),
+            torch.cat([tables[0], self.clusters]),
+            torch.cat([self.bias[:frequent], self.cluster_bias]),
+            torch.where(cluster_M == 0, target_M, frequent - 1 + cluster_M),
+            one_each,
+        )
+        for cluster, (start, stop) in enumerate(self.bounds[1:], start=1):
+            at_R = (cluster_M == cluster).nonzero().squeeze(1)
+            feature = F.linear(feature_MD[at_R], projections[cluster].T) if projections else feature_MD[at_R]
+            bias, one_each = self.bias[start:stop], torch.arange(len(at_R), device=hidden.device)
+            inside_R, best_R = token_log_p(feature, tables[cluster], bias, target_M[at_R] - start, one_each)
+            log_p_M[at_R] += inside_R
+            right_M[at_R] &= best_R
+        return log_p_M, right_M

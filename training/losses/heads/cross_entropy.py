@@ -31,6 +31,26 @@ def linear_cross_entropy(
 
 
 @torch.no_grad()
+def token_log_p(
+    feature_UD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor, of_M: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities float32 [M] of targets, and bool [M]: which of them got the highest score.
+
+    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one.
+    """
+    num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+    log_p_M = torch.empty(len(target_M), dtype=torch.float32, device=feature_UD.device)
+    right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_UD.device)
+    for start in range(0, len(feature_UD), num_rows):
+        mine = ((of_M >= start) & (of_M < start + num_rows)).nonzero().squeeze(1)
+        logits = F.linear(feature_UD[start : start + num_rows], table_VD, bias_V).float()
+        of, target = of_M[mine] - start, target_M[mine]
+        right_M[mine] = logits[of, target] == logits.amax(-1)[of]
+        log_p_M[mine] = logits.log_softmax(-1)[of, target]  # on a CPU, logsumexp and argmax take twice as long
+    return log_p_M, right_M
+
+
+@torch.no_grad()
 def token_sample(
     feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, uniform_M: Tensor, barred_M: Tensor | None
 ) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.losses.heads.cross_entropy import token_sample, token_score, tokens_at
+from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score, tokens_at
 from training.score import Score
 from training.specs import Trunk
 from training.trunks import activate
@@ -36,3 +36,8 @@ class MaskedTokensHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         return token_score(self.features(tokens_at(hidden, batch["targets_at"])), table_VD, self.bias, batch["targets"])
+
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability float32 [M] of each target, and bool [M]: whether it got the highest score."""
+        at_U, of_M = batch["targets_at"].unique(return_inverse=True)
+        return token_log_p(self.features(tokens_at(hidden, at_U)), table_VD, self.bias, batch["targets"], of_M)

@@ -1,0 +1,68 @@
+"""Small nets with random weights, their vocabularies, and texts to ask them about."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from preprocessing import vocab
+from preprocessing.vocab import Vocab
+from tests.training.parity import TEXT, built, loaded, weights
+from training.formats import to_transformers
+from training.likelihood import Request
+from training.losses import MaskedTokens, NextToken
+from training.model import Model, ModelSpec
+from training.specs import Adaptive, Decoder, Encoder, Learned, LearnedCausal, Relative
+
+SIZES: dict[str, Any] = {
+    "layers": 2,
+    "width": 32,
+    "heads": 4,
+    "init_std": 0.2,
+    "dropout": 0.3,
+    "attention_dropout": 0.3,
+}
+GPT2 = Decoder(**SIZES, positions=LearnedCausal(max=32))
+GPT1 = Decoder(**SIZES, positions=LearnedCausal(max=32), norm="post", activation="gelu_tanh")
+BERT = Encoder(**SIZES, positions=Learned(max=40))
+XL = Decoder(**SIZES, positions=Relative(memory=64), norm="post", activation="relu")
+ADAPTIVE = Decoder(
+    **SIZES, positions=Relative(memory=64), norm="post", activation="relu", tables=Adaptive(cutoffs=(50, 150), shrink=2)
+)
+TRUNKS = {"gpt2": GPT2, "gpt1": GPT1, "xl": XL, "adaptive": ADAPTIVE}
+
+LONG = " ".join(TEXT * 3)
+REQUESTS = [
+    Request("", "The quick brown fox jumps"),
+    Request("", " The quick brown fox jumped over the dog"),
+    Request("The quick brown", " fox"),
+    Request("The quick brown", " box with jugs"),
+    Request("The quick brown ", "fox"),
+    Request("The quick brown", " fox"),
+    Request("Pack", " my liquor jugs!"),
+    Request("The qu", "ick"),
+    Request(LONG, " dog."),
+    Request(LONG, " fox jumps."),
+]
+
+
+@cache
+def vocabulary(kind: str) -> Vocab:
+    spec = vocab.WordPiece(size=100) if kind == "bert" else vocab.ByteBPE(size=300)
+    return vocab.train(spec, TEXT)
+
+
+@cache
+def net(kind: str) -> Model:
+    """A net that trains: whoever asks it has to see that it evaluates."""
+    trunk = BERT if kind == "bert" else TRUNKS[kind]
+    losses = (MaskedTokens(),) if kind == "bert" else (NextToken(bias=kind == "adaptive"),)
+    return built(ModelSpec(trunk=trunk, losses=losses, vocab_size=vocabulary(kind).size + 3)).train()
+
+
+def exported(kind: str, folder: Path) -> Any:
+    """The same net in transformers."""
+    vocabulary(kind).save(folder / "vocab")
+    out = folder / "net"
+    out.mkdir()
+    to_transformers(weights(net(kind)), net(kind).spec, folder / "vocab", out)
+    return loaded(out)

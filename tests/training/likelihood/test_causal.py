@@ -1,0 +1,104 @@
+"""Log-probabilities of continuations: those of transformers, one at a time and without any sharing."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from tests.training.likelihood.nets import LONG, REQUESTS, net, vocabulary
+from tests.training.likelihood.nets import exported as export
+from training.likelihood import LogP, Request, pair_of
+from training.likelihood.nets import causal, scorer
+
+LONGEST = 32
+
+
+@pytest.fixture(scope="module", params=["gpt2", "gpt1"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """A kind of net, and transformers' one of the same weights."""
+    return request.param, export(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@torch.no_grad()
+def plainly(oracle: Any, kind: str, request: Request, longest: int = LONGEST) -> tuple[float, int, bool]:
+    """The sum over the tokens of a continuation, their number, and whether each is the arg max."""
+    context, continuation = pair_of(vocabulary(kind), request)
+    whole = torch.tensor([(context + continuation)[-longest - 1 :]])
+    log_p = oracle(whole[:, :-1]).logits.log_softmax(-1)[0, -len(continuation) :]
+    targets = torch.tensor(continuation)
+    return float(log_p.gather(1, targets[:, None]).sum()), len(continuation), bool((log_p.argmax(-1) == targets).all())
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("micro_tokens", [1, 40, 16_384])
+def test_continuations_have_the_likelihood_that_transformers_gives_them(
+    both: tuple[str, Any], share: bool, micro_tokens: int
+) -> None:
+    kind, oracle = both
+    found = causal(net(kind), vocabulary(kind), REQUESTS, share=share, micro_tokens=micro_tokens)
+    wanted = [plainly(oracle, kind, request) for request in REQUESTS]
+    assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
+    assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
+    assert net(kind).training  # dropout is back
+
+
+def test_a_continuation_of_arg_maxes_is_greedy() -> None:
+    model, pieces = net("gpt2"), vocabulary("gpt2")
+    words = [" fox", " dog", " jugs", " the", "!", ".", " box", " liquor", " quick", " lazy", "s", "j", "q", "x", "z"]
+    one_token = [word for word in words if len(pieces.encode(word)) == 1]
+    best = max(one_token, key=lambda word: causal(model, pieces, [Request("Pack my", word)])[0].nats)
+    greedy = [causal(model, pieces, [Request("Pack my", word)])[0].greedy for word in one_token]
+    assert sum(greedy) <= 1
+    assert not any(flag for word, flag in zip(one_token, greedy, strict=True) if word != best)
+
+
+def test_what_is_cut_off_is_said() -> None:
+    first, last = causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", " my"), Request(LONG, " fox")])
+    tokens = len(vocabulary("gpt2").encode(LONG + " fox"))
+    assert (first.cut, last.cut) == (0, tokens - LONGEST - 1)
+
+
+def test_a_continuation_that_does_not_fit_is_refused_in_one_line() -> None:
+    with pytest.raises(BadInput, match="does not fit a net of 32 positions"):
+        causal(net("gpt2"), vocabulary("gpt2"), [Request("", LONG)])
+
+
+def test_a_continuation_without_a_token_is_refused_in_one_line() -> None:
+    with pytest.raises(BadInput, match="has no token behind 'Pack'"):
+        causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", "")])
+
+
+@pytest.mark.parametrize("kind", ["xl", "adaptive"])
+def test_transformer_xl_has_the_likelihood_of_its_own_loss(kind: str) -> None:
+    """Its class is gone from transformers: the loss of its head, one token at a time, is the oracle."""
+    model, pieces = net(kind), vocabulary(kind)
+    found = causal(model, pieces, REQUESTS, micro_tokens=64)
+    model.eval()
+    for request, each in zip(REQUESTS, found, strict=True):
+        context, continuation = pair_of(pieces, request)
+        ids = torch.tensor(context + continuation[:-1])
+        total, right = 0.0, 0
+        for number, target in enumerate(continuation):
+            batch = {
+                "ids": ids[None],
+                "lengths": torch.tensor([len(ids)], dtype=torch.int32),
+                "targets_at": torch.tensor([len(context) - 1 + number]),
+                "targets": torch.tensor([target]),
+            }
+            score = model(batch)["next_token"]
+            total, right = total - float(score.loss.detach()), right + int(score.correct)
+        assert each.nats == pytest.approx(total, abs=1e-4)
+        assert each.greedy == (right == len(continuation))
+    model.train()
+
+
+def test_a_masked_model_is_no_decoder() -> None:
+    with pytest.raises(BadInput, match="gives no likelihood"):
+        causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
+
+
+def test_the_scorer_fits_the_net() -> None:
+    requests = REQUESTS[2:4]
+    assert scorer(net("gpt2"), vocabulary("gpt2"))(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)
+    assert all(isinstance(each, LogP) for each in scorer(net("bert"), vocabulary("bert"))(requests))

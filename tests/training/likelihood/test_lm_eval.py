@@ -1,0 +1,155 @@
+"""lm-eval asks transformers' net of the same weights, on local files, and gets the same answers item by item.
+
+It is no dependency: put it on the path to run this (lm-eval 0.4.13).
+"""
+
+import json
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.vocab import ByteBPE, Vocab, given
+from tests.training.parity import built, loaded, weights
+from training.files import Jsonl
+from training.formats import to_transformers
+from training.likelihood.nets import causal
+from training.losses import NextToken
+from training.model import Model, ModelSpec
+from training.specs import Decoder, LearnedCausal
+from training.tasks.likelihood import Likelihood
+from training.tasks.split import Split
+
+pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ROWS = 200
+TRUNK = Decoder(layers=2, width=64, heads=4, positions=LearnedCausal(max=256))
+ZERO_SHOT = "downstream/zero_shot"
+TASKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # file, keys of ours, keys of theirs
+    "blimp": (
+        "downstream/blimp/BLiMP.zip",
+        {"options": ("{sentence_good}", "{sentence_bad}")},
+        {"doc_to_text": "", "doc_to_target": 0, "doc_to_choice": "{{[sentence_good, sentence_bad]}}"},
+    ),
+    "lambada": (
+        f"{ZERO_SHOT}/language_understanding/lambada_openai.jsonl",
+        {"context": "{context}", "options": ("{continuation}",), "metrics": ("last_word", "perplexity")},
+        {
+            "output_type": "loglikelihood",
+            "doc_to_text": "{{context}}",
+            "doc_to_target": "{{' '+continuation}}",
+            "target_delimiter": "",
+            "metric_list": [{"metric": "acc"}],
+        },
+    ),
+    "piqa": (
+        f"{ZERO_SHOT}/commonsense_reasoning/piqa.jsonl",
+        {"context": "{query}Answer:", "options": ("{choices}",), "label": "gold"},
+        {"doc_to_text": "{{query}}Answer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
+    ),
+    "arc_easy": (
+        f"{ZERO_SHOT}/world_knowledge/arc_easy.jsonl",
+        {"context": "{query}\nAnswer:", "options": ("{choices}",), "label": "gold"},
+        {"doc_to_text": "{{query}}\nAnswer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
+    ),
+    "boolq": (
+        f"{ZERO_SHOT}/reading_comprehension/boolq.jsonl",
+        {"context": "{query}", "options": ("{choices}",), "label": "gold"},
+        {"doc_to_text": "{{query}}", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
+    ),
+}
+OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy_byte": "acc_bytes"}
+
+
+@pytest.fixture(scope="module")
+def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
+    """A random GPT-2 with GPT-2's vocabulary, and its folder for transformers."""
+    folder = tmp_path_factory.mktemp("net")
+    vocab = given(ByteBPE(file=str(shared / "tokenizers/gpt2-roberta")))
+    model = built(ModelSpec(trunk=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
+    vocab.save(folder / "vocab")
+    (folder / "net").mkdir()
+    to_transformers(weights(model), model.spec, folder / "vocab", folder / "net")
+    return model, vocab, folder / "net"
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The first rows of a file of JSON lines, or some of each of the files of BLiMP."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            inside = [name for name in archive.namelist() if name.startswith("data/") and name.endswith(".jsonl")]
+            lines = [line for name in sorted(inside) for line in archive.read(name).splitlines()[:3]]
+    else:
+        lines = path.read_bytes().splitlines()
+    return [json.loads(line) for line in lines[:ROWS]]
+
+
+def theirs(folder: Path, tasks: Path, name: str, keys: dict[str, Any]) -> Any:
+    """What lm-eval finds in the file of a task that lies in the folder."""
+    lm_eval = pytest.importorskip("lm_eval")
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+    from transformers import AutoTokenizer
+
+    config = {
+        "task": f"local_{name}",
+        "dataset_path": "json",
+        "dataset_kwargs": {
+            "data_files": {"validation": str(tasks / "rows.jsonl")},
+            "cache_dir": str(tasks / "cache"),
+        },
+        "output_type": "multiple_choice",
+        "validation_split": "validation",
+        "metric_list": [{"metric": metric} for metric in OURS_BY_THEIRS.values()],
+        "metadata": {"version": 1.0},
+    } | keys
+    (tasks / "task.yaml").write_text(json.dumps(config))
+    model = HFLM(
+        pretrained=loaded(folder), tokenizer=AutoTokenizer.from_pretrained(folder), batch_size=16, device="cpu"
+    )
+    manager = TaskManager(include_path=str(tasks), include_defaults=False)
+    return lm_eval.simple_evaluate(
+        model, tasks=[config["task"]], task_manager=manager, log_samples=True, bootstrap_iters=0
+    )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_items_have_the_likelihoods_that_lm_eval_finds(
+    name: str, net: tuple[Model, Vocab, Path], shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    file, keys, their_keys = TASKS[name]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(shared / file)))
+    found = theirs(net[2], tmp_path, name, their_keys)
+    split = Split(paths=("rows.jsonl",), format=Jsonl())
+    task = Likelihood(**{"files": {"dev": split}, "metrics": tuple(OURS_BY_THEIRS)} | keys)
+    items = task.items(split.records(tmp_path), {})
+    asked = task.asked(items)
+    chosen = task.chosen(asked, lambda requests: causal(net[0], net[1], requests))
+    samples = sorted(found["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])
+    samples = list({sample["doc_id"]: sample for sample in samples}.values())  # one for each filter
+    assert len(samples) == len(items) == ROWS
+    wanted = [resp[0] for sample in samples for resp in sample["resps"]]
+    got = [option for each in chosen for option in each.options]
+    assert [tuple(map(str, request)) for request in asked.requests] == [
+        tuple(arguments) for sample in samples for arguments in listed(sample["arguments"])
+    ]
+    off = max(abs(float(nats) - each.nats) for (nats, _), each in zip(wanted, got, strict=True))
+    print(f"{name}: {len(got)} requests, {sum(e.cut > 0 for e in got)} cut, largest difference {off:.1e}")
+    assert off < 1e-3
+    assert [greedy in (True, "True") for _, greedy in wanted] == [each.greedy for each in got]
+    scores, results = task.scores(items, chosen), found["results"][f"local_{name}"]
+    for ours, metric in OURS_BY_THEIRS.items():
+        if ours in task.metrics and not scores["ties"]:
+            assert scores[ours] == pytest.approx(results[f"{metric},none"], abs=1e-9)
+    if "last_word" in task.metrics:
+        assert scores["last_word"] == results["acc,none"]
+
+
+def listed(arguments: Any) -> Iterable[tuple[str, str]]:
+    """The requests of a sample, which lm-eval gives as pairs or by names."""
+    if isinstance(arguments, dict):
+        return [(each["arg_0"], each["arg_1"]) for each in arguments.values()]
+    return [(each[0], each[1]) for each in arguments]

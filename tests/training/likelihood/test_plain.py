@@ -1,0 +1,89 @@
+"""The parts without a net: trees, prompts, normalisations."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from training.likelihood import NORMALISATIONS, Example, LogP, alone, as_array, normalised, prompt, shots, trees
+
+
+def test_trees_hold_every_sequence_and_no_token_twice_in_a_row() -> None:
+    rng = np.random.default_rng(0)
+    sequences = [[1, *rng.integers(0, 3, rng.integers(0, 40)).tolist()] for _ in range(300)]
+    found = trees(sequences)
+    paths = {number: (tree, path) for tree in found for number, path in tree.paths.items()}
+    assert sorted(paths) == list(range(300))
+    for number, (tree, path) in paths.items():
+        assert [tree.ids[node] for node in path] == sequences[number]
+        assert [tree.places[node] for node in path] == list(range(len(path)))
+    assert sum(len(tree.ids) for tree in found) < 0.9 * sum(map(len, sequences))
+    assert max(len(tree.ids) for tree in found) <= 256
+
+
+def test_a_token_sees_its_own_path_and_no_other() -> None:
+    (tree,) = trees([[5, 6, 7, 8], [5, 6, 9]])
+    _, places_BS, seen_BSS = as_array([tree])
+    for number, sequence in enumerate([[5, 6, 7, 8], [5, 6, 9]]):
+        for depth, node in enumerate(tree.paths[number]):
+            seen = np.flatnonzero(seen_BSS[0, node]).tolist()
+            assert sorted(seen) == sorted(tree.paths[number][: depth + 1])
+            assert [tree.ids[each] for each in tree.paths[number][: depth + 1]] == sequence[: depth + 1]
+            assert places_BS[0, node] == depth
+
+
+def test_padding_sees_itself_alone() -> None:
+    ids_BS, _, seen_BSS = as_array(alone([[5, 6, 7], [8]]))
+    assert ids_BS.tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert seen_BSS[1].tolist() == np.eye(3, dtype=bool).tolist()
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"), [("sum", -6.0), ("token", -2.0), ("character", -1.2), ("byte", -1.0), ("unconditional", 2.0)]
+)
+def test_normalisations(how: str, wanted: float) -> None:
+    given = LogP(-6.0, 3, greedy=False)
+    text = " na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve"
+    found = normalised(given, how, text, LogP(-8.0, 3, greedy=False))  # type: ignore[arg-type]
+    assert found == pytest.approx(wanted)
+    assert set(NORMALISATIONS) == {"sum", "token", "character", "byte", "unconditional"}
+
+
+POOL = [Example(f"{number}+1=", f" {number + 1}") for number in range(20)]
+
+
+def test_examples_depend_on_seed_and_question_alone() -> None:
+    first = shots(POOL, 3, 0, "30+1=")
+    assert first == shots(POOL, 3, 0, "30+1=")
+    assert first != shots(POOL, 3, 1, "30+1=")
+    assert first != shots(POOL, 3, 0, "31+1=")
+    assert len(set(first)) == 3
+
+
+def test_a_question_is_never_among_its_own_examples() -> None:
+    for example in POOL:
+        assert example not in shots(POOL, 19, 0, example.question)
+
+
+def test_more_examples_than_there_are_is_said() -> None:
+    with pytest.raises(ValueError, match="20 examples are asked for, and 19 differ"):
+        shots(POOL, 20, 0, POOL[0].question)
+
+
+def test_all_examples_are_drawn_equally_often() -> None:
+    counts = dict.fromkeys(POOL, 0)
+    for number in range(2_000):
+        for example in shots(POOL, 1, 0, f"question {number}"):
+            counts[example] += 1
+    expected = 2_000 / len(POOL)
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 43.8  # chi-square, 19 degrees, p .001
+
+
+def test_no_shots_are_no_prompt() -> None:
+    assert prompt(shots(POOL, 0, 0, "x")) == ""
+
+
+def test_the_room_is_without_torch() -> None:
+    code = "import sys, training.likelihood, training.tasks.likelihood; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

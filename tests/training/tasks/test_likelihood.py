@@ -1,0 +1,240 @@
+"""Tasks of likelihoods: what a net is asked, prompts, ties, means over subsets, files that do not fit."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import Blocks, Jsonl, Tsv
+from training.likelihood import LogP, Request
+from training.tasks.labelled import Item
+from training.tasks.likelihood import METRICS, Chosen, Likelihood
+from training.tasks.split import Split
+
+FILES = {"dev": Split(paths=("dev.jsonl",), format=Jsonl()), "train": Split(paths=("train.jsonl",), format=Jsonl())}
+
+
+def items(task: Likelihood, folder: Path, *records: Any, split: str = "dev") -> list[Item]:
+    """The items of these records, which the files of the task have."""
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return task.items(task.files[split].records(folder), {})
+
+
+def by_length(requests: Sequence[Request]) -> list[LogP]:
+    """A net that finds short continuations likely."""
+    return [LogP(-float(len(each.continuation)), 1 + each.continuation.count(" "), False) for each in requests]
+
+
+BOOLQ = Likelihood(
+    files=FILES,
+    context="{passage}\nQuestion: {question}?\nAnswer:",
+    options=("no", "yes"),
+    label="answer",
+    labels=("False", "True"),
+    alone="Answer:",
+    metrics=("accuracy", "accuracy_unconditional"),
+)
+RAIN = {"passage": "It rains.", "question": "is it dry", "answer": False}
+SNOW = {"passage": "It snows.", "question": "is it cold", "answer": True}
+
+
+def test_a_question_is_filled_in_and_asked_with_each_option(tmp_path: Path) -> None:
+    asked = BOOLQ.asked(items(BOOLQ, tmp_path, RAIN))
+    text = "It rains.\nQuestion: is it dry?\nAnswer:"
+    assert asked.requests == [(text, " no"), (text, " yes"), ("Answer:", " no"), ("Answer:", " yes")]
+    assert (asked.at, asked.alone_at, asked.prompts) == ([(0, 1)], [(2, 3)], [""])
+
+
+def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Path) -> None:
+    found = items(BOOLQ, tmp_path, RAIN, RAIN | {"passage": "It pours."}, SNOW)
+    chosen = BOOLQ.chosen(BOOLQ.asked(found), by_length)
+    scores = BOOLQ.scores(found, chosen)
+    assert BOOLQ.predictions(found, chosen) == ["no", "no", "no"]
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert (scores["majority"], scores["chance"], scores["ties"]) == (pytest.approx(2 / 3), 0.5, 0.0)
+    # behind "Answer:" the net says the same, so that nothing is left of the difference
+    assert (scores["accuracy_unconditional"], scores["ties_unconditional"]) == (0.5, 1.0)
+
+
+def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
+    task = Likelihood(files=FILES, context="{q}", options=("{a}",), shots=2, between="; ", seed=3)
+    train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
+    found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
+    asked = task.asked(found, train)
+    for item, prompt, request in zip(found, asked.prompts, asked.requests, strict=True):
+        parts = prompt.split("; ")[:-1]
+        assert len(set(parts)) == 2
+        assert set(parts) <= {f"{n}+1= {n + 1}" for n in range(9)}
+        assert item.texts[0].contexts[0] not in [part.split(" ")[0] for part in parts]  # not the question itself
+        assert request == Request(prompt + item.texts[0].contexts[0], item.texts[0].continuations[0])
+    assert task.asked(found[::-1][:3], train).prompts == asked.prompts[::-1][:3]
+    assert len(set(asked.prompts)) > 1
+
+
+def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
+    task = Likelihood(files=FILES, context="{q}", options=("{a}",), shots=2)
+    train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
+    with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
+        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
+
+
+BLIMP = Likelihood(
+    files=FILES,
+    options=("{good}", "{bad}"),
+    subset="{UID}",
+    metrics=("accuracy", "macro_accuracy", "accuracy_token", "accuracy_character", "accuracy_byte"),
+)
+
+
+def pair(good: str, bad: str, uid: str = "one") -> dict[str, str]:
+    return {"good": good, "bad": bad, "UID": uid}
+
+
+def test_minimal_pairs_are_whole_sentences_behind_a_blank_and_the_first_is_right(tmp_path: Path) -> None:
+    asked = BLIMP.asked(items(BLIMP, tmp_path, pair("Cats sleep.", "Cats sleeps.")))
+    assert asked.requests == [("", " Cats sleep."), ("", " Cats sleeps.")]
+
+
+def test_a_tie_counts_one_half_and_is_reported(tmp_path: Path) -> None:
+    """A net that finds all alike has 1/2, wherever the right option stands; with arg max it would have all."""
+    found = items(BLIMP, tmp_path, pair("a b", "a c"), pair("a", "a b"), pair("a b", "a"), pair("same", "same"))
+    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    assert (scores["accuracy"], scores["ties"]) == (0.5, 0.5)
+    assert "majority" not in scores  # the right one is always the first
+
+
+def test_the_mean_over_subsets_has_an_interval_over_them(tmp_path: Path) -> None:
+    records = [pair("a", "a b", f"s{n}") for n in range(10)] + [pair("a b", "a", f"s{n}") for n in range(10, 20)]
+    records += [pair("a", "a b", "s0")] * 80  # one large subset does not change the mean over them
+    found = items(BLIMP, tmp_path, *records)
+    chosen = BLIMP.chosen(BLIMP.asked(found), by_length)
+    scores = BLIMP.scores(found, chosen)
+    assert (scores["accuracy"], scores["macro_accuracy"]) == (0.9, 0.5)
+    # the mean of 20 coins: a deviation of .1118
+    assert scores["macro_low"] == pytest.approx(0.5 - 1.96 * 0.1118, abs=0.04)
+    assert scores["macro_high"] == pytest.approx(0.5 + 1.96 * 0.1118, abs=0.04)
+    assert (scores["accuracy_of_s0"], scores["accuracy_of_s10"]) == (1.0, 0.0)
+    assert scores == BLIMP.scores(found, chosen)
+
+
+def test_normalisations_change_who_wins(tmp_path: Path) -> None:
+    found = items(BLIMP, tmp_path, pair("aaaa bbbb", "c"))
+    chosen = [Chosen((LogP(-8.0, 8, False), LogP(-2.0, 1, False)))]
+    scores = BLIMP.scores(found, chosen)
+    assert (scores["accuracy"], scores["accuracy_token"], scores["accuracy_character"]) == (0.0, 1.0, 1.0)
+    assert BLIMP.predictions(found, chosen, "token") == ["aaaa bbbb"]
+
+
+def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> None:
+    task = Likelihood(
+        files=FILES, context="{context}", options=("{continuation}",), metrics=("last_word", "perplexity")
+    )
+    found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
+    chosen = [Chosen((LogP(-1.0, 2, True),)), Chosen((LogP(-3.0, 1, False, cut=4),))]
+    assert task.asked(found).requests[0] == Request("I like", " signs")
+    assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
+
+
+def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> None:
+    task = Likelihood(files=FILES, context="{context_options}", options=("{continuation}",), label="gold")
+    record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
+    (item,) = items(task, tmp_path, record)
+    assert task.asked([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
+    assert item.gold == 1
+    assert task.predictions([item], [Chosen((LogP(-2, 1, False), LogP(-1, 1, False)))]) == ["So Maria"]
+
+
+@pytest.mark.parametrize(
+    ("score", "wanted"),
+    [
+        ("partial", [("A permit, since the town", " feared it."), ("A permit, since they", " feared it.")]),
+        ("full", [("", " A permit, since the town feared it."), ("", " A permit, since they feared it.")]),
+    ],
+)
+def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], tmp_path: Path) -> None:
+    """The files of Winograd schemas: a sentence, the mark, candidates, the right one."""
+    (tmp_path / "wsc.txt").write_text("A permit, since [MASK]  feared it. \n[MASK]\nthe town ,they \nthey \n\n")
+    blocks = Split(paths=("wsc.txt",), format=Blocks(names=("text", "pronoun", "candidates", "answer")))
+    task = Likelihood(
+        files={"dev": blocks},
+        context="{text}",
+        options=("{candidates}",),
+        separator=",",
+        blank="[MASK]",
+        label="answer",
+        score=score,
+    )
+    (item,) = task.items(blocks.records(tmp_path), {})
+    assert task.asked([item]).requests == wanted
+    assert item.gold == 1
+
+
+def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
+    lines = ["Text\tPronoun\tat\tA\tAc\tB\tBc"]
+    text = "her aunt Ann saw her cat. Bo slept"
+    lines += [f"{text}\ther\t17\tAnn\tTRUE\tBo\tFALSE", f"{text}\ther\t17\tAnn\tFALSE\tBo\tFALSE"]
+    (tmp_path / "gap.tsv").write_text("\n".join(lines) + "\n")
+    gap = Split(paths=("gap.tsv",), format=Tsv())
+    keys: dict[str, Any] = {
+        "files": {"dev": gap},
+        "context": "{Text}",
+        "options": ("{A}", "{B}"),
+        "blank": "{Pronoun}",
+        "label": "{Ac} {Bc}",
+        "labels": ("TRUE FALSE", "FALSE TRUE"),
+        "skip": ("FALSE FALSE",),
+    }
+    task = Likelihood(**keys, blank_at="at")
+    (item,) = task.items(gap.records(tmp_path), {})
+    assert task.asked([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
+    assert item.gold == 0
+    with pytest.raises(BadInput, match=r"gap.tsv:2: Pronoun"):
+        Likelihood(**keys | {"label": "Pronoun"}).items(gap.records(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "record", "said"),
+    [
+        ({}, {"q": "x", "o": ["a", "b"], "gold": 2}, r"dev.jsonl:1: gold is '2', allowed is 0 or 1 or a or b"),
+        ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"gold is 'C', allowed is A or B"),
+        ({}, {"o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no column q; its columns are o, gold"),
+        ({}, {"q": ["x", "y", "z"], "o": ["a", "b"], "gold": 0}, r"has 3 contexts and 2 options"),
+        ({}, {"q": "x", "o": [], "gold": 0}, r"has 1 contexts and 0 options"),
+        ({}, {"q": "x", "o": [None], "gold": 0}, r"column o is None, allowed is text"),
+        ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no _ in 'x'"),
+    ],
+)
+def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
+    task = Likelihood(files=FILES, context="{q}", options=("{o}",), label="gold", **keys)
+    with pytest.raises(BadInput, match=said):
+        items(task, tmp_path, record)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"options": ()}, "options is"),
+        ({"context": "{q"}, "context is '{q', allowed is a text with columns in braces"),
+        ({"context": "{q!r}"}, "context is"),
+        ({"options": ("a", "}")}, "options 1 is"),
+        ({"metrics": ("f1",)}, "metrics is 'f1'"),
+        ({"metrics": ("macro_accuracy",)}, "subset is ''"),
+        ({"shots": -1}, "shots is -1"),
+        ({"shots": 1, "files": {"dev": FILES["dev"]}}, "0 where no split is named train"),
+        ({"blank_at": "at"}, "blank_at is 'at'"),
+    ],
+)
+def test_keys_that_do_not_fit_are_one_line(keys: Any, said: str) -> None:
+    given: dict[str, Any] = {"files": FILES, "options": ("{o}",)}
+    with pytest.raises(ValueError, match=said):
+        Likelihood(**given | keys)
+
+
+def test_all_metrics_have_a_score(tmp_path: Path) -> None:
+    task = Likelihood(files=FILES, options=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
+    found = items(task, tmp_path, pair("a", "a b"))
+    assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))

@@ -1,0 +1,90 @@
+"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from the others.
+
+original: one token is masked at a time (Salazar et al. 2020, arXiv:1910.14659). within_word_l2r: the later tokens of
+its word are masked too, so that they do not give it away (Kauf and Ivanova 2023, arXiv:2305.10588).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.vocab import Vocab
+from preprocessing.vocab.template import SPECIAL, Template, Templated
+from training.likelihood import LogP, Request, split_at_word
+from training.likelihood.nets.batches import MASKED, MICRO_TOKENS, by_length, device_of, evaluating, head_of, tensors
+from training.model import Model
+
+PseudoKind = Literal["original", "within_word_l2r"]
+PSEUDO_KINDS: Final = get_args(PseudoKind)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A row of one request with one of its tokens masked."""
+
+    request: int
+    row: Row
+
+
+def masked(
+    model: Model,
+    vocab: Vocab,
+    requests: Sequence[Request],
+    *,
+    kind: PseudoKind = "within_word_l2r",
+    micro_tokens: int = MICRO_TOKENS,
+) -> list[LogP]:
+    """The pseudo-log-likelihood of each continuation in the row of the whole text, in the order of the requests.
+
+    With an empty context it is that of the text. Special tokens are read and not predicted. A row that is too long
+    loses the beginning of its context. BadInput where the net has no masked tokens, or a continuation does not fit.
+    """
+    head = head_of(model, MASKED)
+    if vocab.mask is None:
+        raise BadInput("the vocabulary has no mask; use one that has")
+    template, asked, cuts = Template(vocab), list[_Asked](), list[int]()
+    for number, request in enumerate(requests):
+        row, scored, cut = row_of(template, request, model.spec.trunk.longest)
+        asked += [_Asked(number, _masked(row, at, vocab.mask, kind)) for at in scored.tolist()]
+        cuts.append(cut)
+    nats_N, count_N, greedy_N = np.zeros(len(cuts)), np.zeros(len(cuts), np.int64), np.ones(len(cuts), np.bool_)
+    with evaluating(model):
+        for part in by_length(asked, lambda each: len(each.row["ids"]), micro_tokens):
+            batch = tensors(unpadded([each.row for each in part]), device_of(model))
+            log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
+            of_M = [each.request for each in part]
+            np.add.at(nats_N, of_M, log_p_M.double().cpu().numpy())
+            np.add.at(count_N, of_M, 1)
+            np.logical_and.at(greedy_N, of_M, right_M.cpu().numpy())
+    return [LogP(*each) for each in zip(nats_N.tolist(), count_N.tolist(), greedy_N.tolist(), cuts, strict=True)]
+
+
+def row_of(template: Template, request: Request, longest: int) -> tuple[Templated, Ints, int]:
+    """The row of a request, the places of its continuation, and how many tokens of the context are left out."""
+    context, continuation = split_at_word(request)
+    row = template.row(context + continuation)
+    scored = (row.text != SPECIAL) & (row.stop > len(context))
+    over = max(0, len(row.ids) - longest)
+    free = np.flatnonzero((row.text != SPECIAL) & ~scored)
+    if not scored.any():
+        raise BadInput(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+    if over > len(free):
+        raise BadInput(f"a continuation of {scored.sum()} tokens does not fit a net of {longest} positions")
+    kept = np.setdiff1d(np.arange(len(row.ids)), free[:over])
+    return row.at(kept), np.flatnonzero(scored[kept]), over
+
+
+def _masked(row: Templated, at: int, mask: int, kind: PseudoKind) -> Row:
+    """The row with the token at a place masked and asked for."""
+    ids_S, labels_S = row.ids.copy(), np.full(len(row.ids), IGNORE, np.int32)
+    labels_S[at] = ids_S[at]
+    later = (row.word == row.word[at]) & (np.arange(len(ids_S)) > at)
+    ids_S[at] = mask
+    if kind == "within_word_l2r":
+        ids_S[later] = mask
+    return {"ids": ids_S, "segments": row.segments, "labels": labels_S}

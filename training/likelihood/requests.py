@@ -1,0 +1,85 @@
+"""What is asked of a net: how likely is this text after that one?"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab
+
+
+class Request(NamedTuple):
+    """How likely is `continuation` behind `context`, which may be empty? Blanks between the two belong to either."""
+
+    context: str
+    continuation: str
+
+
+@dataclass(frozen=True)
+class LogP:
+    """The log-probability of a continuation: the sum over its tokens; a pseudo one where a masked model gave it."""
+
+    nats: float
+    tokens: int
+    greedy: bool  # whether each token is the one with the highest score
+    cut: int = 0  # tokens at the beginning of the context that the net did not read: the row was too long
+
+
+Scorer = Callable[[Sequence[Request]], list[LogP]]
+"""A net that is asked; answers stand in the order of the requests."""
+
+Pair = tuple[list[int], list[int]]
+"""Ids of a context, one at least, and those of a continuation."""
+
+
+def split_at_word(request: Request) -> Request:
+    """The same text with the blanks that end the context at the beginning of the continuation, as in lm-eval.
+
+    Byte-level pieces begin with the blank before a word.
+
+    >>> split_at_word(Request("the cat ", "sat"))
+    Request(context='the cat', continuation=' sat')
+    """
+    context = request.context.rstrip()
+    return Request(context, request.context[len(context) :] + request.continuation)
+
+
+def pair_of(vocab: Vocab, request: Request) -> Pair:
+    """The ids of a request for a decoder, as lm-eval has them (api/model.py, `_encode_pair`).
+
+    The continuation is what the whole text has behind as many tokens as the context alone has. Where the context is
+    empty, a text begins behind [CLS] or <s>, or where there is none, behind the end of a text. BadInput where the
+    continuation is no token.
+    """
+    context, continuation = split_at_word(request)
+    if request.context:
+        whole, before = vocab.encode(context + continuation), vocab.encode(context)
+        pair = before, whole[len(before) :]
+    else:
+        pair = [], vocab.encode(continuation)
+    if not pair[1]:
+        raise BadInput(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+    return (pair[0] or [first_of(vocab)]), pair[1]
+
+
+def first_of(vocab: Vocab) -> int:
+    """The token behind which a text begins."""
+    first = vocab.sep if vocab.cls is None else vocab.cls
+    if first is None:
+        raise BadInput("the vocabulary has no token that a text could begin behind; give each text a context")
+    return first
+
+
+def cut_to(pair: Pair, longest: int) -> tuple[Pair, int]:
+    """The pair in a row of `longest` tokens and the one behind it, and how many tokens of the context that costs.
+
+    Tokens go at the beginning. BadInput where the continuation alone is too long.
+
+    >>> cut_to(([1, 2, 3], [4, 5]), 3)
+    (([2, 3], [4, 5]), 1)
+    """
+    context, continuation = pair
+    if len(continuation) > longest:
+        raise BadInput(f"a continuation of {len(continuation)} tokens does not fit a net of {longest} positions")
+    over = max(0, len(context) + len(continuation) - longest - 1)
+    return (context[over:], continuation), over

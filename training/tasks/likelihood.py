@@ -1,0 +1,299 @@
+"""Which of several texts does a net find likeliest? Nothing is fine-tuned; examples may stand before a question."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from preprocessing.spec import require, spec
+from training.files import Record, Records
+from training.likelihood import (
+    NORMALISATIONS,
+    Example,
+    LogP,
+    Normalise,
+    Request,
+    Scorer,
+    normalised,
+    prompt,
+    shots,
+)
+from training.tasks.labelled import Item, mean_of
+from training.tasks.split import Split, value_of
+
+_ACCURACIES: Final[Mapping[str, Normalise]] = {
+    "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
+}
+METRICS: Final = (*_ACCURACIES, "macro_accuracy", "last_word", "perplexity")
+_DRAWS: Final = 2_000  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of an item: for each a context and what may stand behind it."""
+
+    contexts: tuple[str, ...]
+    continuations: tuple[str, ...]  # with what stands between
+    options: tuple[str, ...]  # as the file has them
+    subset: str = ""
+
+
+class Asked(NamedTuple):
+    """What is asked about items, and which of it is about which item."""
+
+    requests: list[Request]
+    at: list[tuple[int, ...]]  # for each item the numbers of its requests, one an option
+    alone_at: list[tuple[int, ...]]  # the same behind the fixed context; () where that is not asked
+    prompts: list[str]  # what stands before each item
+
+
+class Chosen(NamedTuple):
+    """What the net says about an item: the log-probability of each option, and for `unconditional` that of it alone."""
+
+    options: tuple[LogP, ...]
+    alone: tuple[LogP, ...] = ()
+
+
+@spec
+class Likelihood:
+    """The likeliest of several texts: LAMBADA, BLiMP, WinoGrande, WSC, BoolQ, PIQA, ARC (GPT-2 3, GPT-3 2.4).
+
+    `context` and `options` are texts with columns in braces: "{passage}\\nQuestion: {question}?\\nAnswer:". A column
+    alone, "{choices}", may have a list. There may be one context for all options, or one for each option and the same
+    continuation behind all (WinoGrande). With `blank`, `context` is a text in which each option takes the place of the
+    blank: `partial` scores what stands behind it (Trinh and Le 2018, arXiv:1806.02847), `full` all of it.
+    """
+
+    kind: Literal["likelihood"] = "likelihood"
+    files: Mapping[str, Split]
+    context: str = ""
+    options: tuple[str, ...]
+    separator: str = ""  # between options that one column has as a text
+    delimiter: str = " "  # between context and continuation, and before the latter where there is no context
+    blank: str = ""  # what stands in the text where an option belongs: "[MASK]", or a column in braces (GAP's pronoun)
+    blank_at: str = ""  # column of its first character; empty: where it first stands
+    score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
+    label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
+    labels: tuple[
+        str, ...
+    ] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
+    skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
+    subset: str = ""  # part of the score that an item belongs to, with columns in braces
+    alone: str = ""  # the fixed context of the unconditional likelihood
+    shots: int = 0  # examples before each question, drawn from the split `train`
+    between: str = "\n\n"  # behind each example
+    seed: int = 0  # of the examples
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    def __post_init__(self) -> None:
+        require(len(self.options) >= 1, "options", list(self.options), "one or more texts")
+        require(self.shots >= 0, "shots", self.shots, "a whole number from 0 up")
+        require(not self.shots or "train" in self.files, "shots", self.shots, "0 where no split is named train")
+        require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty where there is no blank")
+        has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
+        require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+        given = {"context": self.context, "subset": self.subset, "blank": self.blank}
+        for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
+            require(_is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """Items with the texts (Options,) and the number of the right option as gold."""
+        column, found = columns.get("label", self.label), list[Item]()
+        for record, place in zip(records.rows, records.places, strict=True):
+            label = _label(record, column, place) if column else ""
+            if label not in self.skip:
+                options = self._options(record, place)
+                gold = self._gold(label, column, place, options.options) if column else 0
+                found.append(Item(place, (options,), gold))
+        return found
+
+    def _options(self, record: Record, place: str) -> Options:
+        contexts = _filled(self.context, record, place)
+        given = [text for option in self.options for text in _filled(option, record, place)]
+        if self.separator:
+            given = [part.strip() for text in given for part in text.split(self.separator)]
+        (subset,) = _filled(self.subset, record, place)
+        if self.blank:
+            before, behind = self._around(contexts[0], record, place)
+            return self._in_blank(before, behind, given, subset)
+        count = max(len(contexts), len(given))
+        if not {len(contexts), len(given)} <= {1, count} or not count:
+            raise BadInput(
+                f"{place}: has {len(contexts)} contexts and {len(given)} options; give one of either, or equal"
+            )
+        contexts, given = (each * count if len(each) == 1 else each for each in (contexts, given))
+        named = given if len(set(given)) > 1 or count == 1 else contexts
+        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), subset)
+
+    def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
+        """What stands before the blank and behind it."""
+        (mark,) = _filled(self.blank, record, place)
+        start = int(_text(value_of(record, self.blank_at, place), self.blank_at, place)) if self.blank_at else -1
+        at = start if self.blank_at and text.startswith(mark, start) else text.find(mark) if not self.blank_at else -1
+        if at < 0:
+            where = f" at character {start}" if self.blank_at else ""
+            raise BadInput(f"{place}: has no {mark}{where} in {text[:60]!r}")
+        return text[:at], text[at + len(mark) :]
+
+    def _in_blank(self, before: str, behind: str, options: Sequence[str], subset: str) -> Options:
+        """Each option between what stands before the blank and behind it; of several spaces between words one stays."""
+        rest = behind.strip()
+        gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
+        if self.score == "full":
+            whole = tuple(self.delimiter + before + option + gap + rest for option in options)
+            return Options(("",) * len(options), whole, tuple(options), subset)
+        contexts = tuple(before + option for option in options)
+        return Options(contexts, (gap + rest,) * len(options), tuple(options), subset)
+
+    def _gold(self, given: str, column: str, place: str, options: Sequence[str]) -> int:
+        """The number of the right option."""
+        numbers = [str(number) for number in range(len(options))]
+        for allowed in (self.labels[: len(options)],) if self.labels else (numbers, options):
+            if given in allowed:
+                return list(allowed).index(given)
+        wanted = self.labels or (*numbers, *options)
+        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(wanted)}")
+
+    def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
+        """What a net is asked, with examples from `train` before each question. BadInput where these are too few."""
+        asked = Asked([], [], [], [])
+        pool = [_example(item) for item in train]
+        for item in items:
+            (options,) = item.texts
+            asked.prompts.append(self._prompt(pool, item))
+            pairs = zip(options.contexts, options.continuations, strict=True)
+            asked.at.append(_added(asked.requests, [Request(asked.prompts[-1] + one, other) for one, other in pairs]))
+            alone = [Request(self.alone, other) for other in options.continuations] if self._asks_alone else []
+            asked.alone_at.append(_added(asked.requests, alone))
+        return asked
+
+    @property
+    def _asks_alone(self) -> bool:
+        return "accuracy_unconditional" in self.metrics
+
+    def _prompt(self, pool: Sequence[Example], item: Item) -> str:
+        try:
+            return prompt(shots(pool, self.shots, self.seed, _example(item).question), self.between)
+        except ValueError as error:
+            raise BadInput(f"{item.place}: {error}") from None
+
+    def chosen(self, asked: Asked, scorer: Scorer) -> list[Chosen]:
+        """What a net says about each item."""
+        found = scorer(asked.requests)
+        both = zip(asked.at, asked.alone_at, strict=True)
+        return [Chosen(tuple(found[n] for n in at), tuple(found[n] for n in alone)) for at, alone in both]
+
+    def predictions(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise = "sum") -> list[str]:
+        """The likeliest option of each item, as the file has it; of equal ones the first."""
+        values = [self._values(item, each, how) for item, each in zip(items, chosen, strict=True)]
+        return [item.texts[0].options[int(np.argmax(each))] for item, each in zip(items, values, strict=True)]
+
+    def scores(self, items: Sequence[Item], chosen: Sequence[Chosen]) -> dict[str, float]:
+        """Each of the metrics; beside accuracies the share of ties, the majority's and chance's accuracy, and for the
+        mean over subsets its interval of 95 %, bootstrapped over these: items of one are not independent."""
+        found: dict[str, float] = {}
+        for name in self.metrics:
+            if name in _ACCURACIES:
+                right = self._right(items, chosen, _ACCURACIES[name])
+                found[name] = mean_of(right)
+                found[f"ties{name.removeprefix('accuracy')}"] = mean_of([float(0 < each < 1) for each in right])
+        if found:
+            found |= self._baselines(items)
+        if "macro_accuracy" in self.metrics:
+            found |= self._macro(items, self._right(items, chosen, "sum"))
+        golds = [each.options[item.gold] for item, each in zip(items, chosen, strict=True)]
+        if "last_word" in self.metrics:
+            found["last_word"] = mean_of([float(each.greedy) for each in golds])
+        if "perplexity" in self.metrics:
+            found["perplexity"] = math.exp(-mean_of([each.nats for each in golds]))
+        return found | (
+            {"cut": float(cut)} if (cut := sum(any(o.cut for o in each.options) for each in chosen)) else {}
+        )
+
+    def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
+        """For each item 1 where the right option is the likeliest, and its share where several are: of two, 1/2."""
+        values = [self._values(item, each, how) for item, each in zip(items, chosen, strict=True)]
+        return [_share(each, item.gold) for item, each in zip(items, values, strict=True)]
+
+    @staticmethod
+    def _values(item: Item, chosen: Chosen, how: Normalise) -> list[float]:
+        """The normalised log-probability of each option."""
+        texts = item.texts[0].continuations
+        alone = chosen.alone or (None,) * len(texts)
+        return [normalised(*each) for each in zip(chosen.options, (how,) * len(texts), texts, alone, strict=True)]
+
+    def _baselines(self, items: Sequence[Item]) -> dict[str, float]:
+        """What chance and, where labels say which option is right, the most frequent of them would be right at."""
+        found = {"chance": mean_of([1 / len(item.texts[0].options) for item in items])}
+        if self.label and items:
+            found["majority"] = float(np.bincount([item.gold for item in items]).max()) / len(items)
+        return found
+
+    def _macro(self, items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
+        """The mean of the accuracies of the subsets, its interval, and each of them."""
+        parts: dict[str, list[float]] = {}
+        for item, each in zip(items, right, strict=True):
+            parts.setdefault(item.texts[0].subset, []).append(each)
+        value_N = np.array([mean_of(each) for each in parts.values()])
+        draws = key(self.seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
+        low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
+        named = {f"accuracy_of_{name}": value for name, value in zip(parts, value_N.tolist(), strict=True)}
+        return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named
+
+
+def _share(values: Sequence[float], gold: int) -> float:
+    """What the right option gets of one point, which the likeliest ones share.
+
+    >>> _share([-1.0, -2.0], 0), _share([-1.0, -1.0], 0), _share([-1.0, -2.0], 1)
+    (1.0, 0.5, 0.0)
+    """
+    best = max(values)
+    return 1 / values.count(best) if values[gold] == best else 0.0
+
+
+def _example(item: Item) -> Example:
+    """An item with its right option, as it stands in a prompt."""
+    (options,) = item.texts
+    return Example(options.contexts[item.gold], options.continuations[item.gold])
+
+
+def _added(requests: list[Request], more: Sequence[Request]) -> tuple[int, ...]:
+    """Add requests, and give their numbers."""
+    requests += more
+    return tuple(range(len(requests) - len(more), len(requests)))
+
+
+def _is_template(text: str) -> bool:
+    try:
+        return all(not spec and conversion is None for _, name, spec, conversion in Formatter().parse(text) if name)
+    except ValueError:
+        return False
+
+
+def _label(record: Record, column: str, place: str) -> str:
+    """The label of a record, by the name of its column or by a text with columns in braces."""
+    (label,) = _filled(column if "{" in column else f"{{{column}}}", record, place)
+    return label.strip()
+
+
+def _filled(template: str, record: Record, place: str) -> list[str]:
+    """The texts of a template: one, or where a column alone has a list, those of the list."""
+    parts = list(Formatter().parse(template))
+    if len(parts) == 1 and parts[0][0] == "" and parts[0][1]:
+        value = value_of(record, parts[0][1], place)
+        return [_text(each, parts[0][1], place) for each in (value if isinstance(value, list) else [value])]
+    texts = [text + (_text(value_of(record, name, place), name, place) if name else "") for text, name, *_ in parts]
+    return ["".join(texts)]
+
+
+def _text(value: Any, column: str, place: str) -> str:
+    if not isinstance(value, str | int | float):
+        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
+    return str(value)
