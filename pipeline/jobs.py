@@ -204,7 +204,7 @@ def encode(
         }
         doubts = {name: doubt for name, doubt in doubts.items() if doubt}
         for name, doubt in doubts.items():
-            log.warning("%s of %s: %s", name.partition("_")[2], corpus.name, doubt)
+            log.warning("%s of %s: %s", name.replace("_", " "), corpus.name, doubt)
         manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], doubts)
         manifest.save(out)
     return manifest

@@ -9,8 +9,10 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from preprocessing.vocab.specs import KINDS
 from preprocessing.vocab.vocab import Vocab
 
+_WORD: Final = re.compile(r"\S{1,20}")  # words of some scripts have no blanks between them
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _SHARE: Final = 0.005  # of the characters; English text has a tenth of that in foreign names
 
@@ -22,13 +24,14 @@ def stripped(texts: Iterable[str], vocab: Vocab) -> str:
         missing = _lost(text, vocab)
         lost, characters = lost + missing, characters + len(text)
         if missing and not example:
-            word = next((word for word in text.split() if _lost(word, vocab)), text)
+            word = next((word for word in _WORD.findall(text) if _lost(word, vocab)), text[:20])
             example = f"{word} as {vocab.normalised(word).strip()}"
     if lost <= _SHARE * characters:
         return ""
+    key = KINDS[vocab.kind].strips_marks
     return (
         f"the vocabulary takes off the accents and vowel signs of {lost / characters:.1%} of the characters, and reads "
-        f"{example}; data.vocab.lowercase=false (wordpiece) or data.vocab.strip_accents=false (unigram) keeps them"
+        f"{example}; {f'data.vocab.{key}=false' if key else 'another vocabulary'} keeps them"
     )
 
 

@@ -44,6 +44,8 @@ class VocabKind(Protocol):
 
     roles: ClassVar[Mapping[str, str]]
     """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""
+    strips_marks: ClassVar[str]
+    """The key with which one takes accents and other combining marks off the text; "" where there is none."""
     sample_mb: ClassVar[int]
     """MB of text that one is trained on, at most."""
     shrinks: ClassVar[Shrinks]

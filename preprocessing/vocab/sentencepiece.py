@@ -63,6 +63,7 @@ class Unigram:
     order: ClassVar[str] = "training"
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
     sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
@@ -116,6 +117,7 @@ class SentencePieceBPE:
 
     roles: ClassVar[Mapping[str, str]] = _ROLES
     order: ClassVar[str] = "training"
+    strips_marks: ClassVar[str] = "strip_accents"
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 4_096, "rows": 0, "languages": []},

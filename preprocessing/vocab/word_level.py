@@ -32,6 +32,7 @@ class WholeWords:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
     sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 16_384, "rows": 0},  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
@@ -78,6 +79,7 @@ class SingleBytes:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 

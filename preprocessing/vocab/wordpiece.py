@@ -40,6 +40,7 @@ class WordPiece:
     sentinels: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = "lowercase"
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 

@@ -1,6 +1,7 @@
 """What the shell is told when a word is to be completed: quickly, and without torch."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,8 @@ def test_the_script_for_a_shell_asks_for_completions(shell: str, tmp_path: Path)
 
 def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     sesame = tmp_path / "sesame"
-    sesame.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m orchestration.cli "$@"\n')
+    root, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)  # folders may have blanks in their names
+    sesame.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {python} -m orchestration.cli "$@"\n')
     sesame.chmod(0o755)
     lines = f"""
         export _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION=1

@@ -135,15 +135,15 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
     corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt"), unit="line"))
     doubt = Manifest.load(corpus).statistics["implausible_sentences"]
     assert "the median has 539 characters" in doubt
-    assert [record.getMessage() for record in caplog.records] == [f"sentences of marks: {doubt}"]
+    assert [record.getMessage() for record in caplog.records] == [f"implausible sentences of marks: {doubt}"]
 
 
 @pytest.mark.parametrize(
     ("text", "example"),
     [
         ("गर्मियों में पूरे देश से लोग यहाँ आते हैं।", "गर्मियों as गरमियो"),
-        ("ในฤดูร้อนผู้คนจากทั่วประเทศจะมาที่นี่", "as ในฤดรอนผคนจากทวประเทศจะมาทน"),
-        ("夏になると全国から多くの人々が訪れます。", "か"),
+        ("ในฤดูร้อนผู้คนจากทั่วประเทศจะมาที่นี่", "as ในฤดรอนผคนจากท;"),
+        ("夏になると全国から多くの人々が訪れます。", "々か 訪 れます。;"),
         ("Die Häuser über der Brücke gehören ihr.", "Häuser as hauser"),
     ],
 )
@@ -156,8 +156,8 @@ def test_marks_that_a_vocabulary_strips_are_said(
     corpus = build(tmp_path, source)
     doubt = Manifest.load(corpus).statistics["stripped_marks"]
     assert example in doubt
-    assert "data.vocab.lowercase=false" in doubt
-    assert f"marks of marks: {doubt}" in [record.getMessage() for record in caplog.records]
+    assert "data.vocab.lowercase=false keeps them" in doubt
+    assert f"stripped marks of marks: {doubt}" in [record.getMessage() for record in caplog.records]
     cased = build(tmp_path / "cased", source, lowercase=False)
     assert "stripped_marks" not in Manifest.load(cased).statistics
 

@@ -1,0 +1,17 @@
+"""What the verbs show of a corpus."""
+
+from rich.console import Console
+
+from orchestration.terminal import views
+from preprocessing.manifest import Count, Ledger, Manifest
+
+
+def test_what_a_repair_adds_is_not_called_dropped() -> None:
+    ledger = Ledger(Count(3, 90), Count(2, 95), {"added": Count(0, -20), "too_short": Count(1, 15)})
+    assert ledger.balanced()
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(views.card(Manifest("text", "", "", {}, {}, (), ledger)))
+    lines = [" ".join(line.split()) for line in shown.get().splitlines()]
+    assert "0 added -20" in lines
+    assert "1 dropped: too_short 15" in lines
