@@ -19,6 +19,7 @@ from typing import Any
 
 from preprocessing.errors import BadInput
 from training.engines import Engine
+from training.model import Model
 from training.run import Resume
 
 Topology = dict[str, str | int]
@@ -28,7 +29,9 @@ MANIFEST, STATE, UNFINISHED = "manifest.json", "state.json", ".tmp-"
 log = logging.getLogger(__name__)
 
 
-def save(engine: Engine, folder: Path, step: int, state: dict[str, Any], topology: Topology, *, keep: int) -> None:
+def save(
+    engine: Engine[Model], folder: Path, step: int, state: dict[str, Any], topology: Topology, *, keep: int
+) -> None:
     """Write `folder`/step-...: it appears at once or not at all. Then remove all but the newest `keep`.
 
     Workers on several machines need a folder that they share. Raises OSError, among others when the disk is full.
@@ -51,7 +54,7 @@ def save(engine: Engine, folder: Path, step: int, state: dict[str, Any], topolog
         raise
 
 
-def restore(engine: Engine, folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:
+def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into `engine` and return its state; None: there is none, start from scratch.
 
     Raises BadInput where none is whole of those that are there, where there is none at all and `resume` is "must", and
@@ -153,7 +156,7 @@ def _check_topology(path: Path, topology: Topology) -> None:
             )
 
 
-def _wait_for_all(engine: Engine) -> None:
+def _wait_for_all(engine: Engine[Model]) -> None:
     engine.reduce_sums([0.0])
 
 

@@ -19,6 +19,7 @@ from training.data import Loader, ahead, open_loader, open_validation
 from training.engines import Engine, StepResult
 from training.losses import Loss
 from training.meter import Meter, Work, peak
+from training.model import Model
 from training.optim import rate
 from training.run import Run
 from training.score import Score
@@ -81,7 +82,7 @@ def nobody(done: int, doing: str) -> None:
 
 
 def pretrain(
-    run: Run, engine: Engine, sink: Sink, should_stop: Callable[[], bool] = never, doing: Doing = nobody
+    run: Run, engine: Engine[Model], sink: Sink, should_stop: Callable[[], bool] = never, doing: Doing = nobody
 ) -> Result:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
@@ -144,7 +145,7 @@ def pretrain(
 
 
 @torch.no_grad()
-def evaluate(run: Run, engine: Engine, validation: Loader, length: int) -> dict[str, float]:
+def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -> dict[str, float]:
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
     num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
@@ -166,7 +167,7 @@ class Tally:
     the same in whatever pieces they are added up, so that a run that was stopped logs what another one does.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine[Model]) -> None:
         self._engine = engine
         self._sums: dict[SumName, Tensor] = {}
         self._targets: dict[str, int] = {}
@@ -193,7 +194,7 @@ class Tally:
         return total
 
 
-def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine) -> StepWork:
+def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine[Model]) -> StepWork:
     """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass."""
     counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
     projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
@@ -295,12 +296,12 @@ def _noise_seed(seed: int, step: int, rank: int) -> int:
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
 
 
-def _resume(run: Run, engine: Engine) -> State:
+def _resume(run: Run, engine: Engine[Model]) -> State:
     stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume)
     return State(**stored) if stored else State()
 
 
-def _save(run: Run, engine: Engine, state: State) -> dict[str, float]:
+def _save(run: Run, engine: Engine[Model], state: State) -> dict[str, float]:
     started = perf_counter()
     checkpoint.save(engine, _checkpoints(run), state.step, asdict(state), _topology(run, engine), keep=run.keep)
     return {"ckpt/save_s": perf_counter() - started}
@@ -310,11 +311,11 @@ def _checkpoints(run: Run) -> Path:
     return Path(run.folder) / "checkpoints"
 
 
-def _topology(run: Run, engine: Engine) -> checkpoint.Topology:
+def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
     return {"recipe": run.recipe_hash, "workers": engine.world, "zero": engine.zero, "precision": run.machine.precision}
 
 
-def _peak(run: Run, engine: Engine) -> float | None:
+def _peak(run: Run, engine: Engine[Model]) -> float | None:
     """FLOP/s of all workers' devices together, where that is known and means something."""
     if run.machine.device == "cpu" or run.machine.precision != "bf16":
         return None

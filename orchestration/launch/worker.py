@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from training.engines import Engine
     from training.evaluation import Budget, Outcome, Start
     from training.loop import Result
+    from training.model import Model
     from training.tasks import Task
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
@@ -135,7 +136,7 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
 
 
-def export_weights(run: Run, engine: "Engine") -> str:
+def export_weights(run: Run, engine: "Engine[Model]") -> str:
     """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
 
     The first one is told why there is no export; "" where there is one.

@@ -3,7 +3,8 @@
 Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
 are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other; lost_marks.py says what a vocabulary takes off letters.
+ready to encode, training.py the way from the one to the other; template.py makes rows of one or two texts with it;
+lost_marks.py says what a vocabulary takes off letters.
 A new kind is a file here and one line in the union.
 """
 
@@ -12,6 +13,7 @@ from preprocessing.vocab.lost_marks import stripped
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
+from preprocessing.vocab.template import SPECIAL, Template, Templated, Text, windows
 from preprocessing.vocab.training import given, train
 from preprocessing.vocab.vocab import Encoded, Vocab
 from preprocessing.vocab.word_level import SingleBytes, WholeWords
@@ -19,10 +21,14 @@ from preprocessing.vocab.wordpiece import WordPiece
 
 __all__ = [
     "KINDS",
+    "SPECIAL",
     "ByteBPE",
     "Encoded",
     "SentencePieceBPE",
     "SingleBytes",
+    "Template",
+    "Templated",
+    "Text",
     "Unigram",
     "Vocab",
     "VocabKind",
@@ -34,4 +40,5 @@ __all__ = [
     "table_rows",
     "too_small",
     "train",
+    "windows",
 ]

@@ -102,6 +102,7 @@ def _templated(encoding: Encoding, vocab: Vocab) -> Templated:
     offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     ids, ordinary = np.array(encoding.ids, np.int32), np.array([of is not None for of in encoding.sequence_ids])
     if vocab.words_that_are_special:  # in a text they are unknown, as in a corpus
+        assert vocab.unk is not None, "a vocabulary of words has one for those that it does not know"
         ids[ordinary & np.isin(ids, list(vocab.words_that_are_special))] = vocab.unk
     return Templated(
         ids=ids,

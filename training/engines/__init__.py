@@ -5,6 +5,7 @@ DeepSpeed itself is imported when it is first used (lean.py).
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect
-from training.engines.engine import Engine, StepResult
+from training.engines.engine import Engine, StepResult, to_tensors
+from training.engines.local import LocalEngine
 
-__all__ = ["DeepSpeedEngine", "Engine", "StepResult", "connect"]
+__all__ = ["DeepSpeedEngine", "Engine", "LocalEngine", "StepResult", "connect", "to_tensors"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ from torch import Tensor
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import lean, ops
-from training.engines.engine import StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import Model, parameter_groups
+from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
+from training.model import parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
@@ -77,19 +77,20 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
     }
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(Generic[M]):
     """One of `world` workers; call `connect` first.
 
-    Stage 0 is for parity tests: DeepSpeed then applies a gradient that is not finite.
+    Stage 0 is for parity tests: DeepSpeed then applies a gradient that is not finite. `groups` are the parameters for
+    the optimiser, where they are not those of `parameter_groups`.
     """
 
-    def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+    def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
         self.model = model
         self.zero: int | str = machine.zero
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
-                optimizer=spec.build(parameter_groups(model, spec.decay, spec.decays)),
+                optimizer=spec.build(groups or parameter_groups(model, spec.decay, spec.decays)),
                 config=deepspeed_config(machine, spec),
                 dist_init_required=False,
             )

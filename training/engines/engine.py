@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.model import Model
+from training.model import net_of
 from training.score import Score
+
+M = TypeVar("M", bound=nn.Module)
+"""A model whose `trunk` is a Net, and which makes a Score of each of its losses: of pretraining, or of fine-tuning."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,10 @@ class StepResult:
     skipped: bool  # True: the gradient was not finite and the weights are as they were
 
 
-class Engine(Protocol):
+class Engine(Protocol[M]):
     """Weights, their optimiser, and the other workers; every worker makes the same calls in the same order."""
 
-    model: Model
+    model: M
     rank: int
     world: int
     zero: int | str  # what its checkpoints depend on: the ZeRO stage, or "none"
@@ -52,17 +55,17 @@ class Engine(Protocol):
         """All weights by name in float32 on the CPU, tied ones once; empty on every worker but the first."""
 
 
-def save_memory(model: Model, folder: Path, rank: int) -> None:
+def save_memory(model: nn.Module, folder: Path, rank: int) -> None:
     """Write what this worker's micro-batches go on from, where the net has a memory: without it, a run that resumes
     would begin its rows anew."""
-    if state := model.trunk.memory_state():
+    if state := net_of(model).memory_state():
         safetensors.torch.save_file(state, folder / _memory_file(rank))
 
 
-def load_memory(model: Model, folder: Path, rank: int, device: torch.device) -> None:
+def load_memory(model: nn.Module, folder: Path, rank: int, device: torch.device) -> None:
     """Take over what `save_memory` wrote."""
     file = folder / _memory_file(rank)
-    model.trunk.load_memory_state(safetensors.torch.load_file(file) if file.exists() else {}, device)
+    net_of(model).load_memory_state(safetensors.torch.load_file(file) if file.exists() else {}, device)
 
 
 def _memory_file(rank: int) -> str:

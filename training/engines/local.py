@@ -3,27 +3,32 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
 from preprocessing.schema import Batch
-from training.engines.engine import StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import Model, parameter_groups
+from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
+from training.model import parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
 
 
-class LocalEngine:
-    """One plain process in float32: the oracle of the parity tests, and what to debug with."""
+class LocalEngine(Generic[M]):
+    """One plain process in float32: the oracle of the parity tests, what to debug with, and to fine-tune with.
 
-    def __init__(self, model: Model, spec: Optim, machine: Machine) -> None:
+    `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
+    """
+
+    def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
         assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
         self.model, self.clip = model.to(self.device), spec.clip
-        self.rank, self.world, self.zero = 0, 1, "none"
-        self.optimizer = spec.build(parameter_groups(model, spec.decay, spec.decays))
+        self.rank, self.world = 0, 1
+        self.zero: int | str = "none"
+        self.optimizer = spec.build(groups or parameter_groups(model, spec.decay, spec.decays))
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))

@@ -4,7 +4,7 @@ Read targets.py (what is predicted, and which head that makes), heads.py, model.
 it is trained) and loop.py (`tune`, `outputs`).
 """
 
-from training.finetuning.loop import Example, micro_batches, orders, outputs, tune
+from training.finetuning.loop import Example, OnStep, micro_batches, nobody, orders, outputs, tune
 from training.finetuning.model import TaskModel
 from training.finetuning.targets import AnswerSpan, OptionChoice, RowLabel, RowValue, Target, TokenTag
 from training.finetuning.tuning import Tuning
@@ -12,6 +12,7 @@ from training.finetuning.tuning import Tuning
 __all__ = [
     "AnswerSpan",
     "Example",
+    "OnStep",
     "OptionChoice",
     "RowLabel",
     "RowValue",
@@ -20,6 +21,7 @@ __all__ = [
     "TokenTag",
     "Tuning",
     "micro_batches",
+    "nobody",
     "orders",
     "outputs",
     "tune",

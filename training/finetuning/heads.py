@@ -7,9 +7,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from preprocessing.schema import IGNORE
-from training.losses.heads.cross_entropy import tokens_at
+from training.losses.heads import tokens_at
 from training.score import Score
 from training.specs import Trunk
+
+
+class TaskHead(nn.Module):
+    """A head that answers: `forward(hidden, batch, table)` -> Score, as a head of pretraining."""
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """What it says of each row or target of a batch, in float32."""
+        raise NotImplementedError
 
 
 class Summary(nn.Module):
@@ -27,7 +35,7 @@ class Summary(nn.Module):
         return self.dropout(summary_BD)
 
 
-class RowLabelHead(nn.Module):
+class RowLabelHead(TaskHead):
     """A linear classifier of the summary."""
 
     def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
@@ -45,7 +53,7 @@ class RowLabelHead(nn.Module):
         return Score(loss, int((label_B != IGNORE).sum()), (logits_BC.argmax(-1) == label_B).sum())
 
 
-class RowValueHead(nn.Module):
+class RowValueHead(TaskHead):
     """A linear of the summary to one number."""
 
     def __init__(self, trunk: Trunk, dropout: float) -> None:
@@ -64,7 +72,7 @@ class RowValueHead(nn.Module):
         return Score((error_N**2).sum(), len(error_N), torch.zeros((), dtype=torch.int64, device=error_N.device))
 
 
-class TokenTagHead(nn.Module):
+class TokenTagHead(TaskHead):
     """A linear classifier of each token that has a target."""
 
     def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
@@ -82,7 +90,7 @@ class TokenTagHead(nn.Module):
         return Score(loss, len(target_M), (logits_MC.argmax(-1) == target_M).sum())
 
 
-class AnswerSpanHead(nn.Module):
+class AnswerSpanHead(TaskHead):
     """A linear of each token to two numbers: how much it looks like the first, and like the last token of the answer.
 
     The softmax goes over the tokens of a row. The reference BERT and transformers have padding in it too, so that their
@@ -109,7 +117,7 @@ class AnswerSpanHead(nn.Module):
         return Score(loss / 2, len(start_B), right_B.sum())
 
 
-class OptionChoiceHead(nn.Module):
+class OptionChoiceHead(TaskHead):
     """A linear of the summary of each option to one number."""
 
     def __init__(self, trunk: Trunk, dropout: float) -> None:

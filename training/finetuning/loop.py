@@ -13,7 +13,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import Diverged
 from preprocessing.rng import key
 from preprocessing.schema import Batch, Ints, Row
-from training.engines.engine import Engine, to_tensors
+from training.engines import Engine, to_tensors
 from training.finetuning.model import TaskModel
 from training.finetuning.tuning import Tuning
 from training.optim import rate
@@ -28,7 +28,11 @@ def nobody(done: int, loss: float) -> None:
 
 
 def tune(
-    engine: Engine, examples: Sequence[Example], tuning: Tuning, micro_tokens: int = 16_384, on_step: OnStep = nobody
+    engine: Engine[TaskModel],
+    examples: Sequence[Example],
+    tuning: Tuning,
+    micro_tokens: int = 16_384,
+    on_step: OnStep = nobody,
 ) -> None:
     """Train the TaskModel of `engine` on these examples, in an order that the seed decides.
 
@@ -36,7 +40,6 @@ def tune(
     micro-batches are. Raises Diverged where a loss or a gradient is not finite.
     """
     model, steps = engine.model, tuning.num_steps(len(examples))
-    assert isinstance(model, TaskModel)
     optim = tuning.optim(steps)
     model.train()
     for step, index_N in enumerate(orders(len(examples), tuning.batch, steps, tuning.seed)):

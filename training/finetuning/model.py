@@ -7,6 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from training.finetuning.heads import TaskHead
 from training.finetuning.targets import Target
 from training.model import build, initialise
 from training.score import Score
@@ -37,7 +38,7 @@ class TaskModel(nn.Module):
     def outputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What each head says of a batch, by the kind of its target."""
         hidden, batch = self._states(batch)
-        return {kind: head.outputs(hidden, batch) for kind, head in self.heads.items() if hasattr(head, "outputs")}
+        return {kind: head.outputs(hidden, batch) for kind, head in self.heads.items() if isinstance(head, TaskHead)}
 
     def _states(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         return self.trunk.states(batch), {**batch, "summary_at": self.trunk.summary_at(batch)}

@@ -13,9 +13,11 @@ Columns of a batch beside those of preprocessing/schema.py, B rows:
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
+
 from preprocessing.schema import IGNORE
 from preprocessing.spec import require, spec
-from training.losses.part import Arrays
+from training.losses import Arrays
 from training.specs import Trunk
 
 if TYPE_CHECKING:
@@ -70,8 +72,7 @@ class RowValue:
     weight: float = 1.0
 
     def count(self, batch: Arrays) -> int:
-        value_B = batch["value"]
-        return int((value_B == value_B).sum())  # NaN is not itself
+        return int(np.count_nonzero(~np.isnan(np.asarray(batch["value"]))))
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.finetuning.heads import RowValueHead

@@ -9,12 +9,13 @@ from training.losses.fit import check_losses
 from training.losses.masked_tokens import MaskedTokens
 from training.losses.next_token import NextToken
 from training.losses.pair_label import PairLabel
-from training.losses.part import LossContext, LossPart
+from training.losses.part import Arrays, LossContext, LossPart
 from training.losses.replaced import Replaced
 from training.losses.span_boundary import SpanBoundary
 
 __all__ = [
     "Adversarial",
+    "Arrays",
     "Loss",
     "LossContext",
     "LossPart",

@@ -9,8 +9,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Vocab
-from preprocessing.vocab.template import Template
+from preprocessing.vocab import Template, Vocab
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, mean_of, texts_of
 from training.tasks.split import value_of

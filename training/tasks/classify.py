@@ -9,8 +9,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Vocab
-from preprocessing.vocab.template import Template
+from preprocessing.vocab import Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of

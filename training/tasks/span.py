@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Vocab
-from preprocessing.vocab.template import Template, Templated, windows
+from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, texts_of

@@ -8,8 +8,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Vocab
-from preprocessing.vocab.template import SPECIAL, Template
+from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.metrics import Scheme

@@ -13,8 +13,7 @@ import numpy as np
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.vocab import Vocab
-from preprocessing.vocab.template import SPECIAL, Template, Templated
+from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
 from training.likelihood import LogP, Request, split_at_word
 from training.likelihood.nets.batches import MASKED, MICRO_TOKENS, by_length, device_of, evaluating, head_of, tensors
 from training.model import Model

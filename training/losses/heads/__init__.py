@@ -6,6 +6,7 @@ imports a loss.
 
 from training.losses.heads.adaptive_softmax import AdaptiveHead
 from training.losses.heads.adversarial import AdversarialHead
+from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.losses.heads.next_token import NextTokenHead
 from training.losses.heads.pair_label import PairLabelHead
@@ -23,4 +24,5 @@ __all__ = [
     "ReplacedHead",
     "SpanBoundaryHead",
     "boundary_targets",
+    "tokens_at",
 ]

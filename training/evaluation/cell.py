@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from preprocessing.vocab import Vocab
-from training.engines.local import LocalEngine
-from training.finetuning.loop import OnStep, nobody, outputs, tune
-from training.finetuning.model import TaskModel
-from training.finetuning.tuning import Tuning
+from training.engines import LocalEngine
+from training.finetuning import OnStep, TaskModel, Tuning, nobody, outputs, tune
 from training.model import ModelSpec
 from training.specs import Machine
-from training.tasks.labelled import Item, LabelledTask
+from training.tasks import Item, LabelledTask
 
 
 @dataclass(frozen=True)
