@@ -1,37 +1,15 @@
-"""One cell of a grid: a net, a task, how it is tuned -> scores and answers on each split."""
+"""One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from preprocessing.vocab import Vocab
 from training.engines import LocalEngine
+from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, nobody, outputs, tune
-from training.model import ModelSpec
 from training.specs import Machine
 from training.tasks import Item, LabelledTask
-
-
-@dataclass(frozen=True)
-class Net:
-    """What is fine-tuned: a spec, its weights by name (None: random ones of the tuning's seed), its vocabulary."""
-
-    spec: ModelSpec
-    weights: Mapping[str, Tensor] | None
-    vocab: Vocab
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What became of a cell."""
-
-    scores: Mapping[str, Mapping[str, float]]  # by split
-    predictions: Mapping[str, Sequence[Any]]  # by split, an answer for each item
-    losses: Sequence[float]  # of each update, in nats or squared units a target
-    notes: Sequence[str] = field(default_factory=tuple)  # what of the items could not be used
 
 
 def finetuned(
@@ -43,7 +21,7 @@ def finetuned(
     length: int,
     machine: Machine | None = None,
     on_step: OnStep = nobody,
-) -> Tuned:
+) -> Evaluated:
     """Fine-tune on the items of `train`, and answer those of all other splits, in rows of at most `length` tokens.
 
     In float32, as one process; the global generator is as it was before. Raises Diverged where a loss is not finite.
@@ -71,4 +49,4 @@ def finetuned(
             found = outputs(model, encoded.examples, torch.device(machine.device), machine.micro_tokens)
             predictions[split] = task.predictions(items[split], encoded, found)
             scores[split] = task.scores(items[split], predictions[split])
-    return Tuned(scores, predictions, losses, tuple(notes))
+    return Evaluated(scores, predictions, losses, tuple(notes))
