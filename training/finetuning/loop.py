@@ -69,7 +69,7 @@ def orders(examples: int, batch: int, steps: int, seed: int) -> Iterator[Ints]:
     """The numbers of the examples of each batch: each epoch has all of them, in another order.
 
     >>> [index_N.tolist() for index_N in orders(3, batch=2, steps=3, seed=0)]
-    [[1, 0], [2], [1, 2]]
+    [[1, 0], [2], [2, 0]]
     """
     done = 0
     for epoch in range(steps):
