@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from orchestration.progress import Report
     from orchestration.terminal.inspect import Sample
     from preprocessing.manifest import Manifest
-    from training.evaluation import Comparison
     from training.model import Model
     from training.run import Run
+    from training.tasks import TaskScore
 
 __all__ = [
     "BadInput",
@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 Progress = Literal["auto", "rich", "plain", "none"]
-LABELS = 200  # rows of each fine-tuning
 
 
 def open(
@@ -187,18 +186,39 @@ class Session:
         if steps is not None and steps != self.recipe.num_steps:
             self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
         self.corpus()
-        tasks_without_text(self.job.plan.corpus, self.recipe.evals, LABELS)
+        tasks_without_text(self.job.plan.corpus, self.recipe.evals)
         with self._report() as report:
             return pretrain.train(self.job, resume, report)
 
-    def scores(self, *tasks: str, seeds: int = 3, labels: int = LABELS) -> "Scores":
-        """Downstream accuracy after fine-tuning, beside random weights; the tasks of the recipe where none is named."""
-        from orchestration.jobs import evaluate, pretrain, stages
+    def scores(
+        self,
+        *tasks: str,
+        data_dir: "str | PathLike[str] | None" = None,
+        seeds: int = 3,
+        labels: int = 0,
+        against_random: bool = True,
+        **grid: Any,
+    ) -> "Scores":
+        """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
 
-        folder = pretrain.run_folder(self._flags)
-        stage = stages.scores(folder, tasks or pretrain.evals_of(self._flags), seeds, labels)
+        `labels` 0: all rows that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`
+        in place of those of the paper's grid, or `grid`, the name of one.
+        """
+        from orchestration.jobs import evaluate, pretrain, score_plan, subject
+
+        net, cluster = subject.subject_of(self._flags), self.job.cluster
+        wanted = score_plan.Wanted(
+            tasks=score_plan.asked_for(tasks or pretrain.evals_of(self._flags)),
+            data=Path(data_dir) if data_dir is not None else None,
+            seeds=seeds,
+            labels=labels,
+            against_random=against_random,
+            machine=cluster.machine,
+            **grid,
+        )
+        plans = (score_plan.planned if tasks else score_plan.fitting)(net, wanted)
         with self._report() as report:
-            return Scores(evaluate.evaluate(folder, stage, self.job.cluster.address, report))
+            return Scores(evaluate.evaluate(net.folder, plans, cluster, report))
 
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """A folder for `from_pretrained` of transformers; the names of its files."""
@@ -229,14 +249,14 @@ class Rows(list["Sample"]):
         return _text(shown(self))
 
 
-class Scores(list["Comparison"]):
+class Scores(list["TaskScore"]):
     """One comparison for each task, which print as a table."""
 
     def __repr__(self) -> str:
-        from orchestration.jobs import evaluate
+        from orchestration.reports import score_rows
         from orchestration.terminal import views
 
-        return _text(views.scores(evaluate.rows(self)))
+        return _text(views.scores(score_rows(self)))
 
 
 def _shorter(recipe: "Recipe", steps: int) -> list[str]:

@@ -14,7 +14,7 @@ def main(out: Path, picture: Path) -> None:
     """The newest run under `out`: its losses on the left, its downstream scores on the right."""
     run = max(out.glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
     history = metrics.history(run)
-    scores = json.loads(next(run.glob("scores/*/scores.json")).read_text())
+    scores = [score for file in sorted(run.glob("scores/*/scores.json")) for score in json.loads(file.read_text())]
     figure = Figure(figsize=(11, 3.6), dpi=120, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
 
@@ -26,7 +26,8 @@ def main(out: Path, picture: Path) -> None:
 
     for at, score in enumerate(scores):
         for side, (start, colour) in enumerate((("random", MUTED), ("pretrained", ACCENT))):
-            values, x = score[start], at + 0.38 * side
+            values = score["starts"][start]["scores"][score["split"]][score["metric"]]
+            x = at + 0.38 * side
             right.bar(x, sum(values) / len(values), width=0.34, color=colour, label=start if at == 0 else None)
             right.plot([x] * len(values), values, "o", color=INK, markersize=3)
         right.plot([at - 0.2, at + 0.58], [score["chance"]] * 2, ":", color=INK, label="chance" if at == 0 else None)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from orchestration.jobs import Flags, Job, Plan
 
 WORK = Path("work")
-LABELS = 200
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
@@ -231,8 +230,16 @@ def evaluate(
     run: options.Run,
     overrides: options.Overrides = None,
     tasks: options.Tasks = "",
+    csv: options.Csv = None,
+    data_dir: options.DataDir = None,
+    grid: options.Grid = "",
+    rates: options.Rates = "",
+    batches: options.Batches = "",
+    epochs: options.Epochs = "",
+    steps: options.TuningSteps = 0,
     seeds: options.Seeds = 3,
-    labels: options.Labels = LABELS,
+    labels: options.Labels = None,
+    against: options.Against = "nothing",
     on: options.On = "local",
     scale: options.Scale = "",
     data: options.Data = None,
@@ -243,29 +250,45 @@ def evaluate(
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
-    """Fine-tune a finished run on downstream tasks, against random initialisation on the same budget."""
+    """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
         from orchestration.config import load_cluster
         from orchestration.jobs import pretrain as pretrain_stage
-        from orchestration.jobs import stages
+        from orchestration.jobs import score_plan, subject
+        from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    folder = pretrain_stage.run_folder(flags)
-    stage = stages.scores(folder, tasks.split(",") if tasks else pretrain_stage.evals_of(flags), seeds, labels)
-    announce([stage])
+    cluster, net = load_cluster(on), subject.subject_of(flags)
+    named = score_plan.asked_for(tasks or ("" if csv else pretrain_stage.evals_of(flags)), csv or ())
+    wanted = score_plan.Wanted(
+        tasks=named,
+        data=data_dir,
+        grid=grid,
+        rates=options.numbers("--rates", rates, float),
+        batches=options.numbers("--batches", batches, int),
+        epochs=options.numbers("--epochs", epochs, float),
+        steps=steps,
+        seeds=seeds,
+        labels=labels or 0,
+        against_random=against == "random",
+        machine=cluster.machine,
+    )
+    with waiting("reading the files of the tasks"):
+        plans = (score_plan.planned if tasks or csv else score_plan.fitting)(net, wanted)
+    announce([plan.stage for plan in plans], [plan.said for plan in plans if plan.said])
     if dry_run:
-        return print_answer(planned([stage], _again()), as_json)
+        return print_answer(planned([plan.stage for plan in plans], _again()), as_json)
     from orchestration.terminal import shown
 
     with shown(progress) as report:
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import evaluate as evaluate_stage
 
-        compared = evaluate_stage.evaluate(folder, stage, load_cluster(on).address, report)
-    values = {"folder": str(folder), "scores": [dataclasses.asdict(each) for each in compared]}
+        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report)
+    values = {"folder": str(net.folder), "scores": score_values(scores)}
     next_ = (f"sesame ui --out {out}", flags.command("export"))
-    return print_answer(Answer((views.scores(evaluate_stage.rows(compared)),), values, next_), as_json)
+    return print_answer(Answer((views.scores(score_rows(scores)),), values, next_), as_json)
 
 
 @app.command("run")
@@ -279,8 +302,9 @@ def everything(
     hold_out: options.HoldOut = None,
     out: options.Out = WORK,
     seed: options.Seed = None,
+    data_dir: options.DataDir = None,
     seeds: options.Seeds = 3,
-    labels: options.Labels = LABELS,
+    labels: options.Labels = None,
     resume: options.Resume = "allow",
     log_every: options.LogEvery = None,
     eval_every: options.EvalEvery = None,
@@ -303,20 +327,28 @@ def everything(
 
         manifest = corpus_stage.corpus(job, context.obj, report)
         report({"stage": "importing PyTorch"})
-        from orchestration.jobs import evaluate as evaluate_stage
-        from orchestration.jobs import ray_stages
+        from orchestration.jobs import ray_stages, score_plan
+        from orchestration.reports import score_rows, score_values
 
-        result, compared = ray_stages.pretrain_and_evaluate(job, resume, report, num_seeds=seeds, labels=labels)
+        wanted = score_plan.Wanted(
+            tasks=score_plan.asked_for(job.recipe.evals),
+            data=data_dir,
+            seeds=seeds,
+            labels=labels or 0,
+            against_random=True,
+            machine=job.cluster.machine,
+        )
+        result, scores = ray_stages.pretrain_and_evaluate(job, resume, report, wanted)
     values = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
         "result": result,
-        "scores": [dataclasses.asdict(each) for each in compared],
+        "scores": score_values(scores),
     }
     shown_ = (
         views.card(manifest),
         views.trained(job.plan.run.folder, result),
-        views.scores(evaluate_stage.rows(compared)),
+        views.scores(score_rows(scores)),
     )
     next_ = (
         f"sesame ui --out {out}",
@@ -566,7 +598,7 @@ def _warn_of_few_rows(job: "Job") -> None:
     from orchestration.jobs import hold_out
 
     with waiting(hold_out.STAGE):
-        hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, LABELS)
+        hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals)
 
 
 def _usage(error: TyperException) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -43,18 +44,74 @@ def curves(points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str) -> "F
     return figure
 
 
-def comparison(title: str, scores: Mapping[str, Sequence[float]], chance: float) -> "Figure":
+def comparison(
+    title: str, scores: Mapping[str, Sequence[float]], chance: float | None = None, ylabel: str = "accuracy"
+) -> "Figure":
     """One bar per name, the mean of its scores, with each score as a dot and chance as a line."""
-    figure, axes = _axes("accuracy")
+    figure, axes = _axes(ylabel)
     colours = [ACCENT, MUTED, INK]
     for index, values in enumerate(scores.values()):
         axes.bar(index, sum(values) / len(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
-    axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
-    axes.annotate("chance", (len(scores) - 0.6, chance), ha="right", va="bottom", color=INK, fontsize=9)
+    if chance is not None:
+        axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
+        axes.annotate("chance", (len(scores) - 0.6, chance), ha="right", va="bottom", color=INK, fontsize=9)
     axes.set_xticks(range(len(scores)), list(scores))
-    axes.set_ylim(0, 1)
+    if all(0 <= value <= 1 for values in scores.values() for value in values):
+        axes.set_ylim(0, 1)
     axes.set_title(title, color=INK)
+    return figure
+
+
+def scores(bars: Mapping[str, Mapping[str, float]]) -> "Figure":
+    """All tasks of a net side by side: a group of bars each, one bar for each start."""
+    figure, axes = _axes("score")
+    starts = list(dict.fromkeys(start for each in bars.values() for start in each))
+    width = 0.8 / max(1, len(starts))
+    for index, start in enumerate(starts):
+        places = [at + index * width for at, each in enumerate(bars.values()) if start in each]
+        values = [each[start] for each in bars.values() if start in each]
+        axes.bar(places, values, width=0.9 * width, color=[ACCENT, MUTED, INK][index % 3], label=start)
+    axes.set_xticks(
+        [at + width * (len(starts) - 1) / 2 for at in range(len(bars))], list(bars), rotation=30, ha="right"
+    )
+    if starts:
+        axes.legend(frameon=False)
+    return figure
+
+
+def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
+    """Scores over the learning rate, which is drawn on a logarithmic axis: the median of each rate as a line, each cell
+    as a dot."""
+    figure, axes = _axes(ylabel)
+    for colour, (name, points) in zip([ACCENT, MUTED], scores.items(), strict=False):
+        rates = sorted({rate for rate, _ in points})
+        medians = [median(value for at, value in points if at == rate) for rate in rates]
+        axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=4)
+        axes.plot(rates, medians, color=colour, linewidth=1.5, label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel("learning rate")
+    axes.set_title(title, color=INK)
+    axes.legend(frameon=False)
+    return figure
+
+
+def confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> "Figure":
+    """How often each label (row) was taken for each (column); shades are shares of the row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.5 + 0.7 * len(labels), 2 + 0.6 * len(labels)), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    axes.imshow(shares, cmap="Oranges", vmin=0, vmax=1)
+    for i, row in enumerate(counts):
+        for j, count in enumerate(row):
+            axes.annotate(f"{count:,}", (j, i), ha="center", va="center", color=INK, fontsize=9)
+    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("gold")
+    axes.set_title(title, color=INK, fontsize=10)
     return figure
 
 

@@ -1,11 +1,14 @@
 """The arguments and options that the verbs of cli.py share or complete, and what `--help` says of them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from orchestration.terminal import complete
+from preprocessing.errors import BadInput
+
+Number = TypeVar("Number", int, float)
 
 Recipe = Annotated[
     str,
@@ -84,9 +87,32 @@ Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]
-Tasks = Annotated[str, typer.Option(metavar="A,B", help="Downstream tasks; those of its recipe where none is named.")]
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each task from each start.")]
-Labels = Annotated[int, typer.Option(metavar="N", min=2, help="Labelled rows of each fine-tuning.")]
+Tasks = Annotated[
+    str,
+    typer.Option(
+        "--tasks",
+        "--task",
+        metavar="A,B",
+        help="As glue,squad2,mine.yaml; `sesame tasks` lists them. None: those of its recipe.",
+        autocompletion=complete.task,
+    ),
+]
+Csv = Annotated[
+    list[str] | None, typer.Option("--csv", metavar="FILE:TEXT,LABEL", help="A task of your own table; with --task.")
+]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each cell of a grid.")]
+Labels = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=2, help="Labelled rows of a fine-tuning; else all, of held-out text 200."),
+]
+Grid = Annotated[str, typer.Option("--grid", metavar="NAME", help="As bert, roberta; else the one of the net's paper.")]
+Rates = Annotated[str, typer.Option("--rates", metavar="A,B", help="Learning rates, in place of the grid's.")]
+Batches = Annotated[str, typer.Option("--batches", metavar="A,B", help="Batches of examples, in place of the grid's.")]
+Epochs = Annotated[str, typer.Option("--epochs", metavar="A,B", help="Epochs, in place of the grid's.")]
+TuningSteps = Annotated[int, typer.Option("--steps", metavar="N", min=0, help="Updates, in place of epochs.")]
+Against = Annotated[
+    Literal["nothing", "random"], typer.Option("--against", help="Also fine-tune the same net from random weights.")
+]
 LogEvery = Annotated[
     int | None, typer.Option("--log-every", metavar="STEPS", min=1, help="Between points of the metrics (means); 10.")
 ]
@@ -96,3 +122,18 @@ EvalEvery = Annotated[
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
 ]
+
+
+def numbers(option: str, given: str, kind: type[Number]) -> tuple[Number, ...]:
+    """The numbers of an option with commas between; BadInput where a word is none.
+
+    >>> numbers("--rates", "1e-3,3e-4", float)
+    (0.001, 0.0003)
+    """
+    try:
+        found = tuple(kind(word) for word in given.split(",") if word)
+    except ValueError:
+        raise BadInput(f"{option} is {given}, allowed are numbers with commas between, as 16,32") from None
+    if any(one <= 0 for one in found):
+        raise BadInput(f"{option} is {given}, allowed are numbers above 0")
+    return found

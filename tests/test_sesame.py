@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import sesame
-from orchestration.jobs import Flags, evaluate, open_job, pretrain, stages
+from orchestration.jobs import Flags, evaluate, open_job, pretrain, score_plan, subject
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
 from tests.training.corpora import mini_corpus
-from training.evaluation import Comparison
+from training.tasks import Chosen, TaskScore
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "sesame.ipynb"
@@ -52,9 +52,22 @@ def test_it_holds_no_job_of_its_own() -> None:
     ours = {module for module in modules if module and module.split(".")[0] not in sys.stdlib_module_names}
     assert ours <= {
         *("orchestration.cli", "orchestration.config", "orchestration.jobs", "orchestration.launch"),
-        *("orchestration.progress", "orchestration.terminal", "orchestration.terminal.inspect"),
-        *("orchestration.version", "preprocessing.errors", "preprocessing.manifest", "rich.console", "torch"),
-        *("training.data", "training.evaluation", "training.formats", "training.model", "training.run"),
+        *(
+            "orchestration.progress",
+            "orchestration.reports",
+            "orchestration.terminal",
+            "orchestration.terminal.inspect",
+        ),
+        *("orchestration.version", "preprocessing.errors", "preprocessing.manifest"),
+        *("rich.console", "torch"),
+        *(
+            "training.data",
+            "training.evaluation",
+            "training.formats",
+            "training.model",
+            "training.run",
+            "training.tasks",
+        ),
     }
 
 
@@ -178,21 +191,24 @@ def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]
 def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(sesame.BadInput, match="not trained with these flags"):
         bert.scores()
-    asked: list[stages.Stage] = []
+    asked: list[Any] = []
 
-    def compared(folder: Path, stage: stages.Stage, address: str, report: Any) -> Sequence[Comparison]:
-        asked.append(stage)
-        return [Comparison(task="follows", chance=0.5, pretrained=(0.75,), random=(0.5,))]
+    def scored(folder: Path, plans: Any, cluster: Any, report: Any) -> Sequence[TaskScore]:
+        asked.extend(plans)
+        starts = {"pretrained": 0.75, "random": 0.5}
+        chosen = {name: Chosen({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
+        return [TaskScore("follows", "accuracy", "test", "", chosen, labels=40, chance=0.5)]
 
-    monkeypatch.setattr(pretrain, "run_folder", lambda flags: bert.folder)
-    monkeypatch.setattr(evaluate, "evaluate", compared)
-    bert.job.plan.run.folder.mkdir(parents=True)
-    bert.job.plan.run.finish()
+    folder = bert.job.plan.run.folder
+    net = score_plan.Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
+    monkeypatch.setattr(subject, "subject_of", lambda flags: net)
+    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
+    monkeypatch.setattr(evaluate, "evaluate", scored)
     scores = bert.scores("follows", seeds=1, labels=40)
     assert scores[0].margin == 0.25
     assert "follows" in repr(scores)
-    assert "+0.250" in repr(scores)
-    assert asked[0].causes | {"run": ""} == {"run": "", "tasks": ["follows"], "num_seeds": 1, "labels": 40}
+    assert "+25.0" in repr(scores)
+    assert (asked[0].tasks, asked[0].seeds, asked[0].labels) == (["follows"], 1, 40)
 
 
 # The notebook

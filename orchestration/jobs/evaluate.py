@@ -1,57 +1,223 @@
-"""Downstream scores of a finished run: fine-tuning from its weights and from random ones, through Ray."""
+"""Downstream scores of a net: grids of cells on Ray, each cell kept in a file, the table of what came out."""
 
-import dataclasses
 import json
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
 
-from orchestration import launch
-from orchestration.jobs import hold_out, stages
+from orchestration import figures, launch, tracking
+from orchestration.config import Cluster
+from orchestration.jobs import stages
+from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
-from preprocessing.errors import DataError
+from orchestration.reports import score_csv, score_page
+from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
-from training.evaluation import Budget, Comparison, table
+from training.evaluation import Evaluated
+from training.tasks import Chosen, Scored, TaskScore, better, chosen
+
+if TYPE_CHECKING:  # it takes a second to import
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
-FILE = "scores.json"
+FILE: Final = "scores.json"
+PREDICTIONS: Final = "predictions.json"
+MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
+
+Results = Sequence[tuple[launch.Cell, Evaluated]]
+"""The cells that have scores, with them."""
 
 
-def evaluate(run_folder: Path, stage: stages.Stage, address: str, report: Report) -> list[Comparison]:
-    """One comparison per task of `stage`; those of an earlier time, where they are done.
+def evaluate(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report) -> list[TaskScore]:
+    """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
 
-    A task for which too little is held out is left out, with a warning each time; DataError where that is all of them.
+    A cell that fails is named, and the others count; a task of which all cells fail raises what the first one did.
     """
-    tasks, labels = list(stage.causes["tasks"]), stage.causes["labels"]
-    if stage.state != "done":
-        report({"stage": hold_out.STAGE})
-        unfit = hold_out.too_few(_corpus(run_folder), tasks, labels)
-        if unfit and len(unfit) == len(tasks):
-            raise DataError("\n".join(unfit.values()))
-        compared = launch.evaluate(
-            run_folder,
-            tasks=tasks,
-            seeds=range(stage.causes["num_seeds"]),
-            budget=Budget(labels=labels),
-            address=address,
-            on_progress=report,
-        )
-        stage.folder.mkdir(parents=True, exist_ok=True)
-        scores = [dataclasses.asdict(each) for each in compared]
-        write_atomic(stage.folder / FILE, json.dumps(scores, indent=1).encode())
-        stage.finish()
-        return compared
-    compared = [Comparison(**score) for score in json.loads((stage.folder / FILE).read_text())]
-    if lacking := [task for task in tasks if task not in {each.task for each in compared}]:
-        for reason in hold_out.too_few(_corpus(run_folder), lacking, labels).values():
-            log.warning("left out: %s", reason)
-    return compared
+    due = [plan for plan in plans if plan.stage.state != "done"]
+    failed = _do_cells(folder, due, cluster, report)
+    found = [_scored(folder, plan, failed, report) if plan in due else kept(plan.stage) for plan in plans]
+    if due and (tracked := tracking.known(folder)):
+        with tracking.log_and_suppress("the table of scores"):
+            tracking.log_page(tracked, _files(folder, found), {"scores": figures.scores(_bars(found))})
+    for name, text in _files(folder, found).items():
+        write_atomic(folder / "scores" / name, text.encode())
+    return found
 
 
-def _corpus(run_folder: Path) -> Path:
-    return Path(json.loads((run_folder / launch.RUN).read_text())["corpus"])
+def _files(folder: Path, scores: Sequence[TaskScore]) -> dict[str, str]:
+    name = folder.name.rpartition("-")[0] or folder.name
+    return {"table.md": score_page(name, scores), "table.csv": score_csv(scores)}
 
 
-def rows(compared: list[Comparison]) -> list[dict[str, str]]:
-    """The comparisons as rows of words."""
-    return table(compared)
+def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], report: Report) -> TaskScore:
+    """The score of a plan whose cells are done: kept in its folder and in MLflow."""
+    results = _results(plan)
+    score = _summed_up(plan, results, failed)
+    _keep(plan, results, score)
+    if tracked := tracking.known(folder):
+        report({"stage": "logging to MLflow"})
+        with tracking.log_and_suppress(f"the scores of {plan.task}"):
+            tracking.log_task(tracked, _record(plan, results, score), plan.step)
+    return score
+
+
+def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report) -> Mapping[Path, SesameError]:
+    """Do the cells that are not kept yet, on one Ray; those that failed, by their file, and why."""
+    todo = [(plan, cell) for plan in plans for cell in plan.cells if not plan.file_of(cell).is_file()]
+    if not todo:
+        return {}
+    room = launch.Room(cpus=cluster.cpus_per_worker, gpus=cluster.gpus_per_worker)
+    has = {"cpus": max(launch.cores(), room.cpus), "gpus": room.gpus * max(1, cluster.workers)}
+
+    def on_done(number: int, found: Evaluated) -> str:
+        plan, cell = todo[number]
+        plan.keep(cell, found)
+        for note in found.notes:
+            log.warning("%s: %s", cell.name, note)
+        return f"{cell.name}: {plan.result(found)}"
+
+    with (
+        launch.ray_session(cluster.address, **has, logs=folder / "ray-logs", report=report),
+        launch.stop_signals() as asked,
+    ):
+        failed = launch.grid([cell for _, cell in todo], room, on_done, asked, report)
+    return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
+
+
+def _results(plan: TaskPlan) -> Results:
+    files = [(cell, plan.file_of(cell)) for cell in plan.cells]
+    return [(cell, Evaluated(**json.loads(file.read_text())["found"])) for cell, file in files if file.is_file()]
+
+
+def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:
+    """The score of a task, from the results of its cells."""
+    errors = [(cell, failed.get(plan.file_of(cell))) for cell in plan.cells]
+    named = [(cell, error) for cell, error in errors if error is not None]
+    if not results:
+        raise named[0][1]
+    starts = chosen(
+        [Scored.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
+    )
+    first = next(iter(starts.values())).scores[plan.split]
+    guesses = [first[name][0] for name in ("majority", "chance") if name in first]
+    return TaskScore(
+        task=plan.task,
+        metric=plan.metric,
+        split=plan.split,
+        chosen_on=plan.chosen_on,
+        starts=starts,
+        labels=plan.labels,
+        chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
+        paper=plan.paper,
+        failed=tuple(f"{cell.name}: {error}" for cell, error in named),
+    )
+
+
+def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
+    """Write a score into its folder, with the answers of the cells that were chosen; it is done if no cell failed."""
+    plan.stage.folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(plan.stage.folder / FILE, json.dumps([asdict(score)], indent=1).encode())
+    if answers := _answers(results, score):
+        write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
+    if not score.failed:
+        plan.stage.finish()
+
+
+def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
+    """What the chosen cells answered, by start and seed."""
+    of_chosen = [(cell, found) for cell, found in results if _is(cell, score.starts[cell.start])]
+    return {
+        f"{cell.start}, seed {cell.tuning.seed if cell.tuning else 0}": found.predictions
+        for cell, found in of_chosen
+        if found.predictions
+    }
+
+
+def _is(cell: launch.Cell, one: Chosen) -> bool:
+    return json.loads(json.dumps({key: value for key, value in cell.how.items() if key != "seed"})) == json.loads(
+        json.dumps(one.how)
+    )
+
+
+def kept(stage: stages.Stage) -> TaskScore:
+    """The score that a finished stage has."""
+    (found,) = json.loads((stage.folder / FILE).read_text())
+    starts = {
+        name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
+        for name, one in found["starts"].items()
+    }
+    return TaskScore(**{**found, "starts": starts, "failed": tuple(found["failed"])})
+
+
+# For MLflow
+
+
+def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.TaskRecord:
+    """What the run of a task has: scores of each start, figures, answers, and its cells."""
+    values = {start: score.values(start) for start in score.starts}
+    every = {
+        f"{start}_{split}_{metric}": found
+        for start, one in score.starts.items()
+        for split, metrics in one.scores.items()
+        for metric, found in metrics.items()
+    }
+    headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
+    params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
+    params |= {"chance": score.chance, "chosen": {start: one.how for start, one in score.starts.items()}}
+    examples = [found.example for _, found in results if found.example]
+    return tracking.TaskRecord(
+        name=score.task,
+        params=params | {"paper": score.paper},
+        series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
+        headline=headline,
+        figures=_figures(plan, results, score),
+        files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
+        dataset=plan.data_digest,
+        cells=[_cell(cell, found) for cell, found in results],
+    )
+
+
+def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
+    scores = {f"{split}_{metric}": value for split, by in found.scores.items() for metric, value in by.items()}
+    return tracking.CellRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
+
+
+def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
+    values = {start: score.values(start) for start in score.starts}
+    title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
+    found = {"scores": figures.comparison(title, values, score.chance, score.metric)}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for cell, one in results:
+        if plan.chosen_on and cell.tuning:
+            points.setdefault(cell.start, []).append((cell.tuning.peak, one.scores[plan.chosen_on][plan.metric]))
+    if points:
+        found["rates"] = figures.against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
+    return found | _confusion(plan, results, score)
+
+
+def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
+    """Of a task with a few labels: which was taken for which by the first cell that was chosen."""
+    labels = getattr(plan.kind, "labels", ())
+    cells = [(cell, found) for cell, found in results if _is(cell, score.starts[cell.start])]
+    answers = next((found.predictions.get(plan.split) for _, found in cells), None)
+    items = plan.items.get(plan.split, ())
+    if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
+        return {}
+    counts = [[0] * len(labels) for _ in labels]
+    for item, answer in zip(items, answers, strict=True):
+        if isinstance(item.gold, int) and answer in labels:
+            counts[item.gold][labels.index(answer)] += 1
+    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, counts)}
+
+
+def _bars(scores: Sequence[TaskScore]) -> dict[str, dict[str, float]]:
+    """Medians by task and start, of those where more is better."""
+    return {
+        f"{score.task}\n{score.metric}": {start: median(score.values(start)) for start in score.starts}
+        for score in scores
+        if better(score.metric) > 0
+    }

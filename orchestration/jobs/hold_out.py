@@ -12,7 +12,7 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
-from training.tasks import MORE, TASKS
+from training.tasks import LABELS, MORE, TASKS
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     return found
 
 
-def tasks_without_text(corpus: Stage, tasks: Sequence[str], labels: int) -> list[str]:
+def tasks_without_text(corpus: Stage, tasks: Sequence[str], labels: int = LABELS) -> list[str]:
     """The tasks for which a corpus holds out too few documents, with a warning for each; none where it is not made."""
     found = too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
     for reason in found.values():

@@ -3,37 +3,32 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from orchestration.jobs import evaluate, hold_out, pretrain, stages
+from orchestration.jobs import evaluate, hold_out, pretrain, subject
 from orchestration.jobs.job import Job
+from orchestration.jobs.score_plan import Wanted, fitting
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
-from training.evaluation import Comparison
 from training.run import Resume
+from training.tasks import TaskScore
 
 
 def pretrain_and_evaluate(
-    job: Job, resume: Resume, report: Report, *, num_seeds: int, labels: int
-) -> tuple[dict[str, Any], list[Comparison]]:
+    job: Job, resume: Resume, report: Report, wanted: Wanted
+) -> tuple[dict[str, Any], list[TaskScore]]:
     """What `pretrain.train` and `evaluate.evaluate` return.
 
-    There are no comparisons where the recipe names no evals, or too little is held out for any; that is said before.
+    A task for which too little is held out, or whose files are not at hand, is named and left out; where that is so of
+    all, or none is wanted, there are no scores. What is held out too little for is said before the training.
     """
     report({"stage": hold_out.STAGE})
-    unfit = hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals, labels)
-    with _ray(job, report) if _is_due(job, resume, num_seeds, labels) else nullcontext():
+    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
+    fit = wanted.without(unfit)
+    with _ray(job, report) if job.plan.run.state != "done" or resume == "never" else nullcontext():
         result = pretrain.train(job, resume, report)
-        if set(unfit) >= set(job.recipe.evals):
+        if not fit.tasks:
             return result, []
-        stage = stages.scores(job.plan.run.folder, job.recipe.evals, num_seeds, labels)
-        return result, evaluate.evaluate(job.plan.run.folder, stage, job.cluster.address, report)
-
-
-def _is_due(job: Job, resume: Resume, num_seeds: int, labels: int) -> bool:
-    """Whether one of the two stages is still to do."""
-    run, evals = job.plan.run, job.recipe.evals
-    if run.state != "done" or resume == "never":
-        return True
-    return bool(evals) and stages.scores(run.folder, evals, num_seeds, labels).state != "done"
+        plans = fitting(subject.of_run(job.plan.run.folder), fit)
+        return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report) if plans else []
 
 
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:

@@ -17,7 +17,6 @@ from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.vocab import given
-from training.tasks import TASKS
 
 MARK = "stage.json"
 CODE = "code.json"  # digests of the files of its parts, as they were when it began
@@ -137,17 +136,6 @@ def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
         length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
         for length in sorted({phase.length for phase in recipe.phases})
     }
-
-
-def scores(run_folder: Path, tasks: Sequence[str], num_seeds: int, labels: int) -> Stage:
-    """The downstream scores of a finished run, kept inside of its folder; BadInput where the run is not finished."""
-    try:
-        run = json.loads((run_folder / MARK).read_text())["hash"]
-    except FileNotFoundError:
-        raise BadInput(f"{run_folder}: this run is not finished; go on with `sesame train`") from None
-    causes = {"run": run, "tasks": list(tasks), "num_seeds": num_seeds, "labels": labels}
-    code = part_code.digests([TASKS[task] for task in tasks if task in TASKS])
-    return Stage("scores", run_folder / "scores", "_".join(tasks), causes, code)
 
 
 def measures(run: Stage, table: str, asked: dict[str, Any]) -> Stage:

@@ -1,10 +1,11 @@
-"""Ray: a group of workers that trains one run, and a grid of fine-tunings. The only ray.
+"""Ray: a group of workers that trains one run, and a grid of evaluations. The only ray.
 
 Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
-the connection to Ray.
+the connection to Ray. cells.py is the grid.
 """
 
-from orchestration.launch.group import RUN, STOPPED, alone, cores, evaluate, pretrain
+from orchestration.launch.cells import Cell, Room, grid
+from orchestration.launch.group import RUN, STOPPED, alone, cores, pretrain
 from orchestration.launch.session import Asked, ray_session, room, stop_signals
 from orchestration.launch.worker import EXPORT, WEIGHTS, finetune_one, made
 
@@ -14,10 +15,12 @@ __all__ = [
     "STOPPED",
     "WEIGHTS",
     "Asked",
+    "Cell",
+    "Room",
     "alone",
     "cores",
-    "evaluate",
     "finetune_one",
+    "grid",
     "made",
     "pretrain",
     "ray_session",

@@ -1,4 +1,4 @@
-"""Ray: a group of workers that trains one run and is started again when one of them dies; a grid of fine-tunings.
+"""Ray: a group of workers that trains one run and is started again when one of them dies.
 
 Plain actors in a placement group, not ray.train.TorchTrainer: a restart is fresh processes that look for the newest
 whole checkpoint themselves, where Ray Train goes back to the last one its controller had polled (every two seconds); an
@@ -6,30 +6,26 @@ error of ours arrives as itself; SIGTERM ends in a checkpoint. Ray is left with 
 one machine or many, and noticing that one is gone.
 """
 
-import json
 import logging
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
 from orchestration.launch.session import Asked, ray_session, stop_signals
-from orchestration.launch.steps import FineTunings
-from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, finetune_one
+from orchestration.launch.worker import EXPORT, Worker
 from orchestration.progress import Report, ignore
-from preprocessing.errors import BadInput, DataError, Preempted, ResourceError, SesameError
+from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import write_atomic
 from training.run import Run
 from training.specs import Machine
 
 if TYPE_CHECKING:  # torch is for the workers
-    from training.evaluation import Budget, Comparison, Outcome
     from training.loop import Result
 
 log = logging.getLogger(__name__)
@@ -255,126 +251,20 @@ def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> str:
             return " and ".join(dead)
 
 
-# Evaluation
-
-
-def evaluate(
-    folder: Path,
-    *,
-    tasks: Sequence[str],
-    seeds: Sequence[int] = (0, 1, 2),
-    budget: "Budget | None" = None,
-    cpus: int = 0,
-    address: str = "",
-    on_progress: Report = ignore,
-) -> list["Comparison"]:
-    """Fine-tune the weights of the run in `folder` and random ones of their shape: each task, each seed, one core each.
-
-    Returns a comparison per task; each becomes a child of the run's MLflow run. A task for which the held-out text is
-    too small is left out with a warning; DataError where that is so of all. BadInput where the run has no weights yet
-    or a task has no such name.
-    """
-    from training.evaluation import Budget, compare
-    from training.tasks import TASKS
-
-    if unknown := [task for task in tasks if task not in TASKS]:
-        raise BadInput(f"task {unknown[0]!r} is not known, allowed are {', '.join(TASKS)}")
-    if not (folder / WEIGHTS / "spec.json").exists():
-        raise BadInput(f"{folder}: has no weights to evaluate; finish its training first with `sesame train`")
-    budget = budget or Budget()
-    corpus = Path(json.loads((folder / RUN).read_text())["corpus"])
-    grid = [(task, start, seed) for task in tasks for seed in seeds for start in ("pretrained", "random")]
-    with (
-        ray_session(address, cpus=cpus or cores(), logs=folder / "ray-logs", report=on_progress),
-        stop_signals() as asked,
-    ):
-        outcomes = _grid(folder, corpus, grid, budget, asked, on_progress)
-    comparisons = compare(outcomes)
-    if tracked := tracking.known(folder):
-        on_progress({"stage": "logging to MLflow"})
-        for each in comparisons:
-            with tracking.log_and_suppress(f"the scores of {each.task}"):
-                _track(tracked, each, budget)
-    return comparisons
-
-
-def _track(tracked: tracking.Tracked, compared: "Comparison", budget: "Budget") -> None:
-    scores = {"pretrained": compared.pretrained, "random": compared.random}
-    figure = figures.comparison(f"{compared.task}, {budget.labels} labels", scores, compared.chance)
-    accuracies = {f"{start}_accuracy": values for start, values in scores.items()}
-    tracking.log_eval(
-        tracked, f"eval/{compared.task}", asdict(budget) | {"chance": compared.chance}, accuracies, figure
-    )
-
-
-def _grid(
-    folder: Path,
-    corpus: Path,
-    grid: Sequence[tuple[str, Any, int]],
-    budget: "Budget",
-    asked: Asked,
-    on_progress: Report,
-) -> list["Outcome"]:
-    """The cells in order, done as Ray has room for them; a task for which the text is too small is left out."""
-    import ray
-
-    cell = ray.remote(finetune_one).options(**ONE_CORE)
-    on_progress({"stage": "loading workers", "fine-tunings": len(grid)})
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".steps-", ignore_cleanup_errors=True) as counts:
-        files = [Path(counts) / str(number) for number in range(len(grid))]
-        cells = [cell.remote(folder, corpus, *each, budget, file) for each, file in zip(grid, files, strict=True)]
-        task_of = dict(zip(cells, (task for task, *_ in grid), strict=True))
-        unfit: dict[str, DataError] = {}
-        waiting, together = list(task_of), FineTunings(len(cells), budget.steps, on_progress)
-        while waiting:
-            done, waiting = ray.wait(waiting, timeout=POLL_S)
-            if asked.signal:
-                raise asked.stopped(f"{folder}: stopped with {len(waiting)} of {len(grid)} fine-tunings to do")
-            for future in done:
-                if error := _fault(future):
-                    unfit[task_of[future]] = error
-            at_work = [file for future, file in zip(cells, files, strict=True) if future in waiting]
-            if len(at_work) < len(cells) or any(file.exists() for file in at_work):
-                together.at(len(cells) - len(waiting), sum(_counted(file) for file in at_work))
-    if len(unfit) == len(set(task_of.values())):
-        raise next(iter(unfit.values()))
-    for error in unfit.values():
-        log.warning("left out: %s", error)
-    return ray.get([future for future, task in task_of.items() if task not in unfit])
-
-
-def _counted(file: Path) -> int:
-    """The steps that a fine-tuning has written down; 0 where it has not begun, or is just writing."""
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return 0
-
-
-def _fault(future: Any) -> DataError | None:
-    """What is wrong with the data of a finished fine-tuning; any other error is raised."""
-    import ray
-    from ray.exceptions import RayTaskError, WorkerCrashedError
-
-    try:
-        ray.get(future)
-    except RayTaskError as error:
-        if isinstance(error.cause, DataError):
-            return error.cause
-        raise error.cause if isinstance(error.cause, SesameError) else error from None
-    except WorkerCrashedError as error:
-        raise ResourceError("a fine-tuning died each time it was tried; is memory short (dmesg)?") from error
-    return None
+# One task
 
 
 def alone(task: Callable[..., T], *arguments: Any) -> T:
     """What `task` returns, in a process of its own with one core, on the Ray that this process is connected to."""
     import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
 
-    future = ray.remote(task).options(**ONE_CORE).remote(*arguments)
-    if error := _fault(future):
-        raise error
-    return ray.get(future)
+    try:
+        return ray.get(ray.remote(task).options(**ONE_CORE).remote(*arguments))
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, SesameError) else error from None
+    except WorkerCrashedError as error:
+        raise ResourceError("its process died each time it was tried; is memory short (dmesg)?") from error
 
 
 def cores() -> int:

@@ -67,14 +67,14 @@ class FineTunings:
         self.num, self.steps, self.report = num, steps, report
         self.first: tuple[float, int] | None = None  # when it was first asked, and the steps that were done then
 
-    def at(self, ended: int, begun: int) -> None:
-        """So many have ended, and the others have done so many steps."""
+    def at(self, ended: int, begun: int, last: str = "") -> None:
+        """So many have ended, the `last` one with this result, and the others have done so many steps."""
         now_s, done = time.monotonic(), ended * self.steps + begun
         event: dict[str, Any] = {"stage": "finetune", "done": done, "total": self.num * self.steps}
         first_s, first = self.first = self.first or (now_s, done)
         if done > first and now_s > first_s:
             event["steps_per_s"] = (done - first) / (now_s - first_s)
-        self.report(event | {"ended": f"{ended}/{self.num} fine-tunings"})
+        self.report(event | {"ended": f"{ended}/{self.num} cells"} | ({"last": last} if last else {}))
 
 
 def _tokens_left(run: Run, done: int) -> int:

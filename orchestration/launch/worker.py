@@ -25,10 +25,10 @@ from training.run import Run
 
 if TYPE_CHECKING:
     from training.engines import Engine
-    from training.evaluation import Budget, Outcome, Start
+    from training.evaluation import Budget, Outcome
     from training.loop import Result
     from training.model import Model
-    from training.tasks import Task
+    from training.tasks import Start, Task
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
 OURS = ("orchestration", "preprocessing", "training")
@@ -172,10 +172,10 @@ def finetune_one(
     spec, weights = load_weights(folder / WEIGHTS)
     given = weights if start == "pretrained" else None
     examples = made(task, corpus, min(LENGTH, spec.trunk.longest))
-    return finetune(spec, given, examples, budget, seed=seed, on_step=_counter(count))
+    return finetune(spec, given, examples, budget, seed=seed, on_step=step_counter(count))
 
 
-def _counter(file: Path | None) -> Callable[[int], None]:
+def step_counter(file: Path | None) -> Callable[[int], None]:
     """What writes the number of steps that are done to `file`, a few times a second."""
     written_s = -math.inf
 

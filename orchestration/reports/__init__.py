@@ -1,12 +1,13 @@
 """What is written for people: recipes in words, the family's table, data cards, model cards, ablations.
 
-Read describe.py first, then diff.py, family.py and task_list.py; model_card/ has the page of a run, data_card/ that of
-a corpus.
+Read describe.py first, then diff.py, family.py, task_list.py and score_table.py; model_card/ has the page of a run,
+data_card/ that of a corpus.
 """
 
 from orchestration.reports.describe import brief, losses
 from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
+from orchestration.reports.score_table import score_csv, score_page, score_rows, score_values
 from orchestration.reports.task_list import faults, tasks_as_values, tasks_at_hand
 
 __all__ = [
@@ -17,6 +18,10 @@ __all__ = [
     "losses",
     "net",
     "row",
+    "score_csv",
+    "score_page",
+    "score_rows",
+    "score_values",
     "tasks_as_values",
     "tasks_at_hand",
     "training_flops",

@@ -18,6 +18,7 @@ SAID = {  # how a figure is written; others after their names
     "held_out": "held-out {}",
     "ended": "{}",
     "now": "{}",
+    "last": "{}",
 }
 NO_FIGURES = ("stage", "done", "total", "left_s")
 LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu")  # these first, where a line is too long

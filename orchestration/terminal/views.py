@@ -154,10 +154,10 @@ def trained(folder: Path, result: Mapping[str, Any]) -> Group:
 
 
 def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
-    """Downstream accuracy from pretrained weights and from random initialisation."""
+    """Scores of downstream tasks, a row each."""
     if not rows:
-        return Text("no downstream scores: the recipe names no evals, or too little text is held out for them")
-    table = _table(*rows[0], title="downstream accuracy on held-out text, mean and deviation over the seeds")
+        return Text("no downstream scores: the recipe names no evals, or what they need is not at hand")
+    table = _table(*rows[0], title="downstream scores in percent, median and deviation over the seeds")
     for row in rows:
         _add(table, *row.values())
     return table

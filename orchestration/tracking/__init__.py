@@ -1,7 +1,7 @@
 """MLflow: runs, corpora as runs, metrics that survive a crash. The only mlflow.
 
 Read runs.py first, then metadata.py (what a run says of itself), metrics.py, models.py (the net as an MLflow model, and
-the registry), corpus_runs.py; server.py is the UI.
+the registry), corpus_runs.py, scores.py (downstream tasks); server.py is the UI.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
@@ -14,7 +14,6 @@ from orchestration.tracking.runs import (
     Tracked,
     known,
     log_and_suppress,
-    log_eval,
     log_figures,
     log_scores,
     log_table,
@@ -22,14 +21,17 @@ from orchestration.tracking.runs import (
     run,
     tag,
 )
+from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
 
 __all__ = [
     "METRICS_FILE",
     "RUN_FILE",
     "STATE",
+    "CellRecord",
     "Metadata",
     "MetricLog",
     "Place",
+    "TaskRecord",
     "Tracked",
     "Version",
     "corpus_metadata",
@@ -40,11 +42,12 @@ __all__ = [
     "known",
     "log_and_suppress",
     "log_card",
-    "log_eval",
     "log_figures",
     "log_model",
+    "log_page",
     "log_scores",
     "log_table",
+    "log_task",
     "place",
     "register",
     "run",

@@ -15,19 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from orchestration.tracking.metadata import (
-    FOLDER,
-    NOTE,
     Metadata,
-    flattened,
-    git_tags,
-    hardware,
-    libraries,
     log_metadata,
     telling_name,
 )
@@ -290,32 +283,6 @@ def log_figures(tracked: Tracked, figures: Mapping[str, "Figure"]) -> None:
     client = client_of(tracked.uri)
     for name, figure in figures.items():
         client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
-
-
-def log_eval(tracked: Tracked, name: str, params: Mapping[str, Any], scores: Scores, figure: "Figure") -> None:
-    """A finished child run `name` with all scores (value i at step i, a seed); their means go to `tracked`."""
-    from mlflow.entities import Metric, Param
-
-    client = client_of(tracked.uri)
-    parent = client.get_run(tracked.run_id)
-    kept = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
-    tags = {key: value for key, value in parent.data.tags.items() if key in kept}
-    tags |= {"mlflow.parentRunId": tracked.run_id, "mlflow.source.name": "sesame", **git_tags()}
-    tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
-    child = client.create_run(
-        parent.info.experiment_id, tags=tags, run_name=f"{name} of {parent.info.run_name}"
-    ).info.run_id
-    now_ms = int(time.time() * 1000)
-    points = [Metric(key, value, now_ms, step) for key, values in scores.items() for step, value in enumerate(values)]
-    means = [Metric(f"{name}/{key}", mean(values), now_ms, 0) for key, values in scores.items()]
-    status = "FAILED"
-    try:
-        client.log_batch(child, points, [Param(key, value) for key, value in flattened(params).items()])
-        client.log_figure(child, figure, "figures/scores.png")
-        client.log_batch(tracked.run_id, means)
-        status = "FINISHED"
-    finally:
-        client.set_terminated(child, status)
 
 
 def log_scores(tracked: Tracked, scores: Mapping[str, float]) -> None:

@@ -1,22 +1,24 @@
-"""Downstream: fine-tuning on tasks (training/tasks), and linear probes of frozen states.
+"""Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
 
-Read finetuning.py first (`finetune`: one score of one task; `compare` and `table`: pretrained weights against random
-initialisation, over the seeds), then probe.py (`load`, `held_out`, `masked`, `pairs`: what a net knows as it is).
+Read outcome.py (`Net`, `Evaluated`), then the ways to evaluate: tuned.py (a head is fine-tuned on labelled files) and
+finetuning.py (on held-out documents of the corpus). probe.py (`load`, `held_out`, `masked`, `pairs`) asks what a net
+knows as it is.
 """
 
-from training.evaluation.finetuning import Budget, Comparison, Outcome, Start, compare, finetune, table
+from training.evaluation.finetuning import Budget, Outcome, finetune
+from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
+from training.evaluation.tuned import finetuned
 
 __all__ = [
     "Budget",
-    "Comparison",
+    "Evaluated",
+    "Net",
     "Outcome",
-    "Start",
-    "compare",
     "finetune",
+    "finetuned",
     "held_out",
     "load",
     "masked",
     "pairs",
-    "table",
 ]

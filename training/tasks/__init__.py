@@ -3,7 +3,7 @@ in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
 tag.py, choose.py and span.py are its siblings, in the union `Kinds`. task_file.py is what a file of orchestration/tasks
-says, grid.py the hyper-parameters of papers in it.
+says, grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells of a grid.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -18,21 +18,25 @@ from training.tasks.classify import Classify
 from training.tasks.follows import Follows
 from training.tasks.grid import Grid
 from training.tasks.labelled import Encoded, Item, LabelledTask
-from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
+from training.tasks.part import LABELS, LENGTH, MORE, Examples, Task, TaskPart
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
 from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
+from training.tasks.task_score import STARTS, Chosen, Scored, Start, TaskScore, better, chosen, spread_of
 
 __all__ = [
     "EACH",
+    "LABELS",
     "LENGTH",
     "MORE",
+    "STARTS",
     "TASKS",
     "AtHand",
     "Choose",
+    "Chosen",
     "Classify",
     "Encoded",
     "Examples",
@@ -42,15 +46,21 @@ __all__ = [
     "Kinds",
     "LabelledTask",
     "Regress",
+    "Scored",
     "Source",
     "Span",
     "Split",
+    "Start",
     "Tag",
     "Task",
     "TaskFile",
     "TaskPart",
+    "TaskScore",
     "Tasks",
     "at_hand",
+    "better",
+    "chosen",
+    "spread_of",
 ]
 
 Tasks = Source | Follows

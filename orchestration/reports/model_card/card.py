@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from typing import Any, Final
 
 from orchestration.config import SCALES, flat, load, names
+from orchestration.reports.score_table import scaled, shown
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
@@ -21,6 +22,7 @@ from preprocessing.text import language
 from preprocessing.vocab import Vocab
 from training.losses import LossContext
 from training.run import Run
+from training.tasks import STARTS, TASKS
 
 RUN: Final = "pretrain.json"  # of a run folder; launch and jobs write these files
 RESULT, WEIGHTS, EXPORT, SCORES = "result.json", "weights", "export", "scores/*/scores.json"
@@ -94,10 +96,13 @@ def _pipeline(net: _Net) -> str:
 
 def _indexed(score: Mapping[str, Any]) -> dict[str, Any]:
     """A score as the hub lists it."""
-    metric = {"type": "accuracy", "value": round(100 * mean(score["pretrained"]), 1), "name": "accuracy, fine-tuned"}
+    name, value = score["metric"], median(score["pretrained"])
+    metric = {"type": name, "value": round(scaled(value, name), 1), "name": f"{name.replace('_', ' ')}, median"}
+    held_out = score["task"] in TASKS
+    said = f"{score['task']} (made from held-out text)" if held_out else f"{score['task']}, {score['split']}"
     return {
-        "task": {"type": "text-classification"},
-        "dataset": {"name": f"{score['task']} (made from held-out text)", "type": f"sesame-{score['task']}"},
+        "task": {"type": "text-classification" if held_out else "other"},
+        "dataset": {"name": said, "type": f"sesame-{score['task']}"},
         "metrics": [metric],
     }
 
@@ -199,11 +204,16 @@ def _results(run_folder: Path, scores: Sequence[Mapping[str, Any]]) -> str:
         rows = [(key, _said(value)) for key, value in figures.items()]
         parts.append("Pretraining, and the loss on held-out text:\n\n" + _table(("", ""), rows))
     rows_ = [
-        (each["task"], _percent(each["pretrained"]), _percent(each["random"]), f"{100 * each['chance']:.1f}")
+        (
+            each["task"],
+            f"{each['metric'].replace('_', ' ')}, {each['split']}",
+            *(shown(each[start], each["metric"]) for start in STARTS),
+            "" if each["chance"] is None else f"{scaled(each['chance'], each['metric']):.1f}",
+        )
         for each in scores
     ]
-    head = ("task", "pretrained", "random initialisation", "chance")
-    said = "Accuracy after fine-tuning, in percent, mean over the seeds, against the same net from random weights:\n\n"
+    head = ("task", "score", "pretrained", "random initialisation", "chance")
+    said = "In percent, median and standard deviation over the seeds, beside the same net from random weights:\n\n"
     parts.append(said + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
     return "\n\n".join(parts)
 
@@ -228,7 +238,7 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
         return None
     from training.formats import auto_class, described, load_spec, model_type, without_heads  # torch: a second
 
-    spec, parameters = load_spec(folder), _parameters(folder / "weights.safetensors")
+    spec, parameters = load_spec(folder), num_parameters(folder / "weights.safetensors")
     try:
         exported = run_folder / EXPORT
         pad = Vocab.load(exported if exported.is_dir() else Path(run.corpus) / "vocab").pad
@@ -241,7 +251,7 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
     return _Net(parameters, kind, architecture, auto_class(architecture), missing if heads else "")
 
 
-def _parameters(weights: Path) -> int:
+def num_parameters(weights: Path) -> int:
     """How many numbers are in a file of safetensors: its header says it, and no more is read."""
     with weights.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -252,7 +262,13 @@ def _scores(run_folder: Path) -> list[dict[str, Any]]:
     """The newest score of each task."""
     files = sorted(run_folder.glob(SCORES), key=lambda path: path.stat().st_mtime)
     found = [score for path in files for score in json.loads(path.read_text())]
-    return list({score["task"]: score for score in found if "pretrained" in score}.values())
+    found = [score | {start: _values(score, start) for start in STARTS} for score in found if "starts" in score]
+    return list({score["task"]: score for score in found if score["pretrained"]}.values())
+
+
+def _values(score: Mapping[str, Any], start: str) -> list[float]:
+    """The scores of the seeds; none where there were no fine-tunings from this start."""
+    return score["starts"][start]["scores"][score["split"]][score["metric"]] if start in score["starts"] else []
 
 
 def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
@@ -299,10 +315,6 @@ def _said(value: Any) -> str:
     ('0.001235', '12', 'not finite', 'adamw')
     """
     return "not finite" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _percent(shares: Sequence[float]) -> str:
-    return f"{100 * mean(shares):.1f}"
 
 
 def _first_up(text: str) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import launch
 from orchestration.cli import main
-from orchestration.jobs import Flags, Job, ablation, evaluate, hold_out, open_job, stages
+from orchestration.jobs import Flags, Job, ablation, hold_out, open_job
+from orchestration.jobs.score_plan import Subject, Wanted, planned
 from orchestration.progress import ignore
 from orchestration.reports.ablations import tables
 from preprocessing.errors import BadInput, DataError
@@ -97,35 +97,28 @@ def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path)
     assert "holds out no document for it; hold out more of the text (--hold-out .1" in found["follows"]
 
 
-def run_on(corpus: Path, folder: Path) -> Path:
-    """A folder as of a finished run on a corpus."""
-    folder.mkdir()
-    (folder / launch.RUN).write_text(json.dumps({"corpus": str(corpus)}))
-    (folder / stages.MARK).write_text(json.dumps({"hash": "of the run"}))
-    return folder
+def net_on(corpus: Path, folder: Path) -> Subject:
+    """A finished run on a corpus."""
+    return Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1, corpus=corpus)
 
 
 def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
     """It was a BadInput of the shards, from a worker."""
     mini_corpus(tmp_path / "corpus")
-    run = run_on(tmp_path / "corpus", tmp_path / "run")
+    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=16)
     with pytest.raises(DataError, match=r"task source: .* no document for it.*\ntask follows: "):
-        evaluate.evaluate(run, stages.scores(run, ["source", "follows"], 1, 16), "", ignore)
+        planned(net_on(tmp_path / "corpus", tmp_path), wanted)
 
 
-def test_what_was_left_out_is_said_each_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second time, the scores were shown as if nothing else had been asked for."""
-    run = run_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
-    score = evaluate.Comparison("follows", 0.5, (0.8,), (0.6,))
-    monkeypatch.setattr(launch, "evaluate", lambda *_, **__: [score])
-    stage = stages.scores(run, ["source", "follows"], 1, 16)
-    evaluate.evaluate(run, stage, "", ignore)
-    assert stage.state == "done"
-    caplog.clear()
-    evaluate.evaluate(run, stage, "", ignore)
-    assert "left out: task source: the held-out documents" in caplog.text
+    net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
+    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=16)
+    for state in ("due", "done"):
+        (plan,) = planned(net, wanted)
+        assert (plan.task, plan.stage.state) == ("follows", state)
+        plan.stage.finish()
+    assert caplog.text.count("left out: task source: the held-out documents") == 2
 
 
 def test_train_and_run_say_before_they_train_which_tasks_have_too_little(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, pretrain, ray_stages, stages
+from orchestration.jobs.score_plan import Wanted
 from orchestration.launch import cores
 from orchestration.progress import Report, ignore
 
@@ -45,18 +46,20 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         events.append("trained")
         return {"step": 4}
 
-    def compared(*given: Any) -> Sequence[Any]:
+    def scored(*given: Any) -> Sequence[Any]:
         events.append("evaluated")
         return []
 
     monkeypatch.setattr(ray_stages, "ray_session", ray)
     monkeypatch.setattr(pretrain, "train", train)
-    monkeypatch.setattr(evaluate, "evaluate", compared)
+    monkeypatch.setattr(evaluate, "evaluate", scored)
+    monkeypatch.setattr(ray_stages.subject, "of_run", lambda folder: None)
+    monkeypatch.setattr(ray_stages, "fitting", lambda net, wanted: wanted.tasks)
     return events
 
 
 def do(job: Job, resume: Any = "allow") -> None:
-    ray_stages.pretrain_and_evaluate(job, resume, ignore, num_seeds=1, labels=20)
+    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.evals, seeds=1, labels=20))
 
 
 def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
@@ -74,19 +77,11 @@ def test_a_recipe_without_evals_is_trained_only(happened: list[str], text: Path)
     assert happened[1:] == ["trained", "Ray ends"]
 
 
-def test_without_anything_to_do_ray_is_not_started(happened: list[str], text: Path) -> None:
+def test_for_a_run_that_is_done_only_the_evaluation_may_start_ray(happened: list[str], text: Path) -> None:
     job = job_of(text)
     finish(job.plan.run)
-    finish(stages.scores(job.plan.run.folder, job.recipe.evals, 1, 20))
     do(job)
     assert happened == ["trained", "evaluated"]
-
-
-def test_a_run_without_scores_is_evaluated_on_ray(happened: list[str], text: Path) -> None:
-    job = job_of(text)
-    finish(job.plan.run)
-    do(job)
-    assert happened[1:] == ["trained", "evaluated", "Ray ends"]
 
 
 def test_a_run_that_is_to_begin_anew_is_trained_on_ray(happened: list[str], text: Path) -> None:
@@ -104,6 +99,7 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     job = job_of(text)
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
-    assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, num_seeds=1, labels=20) == ({"step": 4}, [])
+    wanted = Wanted(tasks=job.recipe.evals, seeds=1, labels=20)
+    assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from orchestration import launch
 from orchestration.cli import main
 from orchestration.jobs.sample import sample
-from orchestration.launch import group as launch
 from preprocessing import vocab
 from preprocessing.choose import Nothing, Tokens
 from preprocessing.errors import BadInput

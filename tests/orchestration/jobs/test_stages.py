@@ -1,7 +1,6 @@
 """Stages: folders named after the causes of their content; done, begun, due, and those of other causes."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import pytest
 
 from orchestration.config import load, load_corpus
 from orchestration.jobs import Stage
-from orchestration.jobs.stages import COMMITS, MARK, plan, scores
+from orchestration.jobs.stages import COMMITS, MARK, plan
 from pipeline.spec import Clean
-from preprocessing.errors import BadInput
 
 
 def tiny(*overrides):
@@ -135,20 +133,6 @@ def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):
     assert mark == {"stage": "text", "hash": stage.hash, "causes": stage.causes}
 
 
-def test_scores_belong_to_one_run_and_one_question(tmp_path: Path):
-    run = planned(tmp_path).run
-    finish(run)
-    ours = scores(run.folder, ["source"], 3, 200)
-    assert ours.folder.parent == run.folder / "scores"
-    assert ours.folder == scores(run.folder, ["source"], 3, 200).folder
-    assert ours.folder != scores(run.folder, ["source"], 3, 100).folder
-
-
-def test_a_run_that_is_not_finished_has_no_scores(tmp_path: Path):
-    with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
-        scores(tmp_path, ["source"], 3, 200)
-
-
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
     stage = Stage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
@@ -177,10 +161,3 @@ def test_each_stage_remembers_the_code_of_its_own_parts(tmp_path: Path):
     assert {file.split("/")[1] for file in vocab.code} == {"vocab"}
     assert set(corpus.code) == set(text.code) | set(vocab.code)
     assert not set(run.code) & set(corpus.code)
-    assert set(scores_code(tmp_path)) == {"training/tasks/source.py", "training/tasks/follows.py"}
-
-
-def scores_code(out: Path) -> Mapping[str, str]:
-    run = planned(out).run
-    finish(run)
-    return scores(run.folder, ["source", "follows"], 3, 200).code

@@ -1,7 +1,6 @@
-"""Groups of two Ray workers on the mini-world: killed, stopped, given the wrong thing; and the grid of fine-tunings."""
+"""Groups of two Ray workers on the mini-world: killed, stopped, given the wrong thing; and evaluations."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,15 +9,18 @@ from typing import Any
 import psutil
 import pytest
 
+from orchestration.config import load_cluster
+from orchestration.jobs import evaluate
+from orchestration.jobs.score_plan import Wanted, planned
+from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
 from orchestration.progress import Report
 from orchestration.tracking import metrics
 from orchestration.tracking import runs as track
-from preprocessing.errors import BadInput, DataError, Preempted, ResourceError
+from preprocessing.errors import BadInput, Preempted, ResourceError
 from tests.training.corpora import mini_run
 from tests.training.held_out import with_test_split
-from training.evaluation import Budget
 from training.run import Run
 from training.specs import Phase
 
@@ -195,46 +197,26 @@ def test_resume_never_begins_a_new_record(whole: Any, place: track.Place, tmp_pa
 def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole: Any, place: track.Place) -> None:
     folder, _ = whole
     events: list[Mapping[str, Any]] = []
-    budget = Budget(labels=16, steps=4, batch=8)
-    found = launch.evaluate(folder, tasks=["source", "follows"], seeds=(0, 1), budget=budget, on_progress=events.append)
-    assert [(each.task, len(each.pretrained), len(each.random)) for each in found] == [
+    (folder / "stage.json").write_text('{"hash": "of the run"}')
+    asked = Wanted(tasks=["source", "follows"], seeds=2, labels=16, steps=4)
+    found = evaluate.evaluate(folder, planned(of_run(folder), asked), load_cluster("local"), events.append)
+    assert [(one.task, len(one.values("pretrained")), len(one.values("random"))) for one in found] == [
         ("source", 2, 2),
         ("follows", 2, 2),
     ]
     stages = list(dict.fromkeys(event["stage"] for event in events))
     assert stages == ["loading workers", "finetune", "logging to MLflow"]
     last = [event for event in events if event["stage"] == "finetune"][-1]
-    assert (last["done"], last["total"], last["ended"]) == (32, 32, "8/8 fine-tunings")
+    assert (last["done"], last["total"], last["ended"]) == (32, 32, "8/8 cells")
+    assert ": test accuracy 0." in last["last"]
     told, client = look(place, folder), track.client_of(place.uri)
     children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")
     assert {(each.info.run_name, each.info.status) for each in children} == {
         ("eval/source of mini", "FINISHED"),
         ("eval/follows of mini", "FINISHED"),
     }
-    mean = sum(found[0].pretrained) / 2
+    mean = sum(found[0].values("pretrained")) / 2
     assert told.data.metrics["eval/source/pretrained_accuracy"] == pytest.approx(mean)
-
-
-def test_a_task_for_which_the_text_is_too_small_is_left_out(
-    whole: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    folder, _ = whole
-    shutil.copytree(folder / "weights", tmp_path / "weights")
-    corpus = with_test_split(tmp_path / "corpus", topics=1)
-    (tmp_path / launch.RUN).write_text(run_of(corpus, tmp_path).to_json())
-    budget = Budget(labels=16, steps=2, batch=8)
-    found = launch.evaluate(tmp_path, tasks=["source", "follows"], seeds=(0,), budget=budget)
-    assert [each.task for each in found] == ["follows"]
-    assert "left out: task source: the held-out documents" in caplog.text
-    with pytest.raises(DataError, match="leave it out of evals"):
-        launch.evaluate(tmp_path, tasks=["source"], seeds=(0,), budget=budget)
-
-
-def test_a_run_without_weights_or_a_task_of_no_such_name_is_one_line(whole: Any, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="finish its training first"):
-        launch.evaluate(tmp_path, tasks=["source"])
-    with pytest.raises(BadInput, match="'sauce' is not known, allowed are source, follows"):
-        launch.evaluate(whole[0], tasks=["sauce"])
 
 
 def test_no_run_is_left_running(place: track.Place) -> None:

@@ -95,7 +95,7 @@ def test_fine_tunings_are_counted_in_steps_with_their_rate(clock: Clock) -> None
     events: list[Any] = []
     told = FineTunings(4, 200, events.append)
     told.at(0, 3)
-    assert events[-1] == {"stage": "finetune", "done": 3, "total": 800, "ended": "0/4 fine-tunings"}
+    assert events[-1] == {"stage": "finetune", "done": 3, "total": 800, "ended": "0/4 cells"}
     clock.now_s += 20.0
     told.at(1, 103)
     assert (events[-1]["done"], events[-1]["steps_per_s"]) == (303, 15.0)

@@ -15,7 +15,16 @@ from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
 from tests.training.corpora import mini_corpus
 
-SCORE = {"task": "follows", "chance": 0.5, "pretrained": [0.75, 0.85], "random": [0.5, 0.6]}
+SCORE = {
+    "task": "follows",
+    "metric": "accuracy",
+    "split": "test",
+    "chance": 0.5,
+    "starts": {
+        start: {"how": {}, "scores": {"test": {"accuracy": values}}}
+        for start, values in {"pretrained": [0.75, 0.85], "random": [0.5, 0.6]}.items()
+    },
+}
 
 
 @pytest.fixture
@@ -65,7 +74,7 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "| `optim.peak` | 0.001 |",
         "| tokens | 3,456 |",
         "| perplexity | not finite |",
-        "| follows | 80.0 | 55.0 | 50.0 |",
+        "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | 50.0 |",
         "documents,",
         "| kept |",
         "`BertForMaskedLM`, without its span_boundary head",

@@ -16,7 +16,7 @@ WORST |= {"tokens_per_s": 1_234_567.0, "mfu": 1.0, "loss": 10.12345, "held_out":
 CORPUS: dict[str, Any] = {"stage": "corpus", "done": 9_999, "total": 10_000, "left_s": 86_399.0}
 CORPUS |= {"documents": 1_234_567_890, "bytes": 12_345_678_901_234, "tokens": 3_000_000_000_000}
 FINETUNE: dict[str, Any] = {"stage": "finetune", "done": 239_999, "total": 240_000, "left_s": 35_999.0}
-FINETUNE |= {"steps_per_s": 1_234.5, "ended": "119/120 fine-tunings"}
+FINETUNE |= {"steps_per_s": 1_234.5, "ended": "119/120 cells"}
 EVERY = [TYPICAL, WORST, CORPUS, FINETUNE]
 
 

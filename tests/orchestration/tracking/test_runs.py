@@ -21,7 +21,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from orchestration import figures
-from orchestration.tracking import MetricLog, metrics, server
+from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
@@ -283,22 +283,43 @@ def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: py
     assert track.place(tmp_path) == track.Place("http://127.0.0.1:5001")
 
 
-def test_an_evaluation_is_a_child_of_the_run_and_its_means_are_in_the_run(
+def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
     place: track.Place, corpus: Path, tmp_path: Path
 ) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
-    scores = {"pretrained_accuracy": [0.5, 0.75], "random_accuracy": [0.25, 0.25]}
-    track.log_eval(tracked, "eval/source", {"labels": 200}, scores, figures.comparison("source", scores, chance=0.125))
+    series = {"pretrained_accuracy": [0.5, 0.75], "random_accuracy": [0.25, 0.25]}
+    record = TaskRecord(
+        name="sst2",
+        params={"labels": 200, "chosen": {"pretrained": {"peak": 3e-4}}},
+        series=series,
+        headline={"pretrained_accuracy": 0.625},
+        figures={"scores": figures.comparison("sst2", series, chance=0.5)},
+        files={"table.md": "a table"},
+        dataset="d" * 64,
+        cells=[CellRecord("sst2, seed 1", {"peak": 3e-4}, {"dev_accuracy": 0.75}, [0.7, 0.6, 0.5])],
+    )
+    log_task(tracked, record)
     client = track.client_of(place.uri)
-    (child,) = client.search_runs([look(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
-    assert child.info.status == "FINISHED"
-    assert child.info.run_name == f"eval/source of {look(tracked).info.run_name}"
-    assert child.data.tags["sesame.folder"] == tmp_path.as_uri()
-    assert child.data.params == {"labels": "200"}
-    assert points(track.Tracked(place.uri, child.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
-    means = look(tracked).data.metrics
-    assert (means["eval/source/pretrained_accuracy"], means["eval/source/random_accuracy"]) == (0.625, 0.25)
+
+    def below(run_id: str) -> Any:
+        found = client.search_runs([look(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{run_id}'")
+        (child,) = found
+        return child
+
+    task = below(tracked.run_id)
+    assert task.info.status == "FINISHED"
+    assert task.info.run_name == f"eval/sst2 of {look(tracked).info.run_name}"
+    assert task.data.tags["sesame.folder"] == tmp_path.as_uri()
+    assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
+    assert points(track.Tracked(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
+    assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
+    (dataset,) = client.get_run(task.info.run_id).inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("sst2", "d" * 36)
+    cell = below(task.info.run_id)
+    assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
+    assert points(track.Tracked(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
+    assert look(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
 
 
 # Metrics

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE
-from training.evaluation import Budget, Comparison, Outcome, compare, finetune
-from training.evaluation.finetuning import Classifier, load_trunk, tensors
+from training.evaluation import Budget, finetune
+from training.evaluation.finetuning import examples_of
+from training.finetuning import RowLabel, TaskModel
 from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
 from training.model import Model, ModelSpec
 from training.specs import Decoder, Encoder, Learned, LearnedCausal, Twin
@@ -46,6 +48,16 @@ def examples(num: int, seed: int) -> Examples:
     return Examples(rows, label_N)
 
 
+def classifier(spec: ModelSpec, classes: int, seed: int) -> TaskModel:
+    return TaskModel(spec.trunk, (RowLabel(classes=classes),), spec.vocab_size, seed)
+
+
+def tensors(given: Examples) -> dict[str, torch.Tensor]:
+    """The rows as an unpadded batch."""
+    batch = unpadded([row for example in examples_of(given) for row in example])
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+
 TASK = Task("seven", ("eight", "seven"), examples(100, seed=0), examples(200, seed=1))
 
 
@@ -70,8 +82,8 @@ def test_fine_tuning_leaves_the_random_state_of_others_alone() -> None:
 
 def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() -> None:
     """Given the random weights as pretrained ones, the score is the same: so is all else."""
-    start = Classifier(ENCODER.trunk, ENCODER.vocab_size, 2, seed=4)
-    weights = {name: weight.clone() for name, weight in start.state_dict().items() if name.startswith("trunk.")}
+    start = classifier(ENCODER, 2, seed=4)
+    weights = {name: weight.clone() for name, weight in start.named_parameters() if name.startswith("trunk.")}
     budget = Budget(labels=20, steps=5)
     pretrained, random = (finetune(ENCODER, given, TASK, budget, seed=4) for given in (weights, None))
     assert (pretrained.accuracy, pretrained.loss) == (random.accuracy, random.loss)
@@ -79,57 +91,40 @@ def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() ->
 
 def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
-    model = Classifier(ENCODER.trunk, ENCODER.vocab_size, 3, seed=2)
-    fresh = model.classify.weight.clone()
-    load_trunk(model, pretrained.state_dict())
+    model = classifier(ENCODER, 3, seed=2)
+    head = model.heads["row_label"]
+    fresh = head.classify.weight.clone()
+    missing = model.take_over(dict(pretrained.named_parameters()))
     assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
-    assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
-    assert torch.equal(model.classify.weight, fresh)
+    assert torch.equal(head.summary.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
+    assert torch.equal(head.classify.weight, fresh)
+    assert missing == ["heads.row_label.classify.weight", "heads.row_label.classify.bias"]
 
 
 def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
     pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
-    weights = {name.replace(".pair_label.", ".another."): w for name, w in pretrained.state_dict().items()}
-    model = Classifier(ENCODER.trunk, ENCODER.vocab_size, 3, seed=2)
-    load_trunk(model, weights)
-    assert torch.equal(model.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
+    weights = {name.replace(".pair_label.", ".another."): w for name, w in pretrained.named_parameters()}
+    model = classifier(ENCODER, 3, seed=2)
+    model.take_over(weights)
+    pooler = model.heads["row_label"].summary.pooler
+    assert torch.equal(pooler.weight, pretrained.heads["pair_label"].pooler.weight)
 
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
 def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> None:
     pretrained = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
-    model = Classifier(spec.trunk, spec.vocab_size, 3, seed=2)
-    load_trunk(model, dict(pretrained.named_parameters()))
+    model = classifier(spec, 3, seed=2)
+    model.take_over(dict(pretrained.named_parameters()))
     wanted = pretrained.trunk.state_dict()
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.trunk.state_dict().items())
 
 
 def test_a_decoder_is_read_at_the_last_token_and_an_encoder_at_the_first() -> None:
-    pair = examples(2, seed=5).rows
-    for spec, reads in ((ENCODER, 0), (DECODER, -1)):
-        model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0).eval()
-        seen: list[torch.Tensor] = []
-        model.trunk.register_forward_hook(lambda module, given, hidden, seen=seen: seen.append(hidden))
-        model.pooler.register_forward_hook(lambda module, given, out, seen=seen: seen.append(given[0]))
-        model(tensors(Examples(pair, np.array([0, 1]))))
-        starts = [0, len(pair[0]["ids"]), len(pair[0]["ids"]) + len(pair[1]["ids"])]
-        wanted = starts[:2] if reads == 0 else [starts[1] - 1, starts[2] - 1]
-        assert torch.equal(seen[1], seen[0][wanted])
-
-
-def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
-    assert Comparison("t", 0.5, pretrained=(0.70, 0.72, 0.74), random=(0.60, 0.61, 0.62)).wins
-    assert not Comparison("t", 0.5, pretrained=(0.55, 0.72, 0.86), random=(0.60, 0.61, 0.62)).wins
-
-
-def test_outcomes_become_one_comparison_per_task() -> None:
-    outcomes = [
-        Outcome(task=task, chance=0.5, start=start, seed=seed, accuracy=seed / 10 + bonus, loss=0.0)
-        for task in ("b", "a")
-        for seed in (0, 1)
-        for start, bonus in (("random", 0.0), ("pretrained", 0.5))
-    ]
-    assert compare(outcomes) == [Comparison(task, 0.5, (0.5, 0.6), (0.0, 0.1)) for task in ("b", "a")]
+    batch = tensors(examples(2, seed=5))
+    starts = [0, *batch["lengths"].cumsum(0).tolist()]
+    for spec, wanted in ((ENCODER, starts[:2]), (DECODER, [starts[1] - 1, starts[2] - 1])):
+        model = classifier(spec, 2, seed=0).eval()
+        assert model.trunk.summary_at(batch).tolist() == wanted
 
 
 def test_a_net_without_segments_takes_pairs() -> None:
@@ -138,11 +133,11 @@ def test_a_net_without_segments_takes_pairs() -> None:
     for row in pairs.rows:
         row["segments"][3:] = 1
     for spec in (replace(ENCODER, trunk=replace(ENCODER.trunk, segments=1)), DECODER):
-        model = Classifier(spec.trunk, spec.vocab_size, 2, seed=0)
-        assert model(tensors(pairs)).shape == (4, 2)
+        model = classifier(spec, 2, seed=0)
+        assert model.outputs(tensors(pairs))["row_label"].shape == (4, 2)
 
 
 def test_whoever_looks_on_is_told_of_each_step() -> None:
     told: list[int] = []
     finetune(ENCODER, None, TASK, Budget(labels=20, steps=3), seed=3, on_step=told.append)
-    assert told == [0, 1, 2]
+    assert told == [1, 2, 3]

@@ -1,0 +1,383 @@
+"""What an evaluation is to do: for each task its cells, what they depend on, and where their results are kept."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from orchestration.config import digest, task_of_csv, tasks_of
+from orchestration.jobs import hold_out, part_code, stages
+from orchestration.launch import WEIGHTS, Cell
+from preprocessing.errors import BadInput, DataError
+from preprocessing.files import write_atomic
+from training.evaluation import Budget, Evaluated
+from training.finetuning import Tuning
+from training.specs import Machine
+from training.tasks import LABELS, LENGTH, STARTS, TASKS, Grid, Item, Start, TaskFile
+
+log = logging.getLogger(__name__)
+
+SEEDS: Final = 3  # fine-tunings of each cell where nothing else is said
+SMALL: Final = Grid(
+    rates=(1e-3, 3e-4), batches=(32,), epochs=(4.0,), source="Sesame: for nets below 20 million parameters"
+)
+BERT: Final = Grid(
+    rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
+)
+SMALL_NET: Final = 20_000_000  # parameters; published grids are of nets that are larger
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an evaluation is asked for; a value that is not given is that of the task or of its grid."""
+
+    tasks: Sequence[TaskFile | str]
+    data: Path | None = None  # where the files of the tasks lie
+    grid: str = ""  # name of a grid of the task files
+    rates: tuple[float, ...] = ()
+    batches: tuple[int, ...] = ()
+    epochs: tuple[float, ...] = ()
+    steps: int = 0
+    seeds: int = SEEDS
+    labels: int = 0  # labelled rows; 0: all that a task has (of held-out documents 200)
+    against_random: bool = False  # random initialisation beside; of held-out documents always
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def held_out(self) -> list[str]:
+        """The tasks that are made of documents that a corpus holds out."""
+        return [task for task in self.tasks if isinstance(task, str)]
+
+    @property
+    def held_out_labels(self) -> int:
+        """Labelled rows of each fine-tuning on held-out documents."""
+        return self.labels or LABELS
+
+    def without(self, tasks: Sequence[str]) -> "Wanted":
+        """The same, without these of held-out documents."""
+        return dataclasses.replace(self, tasks=[task for task in self.tasks if task not in tasks])
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The net that is evaluated."""
+
+    folder: Path
+    hash: str  # of what its weights depend on
+    name: str  # of its recipe, or of its folder
+    parameters: int
+    corpus: Path | None = None  # whose documents are held out
+    weights: str = WEIGHTS  # folder inside of its folder
+    expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
+    step: int | None = None  # of a checkpoint; None: the finished run
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """The cells of one task, and what their scores mean."""
+
+    task: str
+    stage: stages.Stage
+    cells: Sequence[Cell]
+    metric: str
+    split: str
+    chosen_on: str
+    labels: int = 0
+    chance: float | None = None
+    paper: Mapping[str, float] = field(default_factory=dict)
+    said: str = ""  # what it is tuned with, in a line
+    notes: tuple[str, ...] = ()  # what was wrong with its files
+    data_digest: str = ""
+    items: Mapping[str, Sequence[Item]] = field(default_factory=dict)
+    kind: Any = None  # a member of Kinds; None: held-out documents
+    step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+
+    def file_of(self, cell: Cell) -> Path:
+        """Where the result of a cell is kept: grids that have it in common share it."""
+        causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
+        about = {"of": causes, "start": cell.start, "how": cell.how, "weights": cell.weights}
+        return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
+
+    def keep(self, cell: Cell, found: Evaluated) -> None:
+        """Write the result of a cell."""
+        file = self.file_of(cell)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(found)}, ensure_ascii=False)
+        write_atomic(file, text.encode())
+
+    def result(self, found: Evaluated) -> str:
+        """The result of a cell in words."""
+        return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in found.scores.items())
+
+
+def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`).
+
+    BadInput where one has no such name, or a table does not have the form.
+    """
+    found: list[TaskFile | str] = []
+    for word in filter(None, words.split(",") if isinstance(words, str) else words):
+        found += [word] if word in TASKS else tasks_of(word)
+    for given in tables:
+        task, said = task_of_csv(given)
+        log.warning("%s", said)
+        found.append(task)
+    return list({task if isinstance(task, str) else task.name: task for task in found}.values())
+
+
+def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
+    """The plans of all tasks, their files read whole.
+
+    BadInput, a line for each task that cannot be done; of held-out documents, one for which they are too few is left
+    out with a warning, DataError where that is so of all.
+    """
+    plans, problems = _tried(subject, wanted)
+    if problems:
+        raise BadInput("\n".join(problems))
+    return plans
+
+
+def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
+    """The plans of the tasks that can be done; a warning for each other one."""
+    plans, problems = _tried(subject, wanted)
+    for problem in problems:
+        log.warning("left out: %s", problem)
+    return plans
+
+
+def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
+    plans, problems = [], []
+    few = dict[str, str]()
+    if subject.corpus and wanted.held_out:
+        few = hold_out.too_few(subject.corpus, wanted.held_out, wanted.held_out_labels)
+    if few and len(few) == len(wanted.tasks):
+        raise DataError("\n".join(few.values()))
+    for reason in few.values():
+        log.warning("left out: %s", reason)
+    for task in wanted.without(list(few)).tasks:
+        try:
+            plan = _of_held_out(subject, task, wanted) if isinstance(task, str) else _of_files(subject, task, wanted)
+            plans.append(plan)
+        except BadInput as error:
+            problems.append(str(error))
+    for plan in plans:
+        for note in plan.notes:
+            log.warning("%s", note)
+    return plans, problems
+
+
+# Tasks that are made of held-out documents
+
+
+def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
+    if subject.corpus is None:
+        raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
+    labels = wanted.held_out_labels
+    budget = Budget(labels=labels, steps=wanted.steps or Budget().steps)
+    cells = [
+        Cell(
+            name=f"{task}, {start}, seed {seed}",
+            folder=subject.folder,
+            weights=subject.weights,
+            task=task,
+            start=start,
+            tuning=budget.tuning(seed),
+            labels=labels,
+            length=LENGTH,
+            corpus=subject.corpus,
+            machine=wanted.machine,
+        )
+        for seed in range(wanted.seeds)
+        for start in STARTS
+    ]
+    causes = {"run": subject.hash, "task": task, "labels": labels, "cells": _cells(cells)}
+    stage = _stage(subject, task, causes, TASKS[task])
+    return TaskPlan(task, stage, cells, "accuracy", "test", "", labels, step=subject.step)
+
+
+# Tasks of files
+
+
+def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
+    """The plan of a task; BadInput where what it needs is not at hand, in one line."""
+    if wanted.data is None:
+        raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
+    items, notes = _at_hand(task, wanted.data)
+    answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
+    is_tuned = getattr(task.task, "way", "tuned") == "tuned"
+    _check_splits(task, items, answered, wanted.data, is_tuned)
+    tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
+    starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
+    splits = tuple(name for name in items if name == "train" or name in answered)
+    cells = [
+        Cell(
+            name=_named(task, start, tuning),
+            folder=subject.folder,
+            weights=subject.weights,
+            task=task,
+            start=start,
+            tuning=tuning,
+            splits=splits,
+            labels=wanted.labels if is_tuned else 0,
+            length=task.length,
+            data=wanted.data.absolute(),
+            machine=wanted.machine,
+        )
+        for tuning in tunings
+        for start in starts
+    ]
+    configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
+    chosen_on = _chosen_on(task, answered, len(configurations))
+    headline = next((name for name in ("test", "dev") if name in answered), answered[0])
+    data = _digest(items)
+    causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
+    causes |= {"labels": wanted.labels, "length": task.length, "splits": list(splits)}
+    causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
+    stage = _stage(subject, task.name, causes, task.task)
+    labelled = min(wanted.labels, len(items.get("train", ()))) if is_tuned else 0
+    return TaskPlan(
+        task=task.name,
+        stage=stage,
+        cells=cells,
+        metric=task.metric,
+        split=headline,
+        chosen_on=chosen_on,
+        labels=labelled,
+        chance=_majority(items[headline]) if task.metric == "accuracy" else None,
+        paper=_paper(task, subject.expected),
+        said=grid_note,
+        notes=tuple(notes),
+        data_digest=data,
+        items={name: items[name] for name in splits},
+        kind=task.task,
+        step=subject.step,
+    )
+
+
+def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
+    """The items of each split that is there, and what was wrong with its rows."""
+    items, notes = {}, []
+    for split, files in task.files.items():
+        if not files.is_there(data):
+            continue
+        items[split], records = task.items(split, data)
+        if records.malformed:
+            more = f" (and {len(records.malformed) - 1:,} more)" if len(records.malformed) > 1 else ""
+            notes.append(f"task {task.name}, {split}: malformed rows are left out: {records.malformed[0]}{more}")
+    return items, notes
+
+
+def _check_splits(
+    task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_tuned: bool
+) -> None:
+    """BadInput where there is nothing to learn from, or nothing to score."""
+    lacking = [] if "train" in items or not is_tuned else ["train"]
+    if not answered:
+        lacking.append("labelled dev or test")
+    if lacking:
+        wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
+        looked = f"; looked for {', '.join(wanted)}" if wanted else ""
+        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+
+
+def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> str:
+    """The split that decides between hyper-parameters; "" where there are none to choose from."""
+    if configurations == 1:
+        return ""
+    if dev := next((name for name in answered if name.startswith("dev")), ""):
+        return dev
+    raise BadInput(
+        f"task {task.name}: {configurations} hyper-parameters are to be compared, and no labelled dev split is at hand "
+        "(test never decides); give one --rate, --batch and --epochs"
+    )
+
+
+def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str]:
+    """The cells of the grid that is asked for, and what is said of it."""
+    name, grid = grid_of(subject, task, wanted.grid)
+    given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
+    changed: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if wanted.steps:
+        changed |= {"steps": wanted.steps, "epochs": ()}
+    elif wanted.epochs:
+        changed["steps"] = 0
+    grid = dataclasses.replace(grid, runs=max(wanted.seeds, 1), **changed)
+    return list(grid.cells()), f"{task.name}: grid {name}: {grid.describe()}"
+
+
+def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
+    """The grid that is asked for, or that of the paper of the net; for small nets one with larger rates.
+
+    BadInput where the task has no grid of the name.
+    """
+    if asked:
+        if asked not in task.grids:
+            known = ", ".join(task.grids) or "none"
+            raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
+        return asked, task.grids[asked]
+    named = [name for name in task.grids if subject.name == name or subject.name.startswith(f"{name}_")]
+    if subject.parameters < SMALL_NET and subject.name not in task.grids:
+        return "of small nets", SMALL
+    if named:
+        return (name := max(named, key=len)), task.grids[name]
+    return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
+
+
+def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
+    if tuning is None:
+        return f"{task.name}, {start}"
+    long = f"{tuning.steps} steps" if tuning.steps else f"{tuning.epochs:g} epochs"
+    return f"{task.name}, {start}, {tuning.peak:g} x {tuning.batch} x {long}, seed {tuning.seed}"
+
+
+def _paper(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of the task that the recipe quotes, as printed."""
+    found: dict[str, float] = {}
+    for figure in task.figures:
+        value: Any = expected
+        for key in figure.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, int | float):
+            found[figure] = float(value)
+    return found
+
+
+def _science(task: TaskFile) -> dict[str, Any]:
+    """What of a task decides its scores."""
+    plain = json.loads(json.dumps(dataclasses.asdict(task.task)))
+    return {"name": task.name, "task": plain}
+
+
+def _digest(items: Mapping[str, Sequence[Item]]) -> str:
+    """Of the questions and answers themselves: the same data in another format has the same."""
+    found = hashlib.sha256()
+    for split, each in sorted(items.items()):
+        found.update(split.encode())
+        for item in each:
+            found.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
+    return found.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _majority(items: Sequence[Item]) -> float | None:
+    """The share of the most frequent answer."""
+    golds = [json.dumps(item.gold, default=str) for item in items if item.gold is not None]
+    return max(Counter(golds).values()) / len(golds) if golds else None
+
+
+def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    return [{"start": cell.start, "how": json.loads(json.dumps(cell.how))} for cell in cells]
+
+
+def _stage(subject: Subject, task: str, causes: dict[str, Any], part: Any) -> stages.Stage:
+    if subject.step is not None:
+        causes = {**causes, "step": subject.step}
+    return stages.Stage("scores", subject.folder / "scores", task, causes, part_code.digests(part))

@@ -1,0 +1,45 @@
+"""What is evaluated: a finished run of ours, as the flags of a command name it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from orchestration.config import SCALES, load, names
+from orchestration.jobs import pretrain, stages
+from orchestration.jobs.job import Flags
+from orchestration.jobs.score_plan import Subject
+from orchestration.launch import RUN, WEIGHTS
+from orchestration.reports.model_card import num_parameters
+from preprocessing.errors import BadInput
+
+
+def subject_of(flags: Flags) -> Subject:
+    """The net that a command names; BadInput where it is not there, or its training is not finished."""
+    return of_run(pretrain.run_folder(flags))
+
+
+def of_run(folder: Path) -> Subject:
+    """The net of a finished run; BadInput where it is not finished."""
+    weights = folder / WEIGHTS
+    if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
+        raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
+    name = folder.name.rpartition("-")[0] or folder.name
+    return Subject(
+        folder=folder,
+        hash=json.loads((folder / stages.MARK).read_text())["hash"],
+        name=name,
+        parameters=num_parameters(weights / "weights.safetensors"),
+        corpus=Path(json.loads((folder / RUN).read_text())["corpus"]),
+        expected=_expected(name),
+    )
+
+
+def _expected(name: str) -> dict[str, Any]:
+    """The figures of the paper that a run is named after, at whichever scale it is.
+
+    >>> _expected("bert_base_tiny")["squad"], _expected("mine")
+    ({'f1': 88.5}, {})
+    """
+    for scale in SCALES:
+        name = name.removesuffix(f"_{scale}") if name not in names("recipes") else name
+    return dict(load(name).expected) if name in names("recipes") else {}

@@ -1,0 +1,239 @@
+"""A grid of evaluations on Ray: each cell is a task of Ray's, sized from the cluster file, as many at once as fit."""
+
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration.launch.session import Asked
+from orchestration.launch.steps import FineTunings
+from orchestration.launch.worker import made, step_counter
+from orchestration.progress import Report
+from preprocessing.errors import ResourceError, SesameError
+from preprocessing.rng import key
+from preprocessing.vocab import Vocab
+from training.specs import Machine
+from training.tasks import Item, Start, TaskFile
+
+if TYPE_CHECKING:  # torch is for the workers
+    from training.evaluation import Evaluated, Net
+    from training.finetuning import Tuning
+
+log = logging.getLogger(__name__)
+POLL_S = 0.5
+RETRIES = 1  # of a cell whose process died, or that ended in an error that is not about what it was given
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One evaluation of a net, as it travels to a process of Ray.
+
+    `task` is a task of files below `data`, or the name of one that is made of the documents that `corpus` holds out.
+    `splits` are answered, with `train` as what is learned from, `labels` rows of it, 0 for all.
+    """
+
+    name: str  # for people
+    folder: Path  # of the run, or of a net of transformers
+    weights: str  # folder inside of it
+    task: TaskFile | str
+    start: Start
+    tuning: "Tuning | None"  # None: nothing is trained
+    splits: tuple[str, ...] = ()
+    labels: int = 0
+    length: int = 0  # most tokens of a row
+    data: Path | None = None
+    corpus: Path | None = None
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Its hyper-parameters, as plain values; {}: nothing is trained."""
+        return asdict(self.tuning) | {"length": self.length} if self.tuning else {}
+
+    @property
+    def steps(self) -> int:
+        """About how many updates it does, to say how far it is; 1 where nothing is trained."""
+        return (self.tuning.steps or 100) if self.tuning else 1
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a cell needs of a machine."""
+
+    cpus: int = 1
+    gpus: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As Ray takes them."""
+        environment = {"OMP_NUM_THREADS": str(self.cpus), "DS_ACCELERATOR": "cuda" if self.gpus else "cpu"}
+        return {
+            "num_cpus": self.cpus,
+            "num_gpus": self.gpus,
+            "max_retries": RETRIES,
+            "runtime_env": {"env_vars": environment},
+        }
+
+
+def grid(
+    cells: Sequence[Cell],
+    room: Room,
+    on_done: Callable[[int, "Evaluated"], str],
+    asked: Asked,
+    report: Report,
+) -> dict[int, SesameError]:
+    """Evaluate all cells on the Ray that this process is connected to; `on_done` gets each result as it comes,
+    and gives back what is shown of it.
+
+    Returns the cells that failed, by number, and why: one whose process dies, or that raises what is no SesameError, is
+    tried twice. SIGTERM and SIGINT end in Preempted or KeyboardInterrupt: what is done has been handed to `on_done`.
+    """
+    import ray
+
+    remote = ray.remote(evaluate_cell).options(**room.options)
+    failed: dict[int, SesameError] = {}
+    report({"stage": "loading workers", "cells": len(cells)})
+    with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
+        files = [Path(counts) / str(number) for number in range(len(cells))]
+        number_of = {remote.remote(cell, file): n for n, (cell, file) in enumerate(zip(cells, files, strict=True))}
+        waiting, together = list(number_of), FineTunings(len(cells), max(cell.steps for cell in cells), report)
+        tried_twice, last = set[int](), ""
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=POLL_S)
+            if asked.signal:
+                raise asked.stopped(f"stopped with {len(waiting) + len(done)} of {len(cells)} evaluations to do")
+            for future in done:
+                number = number_of[future]
+                found = _result(future, cells[number].name)
+                if isinstance(found, _Retry) and number not in tried_twice:
+                    tried_twice.add(number)
+                    log.warning("%s: %s; tried again", cells[number].name, found)
+                    again = remote.remote(cells[number], files[number])
+                    number_of[again] = number
+                    waiting.append(again)
+                elif isinstance(found, SesameError):
+                    failed[number] = found
+                    log.warning("%s: has no score: %s", cells[number].name, found)
+                else:
+                    last = on_done(number, found)
+            at_work = [files[number_of[future]] for future in waiting]
+            begun = sum(_counted(file) for file in at_work)
+            if len(at_work) < len(cells) or begun:
+                together.at(len(cells) - len(waiting), begun, last)
+    return failed
+
+
+class _Retry(ResourceError):
+    """A cell that may succeed when it is tried again."""
+
+
+def _result(future: Any, name: str) -> "Evaluated | SesameError":
+    """What became of a cell."""
+    import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
+
+    try:
+        return ray.get(future)
+    except RayTaskError as error:
+        if isinstance(error.cause, SesameError):
+            return error.cause
+        return _Retry(f"{type(error.cause).__name__}: {str(error.cause).splitlines()[0] if str(error.cause) else ''}")
+    except WorkerCrashedError:
+        return ResourceError("its process died each time it was tried; is memory short (dmesg)?")
+
+
+def _counted(file: Path) -> int:
+    """The steps that a cell has written down; 0 where it has not begun, or is just writing."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+# In a process of Ray's
+
+
+def evaluate_cell(cell: Cell, count: Path | None = None) -> "Evaluated":
+    """The scores of one cell. The steps that are done are kept in the file `count` for who looks on."""
+    import torch
+
+    torch.set_num_threads(cell.machine.threads)
+    if isinstance(cell.task, str):
+        return _held_out(cell, cell.task, count)
+    return _of_files(cell, cell.task, count)
+
+
+def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
+    from training.evaluation import Budget, Evaluated, finetune
+
+    assert cell.corpus is not None
+    assert cell.tuning is not None
+    net, tuning = _net(cell), cell.tuning
+    examples = made(task, cell.corpus, min(cell.length, net.spec.trunk.longest))
+    budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
+    found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, on_step=step_counter(count))
+    return Evaluated({"test": {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}}, {})
+
+
+def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
+    from training import evaluation
+
+    assert cell.data is not None
+    tell, net = step_counter(count), _net(cell)
+    items = {split: _items(_Keyed(f"{task!r} {split} {cell.data}", (task, split, cell.data))) for split in cell.splits}
+    if cell.labels and cell.tuning and "train" in items:
+        items["train"] = drawn(items["train"], cell.labels, cell.tuning.seed)
+    way = getattr(task.task, "way", "tuned")
+    if way == "tuned":
+        assert cell.tuning is not None
+        how: dict[str, Any] = {"length": cell.length, "machine": cell.machine, "on_step": lambda done, _: tell(done)}
+        return evaluation.finetuned(net, task.task, items, cell.tuning, **how)
+    raise NotImplementedError(way)
+
+
+def drawn(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """So many of the items, in an order that the seed decides; all where there are no more."""
+    order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(items))
+    return [items[i] for i in order_N[:count]]
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A value that is looked up by a name."""
+
+    name: str
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and other.name == self.name
+
+
+@lru_cache(maxsize=8)
+def _items(keyed: _Keyed) -> Sequence[Item]:
+    """The items of a split, read once in a process."""
+    task, split, data = keyed.value
+    return task.items(split, data)[0]
+
+
+def _net(cell: Cell) -> "Net":
+    """The net that a cell begins with; with weights None, where it is to begin with random ones."""
+    net = _pretrained(cell.folder, cell.weights)
+    return net if cell.start == "pretrained" else replace(net, weights=None)
+
+
+@lru_cache(maxsize=2)
+def _pretrained(folder: Path, weights: str) -> "Net":
+    """The net of a run, read once in a process."""
+    from training.evaluation import Net
+    from training.formats import load_weights
+
+    spec, tensors = load_weights(folder / weights)
+    corpus = Path(json.loads((folder / "pretrain.json").read_text())["corpus"])
+    return Net(spec, tensors, Vocab.load(corpus / "vocab"))

@@ -1,0 +1,104 @@
+"""The scores of a net on downstream tasks as a table, in words, Markdown and CSV, beside the figures of its paper."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from training.tasks import TaskScore, spread_of
+
+KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
+HEAD = ("task", "metric", "split", "labels", "random", "pretrained", "gain", "beyond the seeds", "chance", "paper")
+
+
+def score_rows(scores: Sequence[TaskScore]) -> list[dict[str, str]]:
+    """A row of words for each task; columns in which no task has anything are left out.
+
+    Shares are in percent; a perplexity stays as it is.
+    """
+    found = [dict(zip(HEAD, _row(score), strict=True)) for score in scores]
+    empty = {column for column in HEAD if not any(row[column] for row in found)}
+    return [{column: words for column, words in row.items() if column not in empty} for row in found]
+
+
+def _row(score: TaskScore) -> tuple[str, ...]:
+    gain = score.margin
+    return (
+        score.task,
+        score.metric.replace("_", " "),
+        score.split,
+        f"{score.labels:,}" if score.labels else "",
+        shown(score.values("random"), score.metric),
+        shown(score.values("pretrained"), score.metric),
+        f"{scaled(gain, score.metric):+.1f}" if gain is not None else "",
+        "" if gain is None else "yes" if score.wins else "no",
+        f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else "",
+        ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in score.paper.items()),
+    )
+
+
+def shown(values: Sequence[float], metric: str) -> str:
+    """The median of the seeds and their standard deviation.
+
+    >>> shown((0.81, 0.82, 0.80), "accuracy"), shown((35.13,), "perplexity"), shown((), "f1")
+    ('81.0 +- 1.0', '35.1', '')
+    """
+    if not values:
+        return ""
+    spread = f" +- {scaled(spread_of(values), metric):.1f}" if len(values) > 1 else ""
+    return f"{scaled(median(values), metric):.1f}{spread}"
+
+
+def scaled(value: float, metric: str) -> float:
+    return value if metric.startswith(("perplexity", "bits", "loss", "bleu", "rouge", "chrf", "coqa")) else 100 * value
+
+
+def score_page(name: str, scores: Sequence[TaskScore]) -> str:
+    """A page: the table, what was chosen for each task, the other splits and metrics, what failed."""
+    table = score_rows(scores)
+    parts = [f"# Scores of {name}", "Median and standard deviation over the seeds; shares in percent.", _table(table)]
+    for score in scores:
+        for start, one in score.starts.items():
+            how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if one.how.get(key))
+            decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
+            others = "; ".join(
+                f"{split} {metric} {shown(values, metric)}"
+                for split, metrics in one.scores.items()
+                for metric, values in metrics.items()
+            )
+            parts.append(f"* {score.task}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {score.task}: no score of {failed}" for failed in score.failed]
+    return "\n\n".join(parts) + "\n"
+
+
+def score_csv(scores: Sequence[TaskScore]) -> str:
+    """A line for each task, start, split, metric and seed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("task", "start", "split", "metric", "number", "value"))
+    for score in scores:
+        for start, one in score.starts.items():
+            for split, metrics in one.scores.items():
+                for metric, values in metrics.items():
+                    for number, value in enumerate(values):
+                        writer.writerow((score.task, start, split, metric, number, repr(value)))
+    return text.getvalue()
+
+
+def _table(table: Sequence[Mapping[str, str]]) -> str:
+    if not table:
+        return "No task."
+    lines = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def score_values(scores: Sequence[TaskScore]) -> list[dict[str, Any]]:
+    """The same for a program: the medians with all there is behind them."""
+    return [
+        asdict(score)
+        | {start: score.values(start) for start in score.starts}
+        | {"margin": score.margin, "spread": score.spread, "wins": score.wins}
+        for score in scores
+    ]

@@ -1,0 +1,39 @@
+"""A finished run of a tiny net with a vocabulary of its own, and files of a task that it can be scored on."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from orchestration import launch
+from orchestration.jobs import stages
+from preprocessing.vocab import WordPiece, train
+from training.formats import save_weights
+from training.losses import MaskedTokens
+from training.model import Model
+from training.specs import Encoder, Learned
+
+WORDS = "good bad film book story plot actor scene a an the very not so it is was"
+
+
+def finished_run(folder: Path) -> Path:
+    """The folder of a run, with weights of a seed and a corpus of nothing but a vocabulary."""
+    corpus, vocab = folder.parent / "corpus", train(WordPiece(size=120), [WORDS] * 20)
+    vocab.save(corpus / "vocab")
+    trunk = Encoder(layers=1, width=16, heads=2, positions=Learned(max=32), dropout=0.0, init_std=0.1)
+    model = Model(trunk, (MaskedTokens(),), vocab.size, seed=5)
+    state = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    save_weights(state, model.spec, folder / launch.WEIGHTS)
+    (folder / launch.RUN).write_text(json.dumps({"corpus": str(corpus)}))
+    (folder / stages.MARK).write_text(json.dumps({"hash": "of the run"}))
+    assert torch.isfinite(next(iter(state.values()))).all()
+    return folder
+
+
+def reviews(folder: Path, train: int = 24, dev: int = 12) -> Path:
+    """SST-2 as GLUE distributes it: rows whose one telling word is their label."""
+    (folder / "SST-2").mkdir(parents=True)
+    for split, count in (("train", train), ("dev", dev)):
+        lines = [f"the {('film', 'book', 'plot')[n % 3]} is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(count)]
+        (folder / f"SST-2/{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
+    return folder

@@ -1,0 +1,270 @@
+"""Scores of tasks of files: what is planned, what is kept, what goes on, what is told in one line."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration import launch
+from orchestration.config import load_cluster
+from orchestration.jobs import Flags, evaluate, score_plan, stages, subject
+from orchestration.jobs.score_plan import Subject, Wanted, asked_for, fitting, grid_of, planned
+from orchestration.launch.cells import Cell, drawn, evaluate_cell
+from orchestration.progress import ignore
+from preprocessing.errors import BadInput, DataError, Diverged, SesameError
+from tests.orchestration.jobs.runs import finished_run, reviews
+from training.tasks import Item
+
+QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Subject:
+    return subject.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return reviews(tmp_path / "data")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the cells that are done, here and not on Ray."""
+    names: list[str] = []
+
+    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+        failed: dict[int, SesameError] = {}
+        for number, cell in enumerate(cells):
+            names.append(cell.name)
+            try:
+                on_done(number, evaluate_cell(cell))
+            except SesameError as error:
+                failed[number] = error
+        return failed
+
+    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
+    return names
+
+
+def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> Wanted:
+    return Wanted(tasks=asked_for(tasks), data=data, **QUICK | more)
+
+
+def scored(net: Subject, asked: Wanted) -> Any:
+    (score,) = evaluate.evaluate(net.folder, planned(net, asked), load_cluster("local"), ignore)
+    return score
+
+
+def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, done: list[str]) -> None:
+    score = scored(net, wanted(data, against_random=True))
+    assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
+    assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
+    assert score.paper == {"glue.sst2": 93.5}
+    assert len(done) == 4
+    (folder,) = (net.folder / "scores").glob("sst2-*")
+    answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
+    assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
+    assert len(answers["random, seed 1"]["dev"]) == 12
+    assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
+    assert "sst2,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+
+
+def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
+    first = scored(net, wanted(data))
+    files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
+    assert scored(net, wanted(data)) == first
+    assert len(done) == 2
+    assert {path: path.read_bytes() for path in files} == files
+    for path in files:
+        path.unlink()
+    scored(net, wanted(data))
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
+    scored(net, wanted(data))
+    score = scored(net, wanted(data, rates=(3e-3, 1e-3)))
+    assert len(done) == 4
+    assert (score.chosen_on, score.starts["pretrained"].how["peak"] in (3e-3, 1e-3)) == ("dev", True)
+
+
+def test_an_interrupted_grid_goes_on_with_the_missing_cells(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_of_it = launch.grid
+
+    def interrupted(cells: Sequence[Cell], room: Any, on_done: Any, *more: Any) -> Any:
+        all_of_it(cells[:1], room, on_done, *more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "grid", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scored(net, wanted(data))
+    monkeypatch.setattr(launch, "grid", all_of_it)
+    scored(net, wanted(data))
+    assert len(done) == len(set(done)) == 2
+
+
+def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: Subject, data: Path) -> None:
+    def folder(asked: Wanted) -> str:
+        (plan,) = planned(net, asked)
+        return plan.stage.folder.name
+
+    before = folder(wanted(data))
+    file = data / "SST-2/dev.tsv"
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    assert folder(replace(wanted(data), tasks=[replace(task, title="another title", note="a note")])) == before
+    file.write_text(file.read_text().replace("the film is bad", "a film is bad"))
+    assert folder(wanted(data)) != before
+    assert folder(wanted(data, labels=12)) != folder(wanted(data))
+
+
+def test_a_failed_cell_is_named_and_the_others_count(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate_cell
+
+    def diverges(cell: Cell, count: Path | None = None) -> Any:
+        if cell.tuning and cell.tuning.seed == 1:
+            raise Diverged("loss nan; lower the rate")
+        return whole(cell, count)
+
+    monkeypatch.setattr("tests.orchestration.jobs.test_evaluate.evaluate_cell", diverges)
+    score = scored(net, wanted(data))
+    assert len(score.values("pretrained")) == 1
+    assert score.failed == ("sst2, pretrained, 0.003 x 8 x 2 steps, seed 1: loss nan; lower the rate",)
+    assert "no score of sst2, pretrained" in (net.folder / "scores" / "table.md").read_text()
+    (plan,) = planned(net, wanted(data))
+    assert plan.stage.state == "begun"  # the same command tries it again
+    monkeypatch.setattr("tests.orchestration.jobs.test_evaluate.evaluate_cell", whole)
+    assert scored(net, wanted(data)).failed == ()
+    assert plan.stage.state == "done"
+
+
+def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverges(cell: Cell, count: Path | None = None) -> Any:
+        raise Diverged(f"{cell.name}: nan")
+
+    monkeypatch.setattr("tests.orchestration.jobs.test_evaluate.evaluate_cell", diverges)
+    with pytest.raises(Diverged, match="seed 0: nan"):
+        scored(net, wanted(data))
+
+
+# What is asked for
+
+
+def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: Subject) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    large = {"parameters": 110_000_000}
+    for name, grid in (("bert_base", "bert"), ("roberta_large", "roberta"), ("electra_base", "electra_base")):
+        assert grid_of(replace(net, name=name, **large), task, "")[0] == grid
+    assert grid_of(replace(net, name="electra_small", parameters=14_000_000), task, "")[0] == "electra_small"
+    assert grid_of(net, task, "")[1] is score_plan.SMALL
+    assert grid_of(net, task, "miniatures")[0] == "miniatures"
+    with pytest.raises(BadInput, match="task sst2: has no grid burt; its grids are bert, "):
+        grid_of(net, task, "burt")
+
+
+def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
+    asked = Wanted(tasks=asked_for("sst2"), data=data, grid="bert", seeds=3)
+    (plan,) = planned(net, asked)
+    assert [cell.tuning.peak for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
+    assert plan.said.startswith("sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each")
+
+
+def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> None:
+    (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
+    with pytest.raises(BadInput, match=r"2 hyper-parameters are to be compared, and no labelled dev split is at hand"):
+        planned(net, wanted(data, rates=(1e-3, 2e-3)))
+    (plan,) = planned(net, wanted(data))
+    assert (plan.split, plan.chosen_on) == ("test_labelled", "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("train.tsv", "has no train split of it; looked for glue/SST-2/train.tsv"),
+        ("dev.tsv", "has no labelled dev or test split of it; looked for glue/SST-2/dev.tsv"),
+    ],
+)
+def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, said: str) -> None:
+    (data / "SST-2" / missing).unlink()
+    with pytest.raises(BadInput, match=said) as caught:
+        planned(net, wanted(data))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
+    with pytest.raises(BadInput, match="task sst2: its files are not known; name the folder that has them with --data"):
+        planned(net, wanted(None))
+
+
+def test_a_wrong_label_is_one_line_before_anything_is_done(net: Subject, data: Path, done: list[str]) -> None:
+    file = data / "SST-2/train.tsv"
+    file.write_text(file.read_text().replace("\t1\n", "\t7\n", 1))
+    with pytest.raises(BadInput, match=r"task sst2, train: SST-2/train.tsv:3: 1 is '7', allowed is 0 or 1"):
+        scored(net, wanted(data))
+    assert not done
+
+
+def test_every_task_that_cannot_be_done_is_a_line(net: Subject, data: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        planned(net, wanted(data, tasks="rte,sst2,cola"))
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["task rte", "task cola"]
+
+
+def test_of_the_tasks_of_a_recipe_those_that_cannot_be_done_are_left_out_with_a_word(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plans = fitting(net, wanted(data, tasks="rte,sst2"))
+    assert [plan.task for plan in plans] == ["sst2"]
+    assert "left out: task rte: " in caplog.text
+
+
+def test_malformed_rows_are_named(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (data / "SST-2/dev.tsv").open("a") as file:
+        file.write("no label\n")
+    with caplog.at_level(logging.WARNING):
+        planned(net, wanted(data))
+    assert "task sst2, dev: malformed rows are left out: SST-2/dev.tsv:14" in caplog.text
+
+
+def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
+    rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
+    (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    asked = Wanted(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), data=tmp_path, **QUICK)
+    score = scored(net, asked)
+    assert (score.task, score.split) == ("mine", "test")
+
+
+def test_labelled_rows_are_drawn_by_the_seed() -> None:
+    items = [Item(str(n), (str(n),), n) for n in range(10)]
+    assert drawn(items, 4, seed=0) == drawn(items, 4, seed=0) != drawn(items, 4, seed=1)
+    assert drawn(items, 40, seed=0) != items
+    assert sorted(drawn(items, 40, seed=0), key=lambda item: item.gold) == items
+
+
+def test_a_run_that_is_not_finished_is_one_line(net: Subject) -> None:
+    (net.folder / stages.MARK).unlink()
+    with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
+        subject.subject_of(Flags(recipe=str(net.folder)))
+
+
+def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
+    net: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_plan.hold_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
+    with pytest.raises(DataError, match="source: few\nfollows: few"):
+        planned(net, wanted(None, tasks="source,follows"))

@@ -1,0 +1,52 @@
+"""One score of the cells of a grid."""
+
+import pytest
+
+from training.tasks import Chosen, Scored, TaskScore, better, chosen
+
+
+def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> Scored:
+    return Scored.of(start, {"peak": peak, "seed": seed}, {"dev": {metric: dev}, "test": {metric: test}})
+
+
+def test_the_best_median_on_dev_decides_and_the_test_score_of_it_counts() -> None:
+    cells = [cell("pretrained", 1e-3, seed, dev, 0.9) for seed, dev in enumerate((0.99, 0.5, 0.5))]
+    cells += [cell("pretrained", 1e-4, seed, 0.6, 0.7 + seed / 10) for seed in range(3)]
+    found = chosen(cells, "accuracy", "dev")["pretrained"]
+    assert found.how == {"peak": 1e-4}
+    assert found.scores["test"]["accuracy"] == pytest.approx((0.7, 0.8, 0.9))
+
+
+def test_of_perplexities_the_lowest_is_the_best() -> None:
+    cells = [cell("pretrained", peak, 0, dev, dev, "perplexity") for peak, dev in ((1e-3, 20.0), (1e-4, 30.0))]
+    assert chosen(cells, "perplexity", "dev")["pretrained"].how == {"peak": 1e-3}
+    assert (better("perplexity"), better("bits_per_byte"), better("f1")) == (-1, -1, 1)
+
+
+def test_of_equal_hyperparameters_the_first_of_the_grid_is_taken() -> None:
+    cells = [cell("random", peak, 0, 0.5, 0.5) for peak in (3e-4, 1e-4)]
+    assert chosen(cells, "accuracy", "dev")["random"].how == {"peak": 3e-4}
+
+
+def test_each_start_has_its_own_choice() -> None:
+    cells = [cell(*one, 0, dev, 0.5) for *one, dev in (("random", 1e-3, 0.4), ("random", 1e-4, 0.6))]  # type: ignore[misc]
+    cells += [cell("pretrained", 1e-3, 0, 0.8, 0.5), cell("pretrained", 1e-4, 0, 0.7, 0.5)]
+    found = chosen(cells, "accuracy", "dev")
+    assert {start: one.how["peak"] for start, one in found.items()} == {"random": 1e-4, "pretrained": 1e-3}
+
+
+def score(pretrained: tuple[float, ...], random: tuple[float, ...], metric: str = "accuracy") -> TaskScore:
+    both = {"pretrained": pretrained, "random": random}
+    starts = {name: Chosen({}, {"test": {metric: values}}) for name, values in both.items() if values}
+    return TaskScore("t", metric, "test", "", starts)
+
+
+def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
+    assert score((0.70, 0.72, 0.74), (0.60, 0.61, 0.62)).wins
+    assert not score((0.55, 0.72, 0.86), (0.60, 0.61, 0.62)).wins
+    assert score((20.0, 21.0), (40.0, 41.0), "perplexity").margin == 20.0
+
+
+def test_without_random_initialisation_there_is_no_margin() -> None:
+    alone = score((0.7,), ())
+    assert (alone.margin, alone.wins, alone.spread) == (None, False, 0.0)

@@ -1,0 +1,107 @@
+"""Cells of a grid -> the score of a task: the best hyper-parameters on dev, their median and spread over the seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, stdev
+from typing import Any, Final, Literal
+
+Start = Literal["pretrained", "random"]
+STARTS: Final[tuple[Start, ...]] = ("pretrained", "random")
+_LOWER: Final = ("perplexity", "bits", "loss")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What became of one cell: the hyper-parameters that it shares with other seeds, and its scores."""
+
+    start: str  # pretrained or random
+    how: Mapping[str, Any]  # hyper-parameters but the seed; {}: nothing was trained
+    seed: int
+    scores: Mapping[str, Mapping[str, float]]  # by split and metric
+
+    @classmethod
+    def of(cls, start: str, how: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> "Scored":
+        return cls(start, {key: value for key, value in how.items() if key != "seed"}, how.get("seed", 0), scores)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cells of the hyper-parameters that were chosen, one a seed."""
+
+    how: Mapping[str, Any]
+    scores: Mapping[str, Mapping[str, tuple[float, ...]]]  # split -> metric -> value of each seed, in their order
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """The score of a task, from each start."""
+
+    task: str
+    metric: str  # what cells are compared by
+    split: str  # what `values` are of
+    chosen_on: str  # the split whose scores decided; "": there was nothing to choose
+    starts: Mapping[str, Chosen]
+    labels: int = 0  # labelled rows of each fine-tuning; 0: all that there are
+    chance: float | None = None  # what a guess gets, or the majority
+    paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there
+    failed: tuple[str, ...] = ()  # cells without a score, and why
+
+    def values(self, start: str) -> tuple[float, ...]:
+        """The scores of the seeds of a start; () where it was not asked for."""
+        return self.starts[start].scores[self.split][self.metric] if start in self.starts else ()
+
+    @property
+    def margin(self) -> float | None:
+        """How much better the pretrained weights are than random ones, between the medians; None without both."""
+        pretrained, random = self.values("pretrained"), self.values("random")
+        if not pretrained or not random:
+            return None
+        return better(self.metric) * (median(pretrained) - median(random))
+
+    @property
+    def spread(self) -> float:
+        """The largest standard deviation over the seeds of a start."""
+        return max(spread_of(self.values(start)) for start in self.starts)
+
+    @property
+    def wins(self) -> bool:
+        """Whether pretraining is better by more than the seeds differ."""
+        return self.margin is not None and self.margin > self.spread
+
+
+def better(metric: str) -> int:
+    """1 where more is better, -1 where less is.
+
+    >>> better("accuracy"), better("perplexity")
+    (1, -1)
+    """
+    return -1 if metric.startswith(_LOWER) else 1
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Their standard deviation, 0 of one."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def chosen(cells: Sequence[Scored], metric: str, chosen_on: str) -> dict[str, Chosen]:
+    """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first."""
+    found = {}
+    for start in dict.fromkeys(cell.start for cell in cells):
+        groups: dict[str, list[Scored]] = {}
+        for cell in cells:
+            if cell.start == start:
+                groups.setdefault(repr(sorted(cell.how.items())), []).append(cell)
+        best = max(groups.values(), key=lambda group: better(metric) * _median(group, metric, chosen_on))
+        found[start] = Chosen(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
+    return found
+
+
+def _median(group: Sequence[Scored], metric: str, split: str) -> float:
+    return median(cell.scores[split][metric] for cell in group) if split else 0.0
+
+
+def _by_seed(cells: Sequence[Scored]) -> dict[str, dict[str, tuple[float, ...]]]:
+    return {
+        split: {metric: tuple(cell.scores[split][metric] for cell in cells) for metric in metrics}
+        for split, metrics in cells[0].scores.items()
+    }
