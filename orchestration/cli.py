@@ -240,6 +240,7 @@ def evaluate(
     seeds: options.Seeds = 3,
     labels: options.Labels = None,
     against: options.Against = "nothing",
+    submit: options.Submit = None,
     on: options.On = "local",
     scale: options.Scale = "",
     data: options.Data = None,
@@ -271,6 +272,7 @@ def evaluate(
         steps=steps,
         seeds=seeds,
         labels=labels or 0,
+        submit=submit is not None,
         against_random=against == "random",
         machine=cluster.machine,
     )
@@ -286,9 +288,10 @@ def evaluate(
         from orchestration.jobs import evaluate as evaluate_stage
 
         scores = evaluate_stage.evaluate(net.folder, plans, cluster, report)
-    values = {"folder": str(net.folder), "scores": score_values(scores)}
+        files = evaluate_stage.submit(plans, scores, submit) if submit else []
+    values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
     next_ = (f"sesame ui --out {out}", flags.command("export"))
-    return print_answer(Answer((views.scores(score_rows(scores)),), values, next_), as_json)
+    return print_answer(Answer((views.scores(score_rows(scores)), views.examples(scores)), values, next_), as_json)
 
 
 @app.command("run")
@@ -349,6 +352,7 @@ def everything(
         views.card(manifest),
         views.trained(job.plan.run.folder, result),
         views.scores(score_rows(scores)),
+        views.examples(scores),
     )
     next_ = (
         f"sesame ui --out {out}",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from orchestration import figures, launch, tracking
 from orchestration.config import Cluster
@@ -14,9 +14,10 @@ from orchestration.jobs import stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import score_csv, score_page
-from preprocessing.errors import SesameError
+from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
+from training.metrics import Average, glue_average, submission
 from training.tasks import Chosen, Scored, TaskScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -43,6 +44,7 @@ def evaluate(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: 
     if due and (tracked := tracking.known(folder)):
         with tracking.log_and_suppress("the table of scores"):
             tracking.log_page(tracked, _files(folder, found), {"scores": figures.scores(_bars(found))})
+            tracking.log_scores(tracked, {f"eval/glue/average_{name}": value for name, value in _glue(found).items()})
     for name, text in _files(folder, found).items():
         write_atomic(folder / "scores" / name, text.encode())
     return found
@@ -50,7 +52,7 @@ def evaluate(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: 
 
 def _files(folder: Path, scores: Sequence[TaskScore]) -> dict[str, str]:
     name = folder.name.rpartition("-")[0] or folder.name
-    return {"table.md": score_page(name, scores), "table.csv": score_csv(scores)}
+    return {"table.md": score_page(name, scores, _glue(scores)), "table.csv": score_csv(scores)}
 
 
 def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], report: Report) -> TaskScore:
@@ -113,6 +115,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         labels=plan.labels,
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
+        examples={cell.start: found.example for cell, found in results if found.example},
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )
 
@@ -151,6 +154,38 @@ def kept(stage: stages.Stage) -> TaskScore:
         for name, one in found["starts"].items()
     }
     return TaskScore(**{**found, "starts": starts, "failed": tuple(found["failed"])})
+
+
+def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
+    """Write the files for a leaderboard, with the answers of the seed that is best on dev; their names.
+
+    BadInput where no task has a split for one.
+    """
+    files = dict[str, str]()
+    for plan, score in zip(plans, scores, strict=True):
+        cells = [(cell, found) for cell, found in _results(plan) if _is(cell, score.starts[cell.start])]
+        mine = [found for cell, found in cells if cell.start == "pretrained"]
+        best = max(mine, key=lambda found: better(plan.metric) * found.scores[plan.split][plan.metric])
+        files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
+    if not files:
+        raise BadInput(f"--submit {folder}: none of these tasks has an unlabelled split at hand for a leaderboard")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        write_atomic(folder / name, text.encode())
+    return sorted(files)
+
+
+def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
+    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds."""
+    found: dict[str, dict[str, float]] = {}
+    for score in scores:
+        by_split = score.starts["pretrained"].scores
+        found[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
+        for split, metrics in by_split.items():
+            if split == f"{score.split}_mismatched":
+                found[score.task] |= {f"{metric}_mismatched": median(values) for metric, values in metrics.items()}
+    averages = {name: glue_average(found, name) for name in get_args(Average)}
+    return {name: value for name, value in averages.items() if value is not None}
 
 
 # For MLflow

@@ -66,7 +66,7 @@ def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
     for task in known:
         try:
-            TASKS[task].make(store, vocab).labelled(labels, seed=0)
+            TASKS[task].make(store, vocab).require(labels)
         except DataError as error:
             found[task] = str(error)
     return found

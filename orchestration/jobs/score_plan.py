@@ -45,6 +45,7 @@ class Wanted:
     steps: int = 0
     seeds: int = SEEDS
     labels: int = 0  # labelled rows; 0: all that a task has (of held-out documents 200)
+    submit: bool = False  # also answer the splits of a leaderboard, which have no labels
     against_random: bool = False  # random initialisation beside; of held-out documents always
     machine: Machine = field(default_factory=Machine)
 
@@ -94,6 +95,7 @@ class TaskPlan:
     notes: tuple[str, ...] = ()  # what was wrong with its files
     data_digest: str = ""
     items: Mapping[str, Sequence[Item]] = field(default_factory=dict)
+    submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
     kind: Any = None  # a member of Kinds; None: held-out documents
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
 
@@ -179,25 +181,26 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
         raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
     labels = wanted.held_out_labels
     budget = Budget(labels=labels, steps=wanted.steps or Budget().steps)
+    is_tuned = TASKS[task].way == "tuned"
     cells = [
         Cell(
-            name=f"{task}, {start}, seed {seed}",
+            name=f"{task}, {start}" + (f", seed {seed}" if is_tuned else ""),
             folder=subject.folder,
             weights=subject.weights,
             task=task,
             start=start,
-            tuning=budget.tuning(seed),
-            labels=labels,
+            tuning=budget.tuning(seed) if is_tuned else None,
+            labels=labels if is_tuned else 0,
             length=LENGTH,
             corpus=subject.corpus,
             machine=wanted.machine,
         )
-        for seed in range(wanted.seeds)
+        for seed in range(wanted.seeds if is_tuned else 1)
         for start in STARTS
     ]
     causes = {"run": subject.hash, "task": task, "labels": labels, "cells": _cells(cells)}
     stage = _stage(subject, task, causes, TASKS[task])
-    return TaskPlan(task, stage, cells, "accuracy", "test", "", labels, step=subject.step)
+    return TaskPlan(task, stage, cells, "accuracy", "test", "", labels if is_tuned else 0, step=subject.step)
 
 
 # Tasks of files
@@ -213,7 +216,8 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     _check_splits(task, items, answered, wanted.data, is_tuned)
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
-    splits = tuple(name for name in items if name == "train" or name in answered)
+    submitted = set(task.submission) if wanted.submit else set()
+    splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
     cells = [
         Cell(
             name=_named(task, start, tuning),
@@ -254,6 +258,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         notes=tuple(notes),
         data_digest=data,
         items={name: items[name] for name in splits},
+        submission={name: file for name, file in task.submission.items() if name in splits},
         kind=task.task,
         step=subject.step,
     )

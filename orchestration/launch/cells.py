@@ -168,12 +168,13 @@ def evaluate_cell(cell: Cell, count: Path | None = None) -> "Evaluated":
 
 
 def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
-    from training.evaluation import Budget, Evaluated, finetune
+    from training.evaluation import Budget, Evaluated, fill_in, finetune
 
     assert cell.corpus is not None
-    assert cell.tuning is not None
     net, tuning = _net(cell), cell.tuning
     examples = made(task, cell.corpus, min(cell.length, net.spec.trunk.longest))
+    if tuning is None:
+        return fill_in(net, examples)
     budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
     found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, on_step=step_counter(count))
     return Evaluated({"test": {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}}, {})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from training.evaluation import Budget, Outcome
     from training.loop import Result
     from training.model import Model
-    from training.tasks import Start, Task
+    from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
 OURS = ("orchestration", "preprocessing", "training")
@@ -190,7 +190,7 @@ def step_counter(file: Path | None) -> Callable[[int], None]:
 
 
 @lru_cache
-def made(task: str, corpus: Path, length: int) -> "Task":
+def made(task: str, corpus: Path, length: int) -> Any:
     """A task from the corpus' test split, with rows of at most `length` tokens; made once per process."""
     from training.tasks import TASKS
 

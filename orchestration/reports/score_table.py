@@ -55,10 +55,11 @@ def scaled(value: float, metric: str) -> float:
     return value if metric.startswith(("perplexity", "bits", "loss", "bleu", "rouge", "chrf", "coqa")) else 100 * value
 
 
-def score_page(name: str, scores: Sequence[TaskScore]) -> str:
-    """A page: the table, what was chosen for each task, the other splits and metrics, what failed."""
+def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:
+    """A page: the table, averages of GLUE, what was chosen for each task, the other splits and metrics, what failed."""
     table = score_rows(scores)
     parts = [f"# Scores of {name}", "Median and standard deviation over the seeds; shares in percent.", _table(table)]
+    parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
             how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if one.how.get(key))

@@ -15,7 +15,7 @@ from orchestration.reports import Node
 from orchestration.reports.ablations import Table as Comparison
 from orchestration.terminal.doctor import Finding
 from preprocessing.manifest import Manifest
-from training.tasks import AtHand, TaskFile
+from training.tasks import AtHand, TaskFile, TaskScore
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
 SPLITS = ("train", "dev", "test")
@@ -161,6 +161,17 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     for row in rows:
         _add(table, *row.values())
     return table
+
+
+def examples(scores: Sequence[TaskScore]) -> Text:
+    """What a net says before its training and after it, a line each."""
+    lines = []
+    for score in scores:
+        for start, said in (("random", "before"), ("pretrained", "after")):
+            if start in score.examples:
+                lines.append(f"{score.task}, {said} pretraining:")
+                lines += [f"  {line}" for line in score.examples[start].splitlines()]
+    return Text("\n".join(lines))
 
 
 def tables(found: Iterable[Comparison]) -> Table:

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -391,7 +391,7 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
 def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb) -> None:
     asked = []
     monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)
-    monkeypatch.setattr(ray_stages, "_is_due", lambda *more: False)
+    monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [] if verb == "train" else ["evals=[]"]
     assert main([verb, *made, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
     assert main([verb, *made, *words]) == 0

@@ -48,5 +48,6 @@ def finetuned(
             notes += [f"{split}: {note}" for note in encoded.notes]
             found = outputs(model, encoded.examples, torch.device(machine.device), machine.micro_tokens)
             predictions[split] = task.predictions(items[split], encoded, found)
-            scores[split] = task.scores(items[split], predictions[split])
+            if any(item.gold is not None for item in items[split]):
+                scores[split] = task.scores(items[split], predictions[split])
     return Evaluated(scores, predictions, losses, tuple(notes))

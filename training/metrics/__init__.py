@@ -1,16 +1,18 @@
 """Scores of downstream tasks, as their papers and official scripts count them: predictions and gold -> numbers.
 
-Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), entities.py (CoNLL) and
-texts.py (BLEU, ROUGE, CoQA). What a library counts well is the library's: scikit-learn, scipy, seqeval, sacrebleu,
-rouge-score. No torch in here.
+Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), entities.py (CoNLL),
+texts.py (BLEU, ROUGE, CoQA) and glue.py (averages, submissions). What a library counts well is the library's:
+scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
 """
 
 from training.metrics.entities import Scheme, entity_f1
+from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import Signed, bleu, chrf, coqa_f1, rouge
 
 __all__ = [
+    "Average",
     "Scheme",
     "Signed",
     "accuracy",
@@ -20,6 +22,7 @@ __all__ = [
     "coqa_f1",
     "entity_f1",
     "f1",
+    "glue_average",
     "macro_f1",
     "matthews",
     "pearson",
@@ -27,4 +30,5 @@ __all__ = [
     "spearman",
     "squad1",
     "squad2",
+    "submission",
 ]

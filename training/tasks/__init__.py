@@ -15,10 +15,11 @@ from typing import Final, get_args
 from preprocessing.spec import kind_of
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
+from training.tasks.cloze import Blank, Blanks, Cloze
 from training.tasks.follows import Follows
 from training.tasks.grid import Grid
 from training.tasks.labelled import Encoded, Item, LabelledTask
-from training.tasks.part import LABELS, LENGTH, MORE, Examples, Task, TaskPart
+from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart, Way
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
@@ -35,13 +36,17 @@ __all__ = [
     "STARTS",
     "TASKS",
     "AtHand",
+    "Blank",
+    "Blanks",
     "Choose",
     "Chosen",
     "Classify",
+    "Cloze",
     "Encoded",
     "Examples",
     "Follows",
     "Grid",
+    "HeldOutTask",
     "Item",
     "Kinds",
     "LabelledTask",
@@ -57,13 +62,14 @@ __all__ = [
     "TaskPart",
     "TaskScore",
     "Tasks",
+    "Way",
     "at_hand",
     "better",
     "chosen",
     "spread_of",
 ]
 
-Tasks = Source | Follows
+Tasks = Source | Follows | Cloze
 TASKS: Final[Mapping[str, TaskPart]] = {kind_of(member): member() for member in get_args(Tasks)}
 
 

@@ -9,7 +9,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 from training.tasks.documents import FEWEST_ROWS, balanced, held_out, pair_row
-from training.tasks.part import LENGTH, MORE, Task
+from training.tasks.part import LENGTH, MORE, Task, Way
 
 
 @spec
@@ -19,6 +19,7 @@ class Follows:
     kind: Literal["follows"] = "follows"
 
     shrinks: ClassVar[Shrinks] = {}
+    way: ClassVar[Way] = "tuned"
 
     def describe(self) -> str:
         return "does the second sentence follow the first"

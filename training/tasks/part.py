@@ -1,7 +1,7 @@
 """What a downstream task is: classes, labelled rows, test rows; and what each kind of task states about itself."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -45,6 +45,10 @@ class Task:
     def chance(self) -> float:
         return 1 / len(self.classes)
 
+    def require(self, labels: int) -> None:
+        """DataError where it has fewer labelled rows than these."""
+        self.labelled(labels, seed=0)
+
     def labelled(self, num: int, seed: int) -> Examples:
         """`num` rows of the pool, the same for the same seed, every class equally often (give or take one)."""
         if num > len(self.pool):
@@ -56,11 +60,24 @@ class Task:
         return self.pool.take(interleaved(self.pool.label_N, order_N)[:num])
 
 
+Way: TypeAlias = Literal["tuned", "scored"]
+"""How a task is evaluated: a head is fine-tuned on labelled rows, or the net is asked as it is."""
+
+
+class HeldOutTask(Protocol):
+    """What a kind makes of the documents of a corpus."""
+
+    def require(self, labels: int) -> None:
+        """DataError where there are too few labelled rows for a fine-tuning with these."""
+
+
 class TaskPart(Protocol):
     """A part of the union Tasks: how labelled rows are made from the held-out documents of a corpus."""
 
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
+    way: ClassVar[Way]
+    """How it is evaluated."""
 
     @property
     def kind(self) -> str:
@@ -69,7 +86,7 @@ class TaskPart(Protocol):
     def describe(self) -> str:
         """The question, in one line."""
 
-    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
+    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> HeldOutTask:
         """The task on these documents, in rows of at most `length` tokens; DataError where they are too few."""
 
 

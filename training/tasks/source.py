@@ -9,7 +9,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
 from training.tasks.documents import FEWEST_ROWS, balanced, held_out, row
-from training.tasks.part import LENGTH, MORE, Task
+from training.tasks.part import LENGTH, MORE, Task, Way
 
 MOST_CLASSES: Final = 8
 
@@ -21,6 +21,7 @@ class Source:
     kind: Literal["source"] = "source"
 
     shrinks: ClassVar[Shrinks] = {}
+    way: ClassVar[Way] = "tuned"
 
     def describe(self) -> str:
         return "which source is this document from"

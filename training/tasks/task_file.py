@@ -42,10 +42,13 @@ class TaskFile:
     grids: Mapping[str, Grid] = field(default_factory=dict)  # by the name of a paper
     figures: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
     note: str = ""  # what else a reader of its scores must know
+    submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
 
     def __post_init__(self) -> None:
         require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
         require(len(self.files) > 0, "files", {}, "one split or more")
+        for name in self.submission:
+            require(name in self.files, "submission", name, " or ".join(self.files))
         for name in self.files:
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")

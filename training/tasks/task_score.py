@@ -44,6 +44,7 @@ class TaskScore:
     labels: int = 0  # labelled rows of each fine-tuning; 0: all that there are
     chance: float | None = None  # what a guess gets, or the majority
     paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there
+    examples: Mapping[str, str] = field(default_factory=dict)  # by start: what the net says, a line each
     failed: tuple[str, ...] = ()  # cells without a score, and why
 
     def values(self, start: str) -> tuple[float, ...]:

@@ -268,3 +268,18 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
     monkeypatch.setattr(score_plan.hold_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
     with pytest.raises(DataError, match="source: few\nfollows: few"):
         planned(net, wanted(None, tasks="source,follows"))
+
+
+def test_a_submission_has_a_file_for_each_split_without_labels(
+    net: Subject, data: Path, done: list[str], tmp_path: Path
+) -> None:
+    (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
+    plans = planned(net, wanted(data, submit=True))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
+    lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
+    assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+    plans = planned(net, wanted(data))
+    with pytest.raises(BadInput, match="none of these tasks has an unlabelled split at hand"):
+        evaluate.submit(plans, evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore), tmp_path / "to")

@@ -1,0 +1,49 @@
+"""Blanks of held-out sentences."""
+
+import pytest
+
+from preprocessing.errors import DataError
+from preprocessing.shards import Store
+from preprocessing.vocab import Vocab
+from tests.training.held_out import with_test_split
+from training.tasks import Blanks, Cloze
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(with_test_split(tmp_path_factory.mktemp("corpus") / "mini"), "test")
+
+
+def made(store: Store, length: int = 64) -> Blanks:
+    return Cloze().make(store, Vocab.load(store.vocab_dir), length)
+
+
+def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: Store) -> None:
+    vocab, blanks = Vocab.load(store.vocab_dir), made(store).blanks
+    assert len(blanks) >= 40
+    for blank in blanks:
+        assert 0 < blank.at < len(blank.ids_S)
+        assert vocab.starts_word_V[blank.answer]
+        assert blank.at + 1 == len(blank.ids_S) or vocab.starts_word_V[blank.ids_S[blank.at + 1]]
+        assert len(vocab.decode([blank.answer]).strip()) >= 3
+        assert blank.answer not in vocab.special_ids
+
+
+def test_the_same_corpus_makes_the_same_blanks(store: Store) -> None:
+    once, again = ([(one.ids_S.tolist(), one.at) for one in made(store).blanks] for _ in range(2))
+    assert once == again
+
+
+def test_sentences_that_are_too_long_are_left_out(store: Store) -> None:
+    longest = max(len(one.ids_S) for one in made(store).blanks)
+    assert all(len(one.ids_S) <= longest - 1 for one in made(store, length=longest + 1).blanks)
+    with pytest.raises(
+        DataError, match=r"task cloze: the held-out documents of .* have 0 sentences with a word of one"
+    ):
+        made(store, length=8)
+
+
+def test_the_majority_is_the_share_of_the_most_frequent_answer(store: Store) -> None:
+    blanks = made(store)
+    answers = [one.answer for one in blanks.blanks]
+    assert blanks.majority == max(answers.count(each) for each in set(answers)) / len(answers)

@@ -1,0 +1,101 @@
+"""Blanks of held-out sentences, filled in by a net as it is."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.vocab import Vocab
+from training.engines import to_tensors
+from training.evaluation.outcome import Evaluated, Net
+from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
+from training.model import Model
+from training.tasks import Blank, Blanks
+
+BATCH: Final = 64
+SHOWN: Final = 3  # sentences with what the net says
+BEST: Final = 5  # of the words that it finds likeliest
+
+
+def fill_in(net: Net, task: Blanks) -> Evaluated:
+    """Which share of the blanks the net fills with the word that stood there, `accuracy`, and of which that word is
+    among the five likeliest, `top5`; `majority` is what the most frequent answer gets.
+
+    With weights None the net is random, of seed 0. BadInput where the net predicts neither masked nor next tokens.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed=0).eval()
+    if net.weights is not None:
+        model.load_state_dict(dict(net.weights), strict=False)  # what is shared is named once
+    best_NB = torch.cat(list(_best(model, net.vocab, task.blanks)))
+    answer_N = torch.tensor([blank.answer for blank in task.blanks])
+    right_NB = best_NB == answer_N[:, None]
+    scores = {"accuracy": _mean(right_NB[:, 0]), "top5": _mean(right_NB.any(1)), "majority": task.majority}
+    step = max(1, len(task.blanks) // SHOWN)
+    shown = [_shown(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
+    return Evaluated({"test": scores}, {"test": best_NB[:, 0].tolist()}, example="\n".join(shown))
+
+
+@torch.no_grad()
+def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tensor]:
+    """The likeliest tokens int64 [B, 5] of each batch of blanks; special tokens are no answers."""
+    heads, table = model.heads, model.trunk.table
+    found = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
+    head = found[0] if found and isinstance(found[0], MaskedTokensHead | NextTokenHead) else None
+    trunk, masks = model.spec.trunk, isinstance(head, MaskedTokensHead)
+    is_one = len(trunk.nets) == 1 and not trunk.reads_source and isinstance(table, Tensor)
+    if head is None or not is_one or not (vocab.mask is not None if masks else trunk.visibility == "causal"):
+        raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of evals")
+    assert isinstance(table, Tensor)
+    for start in range(0, len(blanks), BATCH):
+        some = blanks[start : start + BATCH]
+        batch = to_tensors(unpadded([_masked(vocab, one) if masks else _before(vocab, one) for one in some]), _CPU)
+        if isinstance(head, MaskedTokensHead):
+            feature_BD = head.features(tokens_at(model.trunk(batch), batch["targets_at"]))
+        else:
+            feature_BD = model.trunk.next_states(batch)
+        logits_BV = torch.nn.functional.linear(feature_BD, table, head.bias)
+        logits_BV[:, list(vocab.special_ids)] = -torch.inf
+        yield logits_BV[:, : vocab.size].topk(BEST).indices
+
+
+_CPU: Final = torch.device("cpu")
+
+
+def _masked(vocab: Vocab, blank: Blank) -> Row:
+    """The sentence as a row of its own, with a mask in the blank."""
+    first, last = ([] if one is None else [one] for one in (vocab.cls, vocab.sep))
+    ids_S = np.array([*first, *blank.ids_S, *last], np.int32)
+    labels_S = np.full(len(ids_S), IGNORE, np.int32)
+    at = blank.at + len(first)
+    assert vocab.mask is not None
+    ids_S[at], labels_S[at] = vocab.mask, blank.answer
+    return _row(ids_S, labels_S)
+
+
+def _before(vocab: Vocab, blank: Blank) -> Row:
+    """What stands before the blank, as the beginning of a document."""
+    first = [] if vocab.sep is None else [vocab.sep]
+    ids_S = np.array([*first, *blank.ids_S[: blank.at]], np.int32)
+    return _row(ids_S, np.full(len(ids_S), IGNORE, np.int32))
+
+
+def _row(ids_S: Ints, labels_S: Ints) -> Row:
+    return {"ids": ids_S, "segments": np.zeros(len(ids_S), np.int8), "labels": labels_S}
+
+
+def _shown(vocab: Vocab, blank: Blank, best_B: Tensor) -> str:
+    """A sentence in words: the blank, what the net says, and the word that stood there."""
+    before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
+    words = [vocab.decode([int(id)]).strip() for id in best_B[:3]]
+    answer = vocab.decode([blank.answer]).strip()
+    return f"{before.strip()} ___ {behind.strip()}  -> {', '.join(words)}  (it was: {answer})"
+
+
+def _mean(right_N: Tensor) -> float:
+    return float(right_N.float().mean())
