@@ -62,6 +62,8 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my text" / "held out.txt").write_text(
         "A line of an evaluation set that no document may share with it."
     )
+    rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
+    (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     return tmp_path
 
 

@@ -84,7 +84,7 @@ class Recipe:
     trunk: Annotated[Trunk, BY_KIND]
     optim: Annotated[Optim, BY_KIND]
     phases: tuple[Phase, ...]
-    evals: tuple[str, ...] = ()  # kinds of tasks (training/tasks)
+    evals: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0  # of rows, first weights and dropout
     # Figures as a paper prints them, their `source` (which tables), and `of` what training and what test they are
@@ -104,7 +104,8 @@ class Recipe:
             require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
         for number, task in enumerate(self.evals):
-            require(task in TASKS, f"evals.{number}", task, " or ".join(TASKS))
+            known = task in TASKS or task in names("tasks") or task in task_groups()
+            require(known, f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
 
     @property
     def sampling(self) -> Sampling:
@@ -207,6 +208,14 @@ def names(folder: Folder) -> list[str]:
     return sorted(path.stem for path in (HOME / folder).glob("*.yaml") if path.stem != UNAVAILABLE)
 
 
+@cache
+def task_groups() -> frozenset[str]:
+    """The names by which several task files are asked for at once: glue, ner, ..."""
+    files = (HOME / "tasks").glob("*.yaml")
+    found = (re.search(r"^group: (\S+)$", file.read_text(), re.MULTILINE) for file in files)
+    return frozenset(one[1] for one in found if one)
+
+
 def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
     """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optim.peak=2e-4`) on top.
 
@@ -275,12 +284,13 @@ def load_task(name_or_path: str) -> TaskFile:
 
 def tasks_of(asked: str = "") -> list[TaskFile]:
     """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
-    every = [load_task(name) for name in names("tasks")]
+    if not asked:
+        return [load_task(name) for name in names("tasks")]
     found: dict[str, TaskFile] = {}
     for word in filter(None, asked.split(",")):
-        named = [task for task in every if word in (task.name, task.group)]
-        found |= {task.name: task for task in named or [load_task(word)]}
-    return list(found.values()) if asked else every
+        named = [load_task(name) for name in names("tasks")] if word in task_groups() else [load_task(word)]
+        found |= {task.name: task for task in named if word in (task.group, task.name) or len(named) == 1}
+    return list(found.values())
 
 
 def unavailable() -> dict[str, str]:
@@ -325,7 +335,7 @@ def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
         return strict_yaml.read(HOME / where, where), where
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
-    groups = {load_task(name).group for name in known} - {""} if folder == "tasks" else set[str]()
+    groups = task_groups() if folder == "tasks" else frozenset[str]()
     close = explain.nearest(name_or_path, [*known, *groups])
     hint = f"; did you mean {close}?" if close else ""
     listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"

@@ -167,7 +167,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("objective.rewrite.mask=0.95", "objective.rewrite.mask + swap is 1.05, allowed is at most 1"),
         ("objective.choose.rate=0", "objective.choose.rate is 0.0, allowed is a share above 0, at most 1"),
         ("objective.losses=[]", "objective.losses is [], allowed is one loss or more"),
-        ("evals=[glue]", "evals.0 is 'glue', allowed is source or follows"),
+        ("evals=[gleu]", "evals.0 is 'gleu', allowed is source, follows, cloze, or what `sesame tasks` lists"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
         ("trunk.segments=2.0", "trunk.segments is 2.0, allowed is a whole number"),
         ("trunk.positions=learned", "trunk.positions is 'learned', allowed is a mapping of keys"),

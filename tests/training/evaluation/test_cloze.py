@@ -73,6 +73,6 @@ def test_the_global_generator_stays_as_it_was(store: Store) -> None:
 
 def test_a_net_that_fills_in_no_single_word_is_refused_in_a_line(store: Store) -> None:
     vocab = Vocab.load(store.vocab_dir)
+    spec = ModelSpec(trunk=BART, losses=(NextToken(),), vocab_size=vocab.size)
     with pytest.raises(BadInput, match="task cloze: this encoder_decoder fills in no single word; leave the task out"):
-        spec = ModelSpec(trunk=BART, losses=(NextToken(),), vocab_size=vocab.size)
         fill_in(Net(spec, None, vocab), Cloze().make(store, vocab))
