@@ -48,7 +48,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
     found = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
     head = found[0] if found and isinstance(found[0], MaskedTokensHead | NextTokenHead) else None
     trunk, masks = model.spec.trunk, isinstance(head, MaskedTokensHead)
-    is_one = len(trunk.nets) == 1 and not trunk.reads_source and isinstance(table, Tensor)
+    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.memory and isinstance(table, Tensor)
     if head is None or not is_one or not (vocab.mask is not None if masks else trunk.visibility == "causal"):
         raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of evals")
     assert isinstance(table, Tensor)
