@@ -3,12 +3,14 @@
 Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
 are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other; template.py makes rows of one or two texts with it;
-lost_marks.py says what a vocabulary takes off letters.
+ready to encode, training.py the way from the one to the other, of_folder.py that from a folder of transformers;
+template.py makes rows of one or two texts with it, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
+takes off letters.
 A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
+from preprocessing.vocab.inserts import INSERTS, with_inserts
 from preprocessing.vocab.lost_marks import stripped
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
@@ -20,6 +22,7 @@ from preprocessing.vocab.word_level import SingleBytes, WholeWords
 from preprocessing.vocab.wordpiece import WordPiece
 
 __all__ = [
+    "INSERTS",
     "KINDS",
     "SPECIAL",
     "ByteBPE",
@@ -41,4 +44,5 @@ __all__ = [
     "too_small",
     "train",
     "windows",
+    "with_inserts",
 ]
