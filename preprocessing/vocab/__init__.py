@@ -4,16 +4,16 @@ Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py
 are its siblings, ended_bpe.py one that is
 only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other, of_folder.py that from a folder of transformers;
+ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
 template.py makes rows of one or two texts with it, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
 takes off letters.
 A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
+from preprocessing.vocab.folder import of_folder
 from preprocessing.vocab.inserts import INSERTS, with_inserts
 from preprocessing.vocab.lost_marks import stripped
-from preprocessing.vocab.of_folder import of_folder
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows

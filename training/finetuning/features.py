@@ -36,6 +36,6 @@ class Reading(nn.Module):
             return net.states(batch)
         with torch.no_grad():
             states = [net.states(batch)] if self.features == "last" else net.layer_states(batch)
-        if self.weights is not None:
+        if self.weights is not None and self.factor is not None:
             return self.factor * torch.einsum("l,l...->...", self.weights.softmax(0), torch.stack(states))
         return torch.cat(states[-self.side_by_side :], dim=-1)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -98,7 +98,7 @@ class Tuning:
 
     def optim(self, steps: int) -> AdamW | Adafactor:
         """The optimiser of a fine-tuning of so many updates. The rates of Adafactor are relative to the weights."""
-        common = {
+        common: dict[str, Any] = {
             "peak": self.peak,
             "warmup": int(self.warmup * steps),
             "schedule": self.schedule,

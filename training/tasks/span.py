@@ -44,11 +44,13 @@ class Span:
     most_answer: int = 30  # tokens
     threshold: float = 0.0  # no answer is given where it is better by more than this (version 2)
     no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
+    units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
     metrics: tuple[str, ...] = ("f1", "exact")
 
     def __post_init__(self) -> None:
         for name in ("step", "most_question", "most_answer"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
+        require(self.units == "words" or self.version == 1, "units", self.units, "words in version 2")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -136,7 +138,8 @@ class Span:
         that is best for these very questions."""
         golds = {item.gold[0]: item.gold[1] for item in items}
         texts = {item.gold[0]: answer.text for item, answer in zip(items, predictions, strict=True)}
-        found = measures.squad1(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
+        of_one = measures.squad1 if self.units == "words" else measures.cmrc
+        found = of_one(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
         return {name: found[name] / 100 for name in self.metrics} | {
             name: value / 100 for name, value in found.items() if name not in METRICS
         }

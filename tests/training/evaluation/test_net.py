@@ -11,7 +11,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import ByteBPE, Template, Unigram, VocabSpec, WordPiece, train
-from tests.preprocessing.vocab.test_of_folder import gpt_1
+from tests.preprocessing.vocab.test_folder import gpt_1
 from tests.training.parity import hf, randomised
 from tests.training.parity import loaded as by_transformers
 from training.evaluation.net import net_of, net_of_folder
@@ -116,7 +116,11 @@ def our_states(net: Net, ids: list[int]) -> Tensor:
 
 def their_states(oracle: Any, model_type: str, ids: list[int]) -> Tensor:
     ids_S = torch.tensor([ids])
-    decoder = {"decoder_input_ids": ids_S} if model_type in ("t5", "bart") else {}
+    if model_type == "t5":
+        with torch.no_grad():
+            source = oracle.encoder(ids_S).last_hidden_state
+            return oracle.decoder(ids_S, encoder_hidden_states=source).last_hidden_state
+    decoder = {"decoder_input_ids": ids_S} if model_type == "bart" else {}
     memory = {"use_mems": False} if model_type == "xlnet" else {}
     with torch.no_grad():
         return oracle.base_model(input_ids=ids_S, **decoder, **memory).last_hidden_state

@@ -16,7 +16,7 @@ from preprocessing.errors import BadInput
 from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.byte_bpe import SPECIALS, ByteBPE
 from preprocessing.vocab.ended_bpe import END
-from preprocessing.vocab.part import VocabKind, from_file
+from preprocessing.vocab.part import from_file
 from preprocessing.vocab.sentencepiece import Unigram
 from preprocessing.vocab.specs import KINDS
 from preprocessing.vocab.training import given
@@ -75,9 +75,9 @@ def _of_json(folder: Path, settings: Mapping[str, Any]) -> Vocab:
     return given(_spec(kind, file, lowercase=lowers, sentinels=sum(name.startswith(_SENTINEL) for name in pieces)))
 
 
-def _spec(kind: type[VocabKind], file: Path, **facts: object) -> Any:
+def _spec(kind: type[Any], file: Path, **facts: object) -> Any:
     """The part of a kind for a file; of the facts it takes those that it has a key for."""
-    keys = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each kind is a part
+    keys = {field.name for field in fields(kind)}
     return kind(size=_ANY, file=str(file), **{name: fact for name, fact in facts.items() if name in keys})
 
 
