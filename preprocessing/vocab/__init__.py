@@ -1,14 +1,18 @@
 """Vocabularies: train or load one, turn documents into ids with the places where words begin.
 
 Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
-are its siblings. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
+are its siblings, ended_bpe.py one that is
+only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other; template.py makes rows of one or two texts with it;
-lost_marks.py says what a vocabulary takes off letters.
+ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
+template.py makes rows of one or two texts with it, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
+takes off letters.
 A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
+from preprocessing.vocab.folder import of_folder
+from preprocessing.vocab.inserts import INSERTS, with_inserts
 from preprocessing.vocab.lost_marks import stripped
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
@@ -20,6 +24,7 @@ from preprocessing.vocab.word_level import SingleBytes, WholeWords
 from preprocessing.vocab.wordpiece import WordPiece
 
 __all__ = [
+    "INSERTS",
     "KINDS",
     "SPECIAL",
     "ByteBPE",
@@ -36,9 +41,11 @@ __all__ = [
     "WholeWords",
     "WordPiece",
     "given",
+    "of_folder",
     "stripped",
     "table_rows",
     "too_small",
     "train",
     "windows",
+    "with_inserts",
 ]

@@ -91,7 +91,8 @@ def windows(row: Templated, length: int, step: int, most_first: int = 64) -> lis
 
 def _ends(vocab: Vocab) -> processors.TemplateProcessing:
     """The template of a vocabulary that has none: its end of text behind each text."""
-    assert vocab.sep is not None, "a vocabulary without an end of text has no rows"
+    if vocab.sep is None:  # OpenAI's GPT
+        raise BadInput("the vocabulary has no end of text to put behind a row; use a grid with form: gpt1")
     name = vocab.piece(vocab.sep)
     return processors.TemplateProcessing(
         single=["$A", name], pair=["$A", name, "$B:1", f"{name}:1"], special_tokens=[(name, vocab.sep)]

@@ -1,12 +1,14 @@
 """Train the vocabulary that a recipe asks for, or load the file that it names."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
+from preprocessing.spec import kind_of
 from preprocessing.vocab.part import Made
-from preprocessing.vocab.specs import KINDS, VocabSpec
+from preprocessing.vocab.specs import VocabSpec
 from preprocessing.vocab.tokenizer_json import OtherScheme
 from preprocessing.vocab.vocab import ROLES, Vocab
 
@@ -27,7 +29,7 @@ def _made(spec: VocabSpec, texts: Iterable[str]) -> Made:
     try:
         return spec.make(texts)
     except OtherScheme as other:
-        found = next((name for name, kind in KINDS.items() if kind.reads(other.scheme)), "")
+        found = next((kind_of(kind) for kind in get_args(VocabSpec) if kind.reads(other.scheme)), "")
         mismatch = (
             f"vocab.file: {other.path}: is {other.scheme.model} of kind {found}, vocab.kind is {spec.kind}; "
             f"write data.vocab.kind={found}, or name another file"

@@ -1,25 +1,42 @@
 """Fine-tuning: a pretrained trunk with a head of a task.
 
-Read targets.py (what is predicted, and which head that makes), heads.py, model.py (a trunk with heads), tuning.py (how
-it is trained) and loop.py (`tune`, `outputs`).
+Read targets.py (what is predicted, and which head that makes), heads.py, tuning.py (how it is trained), features.py
+(what heads read of a frozen trunk), model.py (a trunk with heads), rates.py (which layer learns how fast) and loop.py
+(`tune`, `outputs`).
 """
 
 from training.finetuning.loop import Example, OnStep, micro_batches, nobody, orders, outputs, tune
 from training.finetuning.model import TaskModel
-from training.finetuning.targets import AnswerSpan, OptionChoice, RowLabel, RowValue, Target, TokenTag
-from training.finetuning.tuning import Tuning
+from training.finetuning.rates import groups
+from training.finetuning.targets import (
+    AnswerSpan,
+    NoAnswer,
+    OptionChoice,
+    OwnText,
+    RowLabel,
+    RowValue,
+    Target,
+    TokenTag,
+)
+from training.finetuning.tuning import Features, Form, Schedule, Tuning
 
 __all__ = [
     "AnswerSpan",
     "Example",
+    "Features",
+    "Form",
+    "NoAnswer",
     "OnStep",
     "OptionChoice",
+    "OwnText",
     "RowLabel",
     "RowValue",
+    "Schedule",
     "Target",
     "TaskModel",
     "TokenTag",
     "Tuning",
+    "groups",
     "micro_batches",
     "nobody",
     "orders",

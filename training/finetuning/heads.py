@@ -1,4 +1,7 @@
-"""Heads of fine-tuning. `summary_BD` is the state that sums up a row, `hidden` all states, [B, S, D] or [T, D]."""
+"""Heads of fine-tuning. `summary_BD` is the state that sums up a row, `hidden` all states, [B, S, D] or [T, D].
+
+D is the width of what a head reads, which is that of the trunk, or of several of its layers side by side (features.py).
+"""
 
 from collections.abc import Mapping
 
@@ -23,10 +26,11 @@ class TaskHead(nn.Module):
 class Summary(nn.Module):
     """The state that sums up a row: what a pooler (linear and tanh, BERT 3.1) makes of it, or of a decoder itself."""
 
-    def __init__(self, trunk: Trunk, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
         super().__init__()
-        self.pooler = None if trunk.visibility == "causal" else nn.Linear(trunk.width, trunk.width)
+        self.pooler = None if trunk.visibility == "causal" else nn.Linear(width, trunk.width)
         self.dropout = nn.Dropout(dropout)
+        self.width = width if self.pooler is None else trunk.width  # of what it gives
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         summary_BD = tokens_at(hidden, batch["summary_at"])
@@ -38,10 +42,10 @@ class Summary(nn.Module):
 class RowLabelHead(TaskHead):
     """A linear classifier of the summary."""
 
-    def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, classes: int, dropout: float) -> None:
         super().__init__()
-        self.summary = Summary(trunk, dropout)
-        self.classify = nn.Linear(trunk.width, classes)
+        self.summary = Summary(trunk, width, dropout)
+        self.classify = nn.Linear(self.summary.width, classes)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [B, classes]."""
@@ -56,10 +60,10 @@ class RowLabelHead(TaskHead):
 class RowValueHead(TaskHead):
     """A linear of the summary to one number."""
 
-    def __init__(self, trunk: Trunk, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
         super().__init__()
-        self.summary = Summary(trunk, dropout)
-        self.regress = nn.Linear(trunk.width, 1)
+        self.summary = Summary(trunk, width, dropout)
+        self.regress = nn.Linear(self.summary.width, 1)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Numbers [B]."""
@@ -75,10 +79,10 @@ class RowValueHead(TaskHead):
 class TokenTagHead(TaskHead):
     """A linear classifier of each token that has a target."""
 
-    def __init__(self, trunk: Trunk, classes: int, dropout: float) -> None:
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.classify = nn.Linear(trunk.width, classes)
+        self.classify = nn.Linear(width, classes)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [M, classes] of the tokens at `targets_at`."""
@@ -97,9 +101,9 @@ class AnswerSpanHead(TaskHead):
     loss depends on how far rows are padded.
     """
 
-    def __init__(self, trunk: Trunk) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.ends = nn.Linear(trunk.width, 2)
+        self.ends = nn.Linear(width, 2)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [B, S, 2] of the tokens of each row, S being the longest; -inf behind its end."""
@@ -120,10 +124,10 @@ class AnswerSpanHead(TaskHead):
 class OptionChoiceHead(TaskHead):
     """A linear of the summary of each option to one number."""
 
-    def __init__(self, trunk: Trunk, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
         super().__init__()
-        self.summary = Summary(trunk, dropout)
-        self.rate = nn.Linear(trunk.width, 1)
+        self.summary = Summary(trunk, width, dropout)
+        self.rate = nn.Linear(self.summary.width, 1)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Logits [G, options] of G questions; -inf where a question has fewer options than another."""
@@ -137,3 +141,37 @@ class OptionChoiceHead(TaskHead):
         logits_GO, right_G = self.outputs(hidden, batch), batch["right"][batch["option"] == 0]
         loss = F.cross_entropy(logits_GO, right_G, reduction="sum")
         return Score(loss, len(right_G), (logits_GO.argmax(-1) == right_G).sum())
+
+
+class NoAnswerHead(TaskHead):
+    """A linear of the state of each row's first token to one number: how much speaks against any answer.
+
+    That of google-research/electra (finetune/qa/qa_tasks.py) also reads the states by the probability of a beginning.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.rate = nn.Linear(width, 1)
+
+    def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Logits [B]."""
+        return self.rate(tokens_at(hidden, batch["first_at"])).squeeze(-1).float()
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        logit_B, has_none_B = self.outputs(hidden, batch), batch["label"] == 1
+        loss = F.binary_cross_entropy_with_logits(logit_B, has_none_B.float(), reduction="sum")
+        return Score(loss, len(logit_B), ((logit_B > 0) == has_none_B).sum())
+
+
+class LanguageModelHead(nn.Module):
+    """The next token of a row by the tied table: the loss of a row is the mean over its tokens (train.py of GPT-1)."""
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
+        length_B = batch["lengths"].to(hidden.device).long()
+        row_T = torch.repeat_interleave(torch.arange(len(length_B), device=hidden.device), length_B)
+        before_T = torch.arange(len(row_T) - 1, device=hidden.device)
+        before_M = before_T[row_T[1:] == row_T[:-1]]  # tokens with one behind them in their row
+        logits_MV = (hidden[before_M] @ table.T).float()
+        target_M, share_M = batch["ids"][before_M + 1], 1 / (length_B - 1)[row_T[before_M]]
+        loss = (F.cross_entropy(logits_MV, target_M, reduction="none") * share_M).sum()
+        return Score(loss, len(length_B), (logits_MV.argmax(-1) == target_M).sum())

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from preprocessing.collate import unpadded
-from preprocessing.errors import Diverged
+from preprocessing.errors import BadInput, Diverged
 from preprocessing.rng import key
 from preprocessing.schema import Batch, Ints, Row
 from training.engines import Engine, to_tensors
 from training.finetuning.model import TaskModel
+from training.finetuning.rates import thaw
 from training.finetuning.tuning import Tuning
 from training.optim import rate
 
@@ -37,12 +38,18 @@ def tune(
     """Train the TaskModel of `engine` on these examples, in an order that the seed decides.
 
     Each worker takes its share of each batch; the loss is a mean over the targets of the whole batch, whatever the
-    micro-batches are. Raises Diverged where a loss or a gradient is not finite.
+    micro-batches are. Raises Diverged where a loss or a gradient is not finite, and BadInput where layers are to be
+    unfrozen one by one on an engine that divides them among workers.
     """
+    if tuning.unfreeze and engine.zero != "none":
+        raise BadInput(f"tuning.unfreeze is True, which needs one worker without ZeRO; this one has zero {engine.zero}")
     model, steps = engine.model, tuning.num_steps(len(examples))
     optim = tuning.optim(steps)
     model.train()
+    an_epoch = math.ceil(len(examples) / tuning.batch)
     for step, index_N in enumerate(orders(len(examples), tuning.batch, steps, tuning.seed)):
+        if tuning.unfreeze and step % an_epoch == 0:
+            thaw(model, step // an_epoch)
         mine = [examples[i] for i in index_N[engine.rank :: engine.world]]
         batches = list(micro_batches(mine, micro_tokens))
         counted = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]

@@ -2,32 +2,75 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
 
+from training.finetuning.features import Reading
 from training.finetuning.heads import TaskHead
 from training.finetuning.targets import Target
+from training.finetuning.tuning import Features
 from training.model import build, initialise
 from training.score import Score
 from training.specs import Trunk
 
-_POOLER: Final = re.compile(r"heads\.\w+\.(pooler\..+)")  # a weight of it, in a head of pretraining
+_POOLER: Final = re.compile(r"heads\.\w+\.(?:summary\.)?(pooler\..+)")  # a weight of it, in a head of either training
+_TABLE: Final = "trunk.tokens.weight"
+_NEW_ROWS: Final = 0.02  # deviation of rows that a table gets for a task (GPT-1 4.1)
 
 
 class TaskModel(nn.Module):
-    """A trunk and one head for each target. `seed` is that of the weights that are not taken over."""
+    """A trunk and one head for each target. `seed` is that of the weights that are not taken over.
 
-    def __init__(self, trunk: Trunk, targets: Sequence[Target], vocab_size: int, seed: int) -> None:
+    `features`: what the heads read of a frozen trunk; "none", the trunk learns too. Of `rows` of the token table the
+    last `new_rows` are of this task alone.
+    """
+
+    def __init__(
+        self,
+        trunk: Trunk,
+        targets: Sequence[Target],
+        rows: int,
+        seed: int,
+        *,
+        features: Features = "none",
+        new_rows: int = 0,
+    ) -> None:
         super().__init__()
         self.targets = tuple(targets)
         device = torch.get_default_device()
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
-            self.trunk = build(trunk, vocab_size)
-            self.heads = nn.ModuleDict({target.kind: target.head(trunk, vocab_size) for target in self.targets})
+            self.trunk = build(trunk, rows)
+            self.reading = Reading(features, trunk.layers, trunk.width)
+            self.heads = nn.ModuleDict({target.kind: target.head(trunk, self.reading.width) for target in self.targets})
         self.to_empty(device=device)
         initialise(self, trunk, seed)
+        self.reading.begin()
+        if new_rows:
+            table = self.get_parameter(_TABLE)
+            generator = torch.Generator(table.device).manual_seed(seed)
+            with torch.no_grad():
+                table[-new_rows:].normal_(0, _NEW_ROWS, generator=generator)
+        self.frozen = features != "none"
+        self.trunk.requires_grad_(not self.frozen)
+
+    @property
+    def top(self) -> int:
+        """Depth of the heads, two above the highest layer (google-research/electra, model/optimization.py)."""
+        return len(self.trunk.layers) + 2
+
+    def depths(self) -> dict[str, int]:
+        """Depth of each parameter by its name: 0 of the tables, i + 1 of layer i, `top` of the heads."""
+        of = {f"trunk.{name}": depth for name, depth in self.trunk.depths().items()}
+        return {name: of.get(name, self.top) for name, _ in self.named_parameters()}
+
+    def train(self, mode: bool = True) -> Self:
+        """A frozen trunk has no dropout."""
+        super().train(mode)
+        if self.frozen:
+            self.trunk.eval()
+        return self
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each target, by its kind."""
@@ -41,17 +84,17 @@ class TaskModel(nn.Module):
         return {kind: head.outputs(hidden, batch) for kind, head in self.heads.items() if isinstance(head, TaskHead)}
 
     def _states(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.trunk.states(batch), {**batch, "summary_at": self.trunk.summary_at(batch)}
+        return self.reading(self.trunk, batch), {**batch, "summary_at": self.trunk.summary_at(batch)}
 
     def take_over(self, weights: Mapping[str, Tensor]) -> list[str]:
-        """Take over the trunk of pretrained weights (names of `Model.named_parameters`), and a pooler of one of its
+        """Take over the trunk of trained weights (names of `Model.named_parameters`), and a pooler of one of its
         heads; the names of the weights that stay random. A larger token table keeps its further rows."""
+        wanted = dict(self.named_parameters())
         mine = {name: weight for name, weight in weights.items() if name.startswith("trunk.")}
         for name, weight in weights.items():
             if found := _POOLER.fullmatch(name):
-                mine |= {f"heads.{kind}.summary.{found[1]}": weight for kind in self.heads}
-        wanted = dict(self.named_parameters())
-        mine = {name: weight for name, weight in mine.items() if name in wanted or name.startswith("trunk.")}
+                poolers = {f"heads.{kind}.summary.{found[1]}" for kind in self.heads} & wanted.keys()
+                mine |= {pooler: weight for pooler in poolers if wanted[pooler].shape == weight.shape}
         with torch.no_grad():
             for name, weight in mine.items():
                 wanted[name][: len(weight)].copy_(weight)

@@ -3,7 +3,7 @@
 Each is to the engines what a loss of pretraining is: a kind, a weight, a count of targets and a head. No torch in here.
 Columns of a batch beside those of preprocessing/schema.py, B rows:
 
-  label    int64   [B]  class of a row, IGNORE where it has none
+  label    int64   [B]  class of a row, IGNORE where it has none; of a question, 1: it has no answer
   value    float32 [B]  number of a row, NaN where it has none
   start    int64   [B]  place in its row at which the answer begins; 0, that of [CLS], where it has none there
   stop     int64   [B]  place of its last token; 0 as above
@@ -38,8 +38,11 @@ class Target(Protocol):
     def count(self, batch: Arrays) -> int:
         """Number of its targets in a batch; its head scores as many."""
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
-        """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`."""
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+        """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`.
+
+        `width` is that of the states that it reads.
+        """
 
 
 @spec
@@ -57,10 +60,10 @@ class RowLabel:
     def count(self, batch: Arrays) -> int:
         return int((batch["label"] != IGNORE).sum())
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
         from training.finetuning.heads import RowLabelHead
 
-        return RowLabelHead(trunk, self.classes, self.dropout)
+        return RowLabelHead(trunk, width, self.classes, self.dropout)
 
 
 @spec
@@ -74,10 +77,10 @@ class RowValue:
     def count(self, batch: Arrays) -> int:
         return int(np.count_nonzero(~np.isnan(np.asarray(batch["value"]))))
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
         from training.finetuning.heads import RowValueHead
 
-        return RowValueHead(trunk, self.dropout)
+        return RowValueHead(trunk, width, self.dropout)
 
 
 @spec
@@ -95,10 +98,10 @@ class TokenTag:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
         from training.finetuning.heads import TokenTagHead
 
-        return TokenTagHead(trunk, self.classes, self.dropout)
+        return TokenTagHead(width, self.classes, self.dropout)
 
 
 @spec
@@ -111,10 +114,10 @@ class AnswerSpan:
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
         from training.finetuning.heads import AnswerSpanHead
 
-        return AnswerSpanHead(trunk)
+        return AnswerSpanHead(width)
 
 
 @spec
@@ -128,7 +131,39 @@ class OptionChoice:
     def count(self, batch: Arrays) -> int:
         return int((batch["option"] == 0).sum())
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
         from training.finetuning.heads import OptionChoiceHead
 
-        return OptionChoiceHead(trunk, self.dropout)
+        return OptionChoiceHead(trunk, width, self.dropout)
+
+
+@spec
+class NoAnswer:
+    """Whether a question has no answer, from the first token of a row (ELECTRA on SQuAD 2.0)."""
+
+    kind: Literal["no_answer"] = "no_answer"
+    weight: float = 0.5
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["label"])
+
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+        from training.finetuning.heads import NoAnswerHead
+
+        return NoAnswerHead(width)
+
+
+@spec
+class OwnText:
+    """The next token of each row, beside what a task asks (GPT-1 3.2)."""
+
+    kind: Literal["own_text"] = "own_text"
+    weight: float = 0.5
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["lengths"])
+
+    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+        from training.finetuning.heads import LanguageModelHead
+
+        return LanguageModelHead()

@@ -1,28 +1,54 @@
 """How a net is fine-tuned: rates, batches and epochs, as papers state them. No torch in here."""
 
+from dataclasses import replace
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
-from training.optim import AdamW
+from training.optim import Adafactor, AdamW
+from training.specs import Trunk
+
+if TYPE_CHECKING:
+    from training.finetuning.targets import Target
+
+Schedule = Literal["linear_from_peak", "constant", "slanted_triangle"]
+Features = Literal["none", "last", "last_four", "mix"]
+"""What heads read of a frozen trunk: its last states, those of its last four layers, a learned mix of all; or none: the
+trunk learns too."""
+Form = Literal["own", "gpt1"]
+"""What a row looks like: as the vocabulary's own template says, or Start text Delim text Extract (GPT-1 3.3)."""
+FOUR: Final = 4  # of the last layers, side by side
 
 
 @spec
 class Tuning:
     """One cell of a grid (BERT A.3): AdamW with a linear warm-up, then linear to 0, or what the keys say."""
 
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
     peak: float = 2e-5  # learning rate
     batch: int = 32  # examples: rows, or questions with all of their options
     epochs: float = 3.0
     steps: int = 0  # in place of epochs, where it is not 0
     warmup: float = 0.1  # share of the steps
-    schedule: Literal["linear_from_peak", "constant"] = "linear_from_peak"
+    schedule: Schedule = "linear_from_peak"
+    floor: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
     decay: float = 0.01
-    beta2: float = 0.999
+    beta2: float = 0.999  # of AdamW, as are the next two
     eps: float = 1e-6
-    clip: float = 1.0  # global norm; 0: no clipping
     bias_correction: bool = True
+    clip: float = 1.0  # global norm; 0: no clipping
     layer_decay: float = 1.0  # rate of each layer by that of the one above it (ELECTRA: .8)
+    layer_gap: int = 2  # the head is as far above the top layer as so many layers (ELECTRA's code: 2, ULMFiT: 1)
+    unfreeze: bool = False  # the head learns first, and in each epoch a layer more (ULMFiT)
+    features: Features = "none"  # of a frozen trunk
+    dropout: float | None = None  # of the net while it is fine-tuned; None: that of its pretraining
+    auxiliary: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
+    form: Form = "own"  # of a row
+    both_orders: bool = False  # pairs are trained on in both orders (ELECTRA's code)
+    no_answer: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
+    length: int = 0  # most tokens of a row; 0: that of the task
+    start: str = ""  # task whose fine-tuned weights it begins with
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -31,7 +57,24 @@ class Tuning:
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")
         require(self.steps >= 0, "steps", self.steps, "a whole number from 0 up")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "a share of the steps, below 1")
+        require(0 <= self.floor <= 1, "floor", self.floor, "a share of the peak, from 0 to 1")
         require(0 < self.layer_decay <= 1, "layer_decay", self.layer_decay, "above 0, at most 1")
+        require(self.layer_gap >= 0, "layer_gap", self.layer_gap, "a whole number from 0 up")
+        require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "a share from 0 up to 1")
+        for name in ("auxiliary", "no_answer"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a weight from 0 up")
+        require(self.length == 0 or self.length >= 8, "length", self.length, "0, or a number of tokens from 8 up")
+        self._agrees()
+
+    def _agrees(self) -> None:
+        """ValueError where a key would do nothing beside another one."""
+        frozen = self.features != "none"
+        for name, default in (("layer_decay", 1.0), ("unfreeze", False), ("auxiliary", 0.0), ("dropout", None)):
+            given = getattr(self, name)
+            require(not frozen or given == default, name, given, f"{default} where features are {self.features!r}")
+        require(self.layer_decay < 1 or self.layer_gap == 2, "layer_gap", self.layer_gap, "2 without a layer_decay")
+        defaults = (self.beta2, self.eps, self.bias_correction) == (0.999, 1e-6, True)
+        require(self.optimizer == "adamw" or defaults, "optimizer", self.optimizer, "adamw with these beta2 and eps")
 
     def num_steps(self, examples: int) -> int:
         """Updates on so many examples; the last batch of an epoch may be smaller.
@@ -41,15 +84,47 @@ class Tuning:
         """
         return self.steps or ceil(self.epochs * ceil(examples / self.batch))
 
-    def optim(self, steps: int) -> AdamW:
-        """The optimiser of a fine-tuning of so many updates."""
-        return AdamW(
-            peak=self.peak,
-            warmup=int(self.warmup * steps),
-            schedule=self.schedule,
-            decay=self.decay,
-            beta2=self.beta2,
-            eps=self.eps,
-            clip=self.clip,
-            bias_correction=self.bias_correction,
-        )
+    def scale(self, below: int) -> float:
+        """What the rate is multiplied by for what is so many depths below the heads: the highest layer is 2 below
+        them, and the tables of L layers L + 2 (google-research/electra, model/optimization.py).
+
+        >>> [round(Tuning(layer_decay=0.8).scale(below), 3) for below in (0, 2, 3)]
+        [1.0, 0.64, 0.512]
+        >>> ulmfit = Tuning(layer_decay=1 / 2.6, layer_gap=1)
+        >>> [round(1 / ulmfit.scale(below), 3) for below in (0, 2, 3)]
+        [1.0, 2.6, 6.76]
+        """
+        return self.layer_decay ** (below - 2 + self.layer_gap) if below else 1.0
+
+    def optim(self, steps: int) -> AdamW | Adafactor:
+        """The optimiser of a fine-tuning of so many updates. The rates of Adafactor are relative to the weights."""
+        common: dict[str, Any] = {
+            "peak": self.peak,
+            "warmup": int(self.warmup * steps),
+            "schedule": self.schedule,
+            "floor": self.floor,
+            "decay": self.decay,
+            "clip": self.clip,
+        }
+        if self.optimizer == "adafactor":
+            return Adafactor(**common)
+        return AdamW(**common, beta2=self.beta2, eps=self.eps, bias_correction=self.bias_correction)
+
+    def trunk(self, trunk: Trunk) -> Trunk:
+        """The trunk as it is fine-tuned. BadInput, in one line, where this tuning is not for such a net."""
+        one_way = trunk.visibility == "causal" and not trunk.reads_source and not trunk.cutoffs
+        for name, asked in (("auxiliary", self.auxiliary > 0), ("form", self.form == "gpt1")):
+            if asked and not one_way:
+                raise BadInput(
+                    f"tuning.{name} is {getattr(self, name)!r}, which is for decoders with one table of tokens; "
+                    f"this net is {trunk.describe()}: use another grid"
+                )
+        if self.dropout is None:
+            return trunk
+        return replace(trunk, dropout=self.dropout, attention_dropout=self.dropout)
+
+    def targets(self, task: "tuple[Target, ...]") -> "tuple[Target, ...]":
+        """What is predicted: what the task asks, and the next token beside it."""
+        from training.finetuning.targets import OwnText
+
+        return (*task, OwnText(weight=self.auxiliary)) if self.auxiliary else task

@@ -5,6 +5,7 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 
 from training.formats.all import FORMATS
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
+from training.formats.load import from_transformers
 from training.formats.named import Pipeline
 from training.formats.start import build_model
 from training.formats.weights import load_spec, load_weights, save_weights
@@ -15,6 +16,7 @@ __all__ = [
     "auto_class",
     "build_model",
     "described",
+    "from_transformers",
     "load_spec",
     "load_weights",
     "model_type",

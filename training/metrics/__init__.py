@@ -1,10 +1,11 @@
 """Scores of downstream tasks, as their papers and official scripts count them: predictions and gold -> numbers.
 
-Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), entities.py (CoNLL),
-texts.py (BLEU, ROUGE, CoQA) and glue.py (averages, submissions). What a library counts well is the library's:
-scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
+Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (those of Chinese
+ones), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA) and glue.py (averages, submissions). What a library counts well
+is the library's: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
 """
 
+from training.metrics.cmrc import cmrc
 from training.metrics.entities import Scheme, entity_f1
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
@@ -19,6 +20,7 @@ __all__ = [
     "best_threshold",
     "bleu",
     "chrf",
+    "cmrc",
     "coqa_f1",
     "entity_f1",
     "f1",

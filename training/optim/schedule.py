@@ -82,13 +82,14 @@ def _since_peak(step: int, warmup: int, total: int) -> float:
 class Shape:
     """A decay, and what happens to it in the steps of the warm-up.
 
-    The warm-up rises linearly from 0 to the peak. It stands in place of the decay, multiplies it, or there is none: the
-    rate is the peak for `warmup` steps. The decay ends at the floor, or goes to 0 and stops where it meets the floor.
+    The warm-up rises linearly from 0 to the peak, or from the floor. It stands in place of the decay, multiplies it, or
+    there is none: the rate is the peak for `warmup` steps. The decay ends at the floor, or goes to 0 and stops where it
+    meets the floor.
     """
 
     decay: Decay
     describes: str  # what becomes of the learning rate after the warm-up, in words
-    warm_up: Literal["replaces", "multiplies", "none"] = "replaces"
+    warm_up: Literal["replaces", "from_floor", "multiplies", "none"] = "replaces"
     stops: bool = False  # True: the decay goes to 0, and stops at the floor
 
 
@@ -97,6 +98,8 @@ SCHEDULES: Final[Mapping[str, Shape]] = {
     # ELECTRA (google-research/electra, optimization.py)
     "linear_product": Shape(linear, "linear decay from step 0, times the warm-up", "multiplies"),
     "linear_from_peak": Shape(linear_from_peak, "linear decay from the peak"),
+    # ULMFiT (arXiv:1801.06146, 3.2): its ratio is 1 / floor
+    "slanted_triangle": Shape(linear_from_peak, "linear decay from the peak, to where the warm-up began", "from_floor"),
     "polynomial": Shape(polynomial, "polynomial decay of power 3"),
     "cosine": Shape(cosine, "cosine decay"),
     "cosine_from_start": Shape(cosine_from_start, "cosine decay from step 0"),
@@ -135,6 +138,8 @@ def rate(optim: Rates, step: int, total: int) -> float:
         risen = step / optim.warmup
         if shape.warm_up == "replaces":
             return optim.peak * risen
+        if shape.warm_up == "from_floor":
+            return optim.peak * (optim.floor + (1 - optim.floor) * risen)
     left = shape.decay(min(step, total), optim.warmup, total)
     share = max(optim.floor, left) if shape.stops else optim.floor + (1 - optim.floor) * left
     return optim.peak * risen * share

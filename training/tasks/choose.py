@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, mean_of, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, mean_of, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 METRICS: Final = ("accuracy",)
 
@@ -80,6 +80,10 @@ class Choose:
             | {"option": np.asarray(number, np.int64), "right": right}
             for number, option in enumerate(options)
         ]
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders", "no_answer")
+        return self
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import OptionChoice

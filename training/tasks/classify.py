@@ -1,8 +1,8 @@
 """Which of some labels does a text, or a pair of texts, have?"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
     "accuracy": measures.accuracy,
@@ -36,6 +36,7 @@ class Classify:
     label: str  # column of the label
     labels: tuple[str, ...]  # as the file has them, in the order of their numbers
     merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
+    both_orders: bool = False  # of a pair in training: each order is an example
     metrics: tuple[str, ...] = ("accuracy",)
 
     def __post_init__(self) -> None:
@@ -59,7 +60,10 @@ class Classify:
             raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(self.labels)}") from None
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template = Template(vocab, length)
+        template, number_of = Template(vocab, length), list(range(len(items)))
+        if training and self.both_orders:
+            items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
+            number_of += number_of
         examples = [
             [
                 template.row(*item.texts).columns()
@@ -67,7 +71,13 @@ class Classify:
             ]
             for item in items
         ]
-        return Encoded(examples, list(range(len(items))))
+        return Encoded(examples, number_of)
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "no_answer")
+        if tuning.both_orders and not self.pair:
+            raise BadInput("tuning.both_orders is True, which is for pairs; this task has one text: use another grid")
+        return replace(self, both_orders=tuning.both_orders or self.both_orders)
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import RowLabel

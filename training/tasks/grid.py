@@ -1,18 +1,25 @@
 """The hyper-parameters that a paper prescribes for a task: rates x batches x epochs, and what goes with them."""
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import fields
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from preprocessing.spec import require, spec
 
 if TYPE_CHECKING:
     from training.finetuning import Tuning
 
+VARIED: Final = frozenset({"peak", "batch", "epochs", "seed", "warmup"})
+"""Keys of Tuning that a cell does not take from a key of the same name."""
+
 
 @spec
 class Grid:
     """The cells of a paper's fine-tuning; what is not said is BERT's (appendix A.3).
 
-    `source` says where it stands; `from_memory` that nobody looked there when it was written down.
+    A key that Tuning has too means the same there, and each cell has it. `source` says where the grid stands;
+    `from_memory` that nobody looked there when it was written down.
     """
 
     rates: tuple[float, ...]  # learning rates
@@ -20,15 +27,23 @@ class Grid:
     epochs: tuple[float, ...] = ()
     steps: int = 0  # in place of epochs
     warmup: float = 0.1  # share of the steps; from 1 up a number of steps, where `steps` is given
-    schedule: Literal["linear_from_peak", "constant"] = "linear_from_peak"
+    schedule: Literal["linear_from_peak", "constant", "slanted_triangle"] = "linear_from_peak"
+    floor: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
     decay: float = 0.01
     beta2: float = 0.999
     eps: float = 1e-6
     clip: float = 1.0  # global norm; 0: no clipping
     bias_correction: bool = True
     layer_decay: float = 1.0  # rate of each layer by that of the one above it
+    layer_gap: int = 2  # the head is as far above the top layer as so many layers
+    unfreeze: bool = False  # the head learns first, and in each epoch a layer more
+    features: Literal["none", "last", "last_four", "mix"] = "none"  # of a frozen net; none: the net learns too
     dropout: float | None = None  # of the net while it is fine-tuned; null: that of its pretraining
     auxiliary: float = 0.0  # weight of the language-model loss beside that of the task (GPT-1)
+    form: Literal["own", "gpt1"] = "own"  # of a row: as the vocabulary has it, or gpt1: Start text Delim text Extract
+    both_orders: bool = False  # pairs are trained on in both orders
+    no_answer: float = 0.0  # weight of whether a question has an answer
     length: int = 0  # most tokens of a row; 0: that of the task
     start: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
     runs: int = 1  # of each cell, with seeds of their own
@@ -65,27 +80,26 @@ class Grid:
         return f"{rates} x batches of {batches} x {long}{runs} ({self.source}{remembered})"
 
     def cells(self) -> "list[Tuning]":
-        """Each rate with each batch, each number of epochs and each seed."""
+        """Each rate with each batch, each number of epochs and each seed, the seeds of a cell one after the other."""
         from training.finetuning import Tuning
 
+        shared = {field.name for field in fields(Tuning)} & {field.name for field in fields(self)} - VARIED
+        keys: dict[str, Any] = {name: getattr(self, name) for name in shared} | {"warmup": self.warmup_share}
         return [
-            Tuning(
-                peak=rate,
-                batch=batch,
-                epochs=epochs,
-                steps=self.steps,
-                warmup=self.warmup_share,
-                schedule=self.schedule,
-                decay=self.decay,
-                beta2=self.beta2,
-                eps=self.eps,
-                clip=self.clip,
-                bias_correction=self.bias_correction,
-                layer_decay=self.layer_decay,
-                seed=seed,
-            )
+            Tuning(**keys, peak=rate, batch=batch, epochs=epochs, seed=seed)
             for rate in self.rates
             for batch in self.batches
             for epochs in self.epochs or (1.0,)
             for seed in range(self.runs)
         ]
+
+    def chosen(self, scores: Sequence[float]) -> int:
+        """The number of the cell that the paper reports, by the development scores of all `cells`: the best one, or of
+        the hyper-parameters with the best median of their runs the run that is their median (of two, the lower)."""
+        assert len(scores) % self.runs == 0, f"{len(scores)} scores of cells with {self.runs} runs"
+        if self.select == "best":
+            return max(range(len(scores)), key=scores.__getitem__)
+        runs = [range(start, start + self.runs) for start in range(0, len(scores), self.runs)]
+        medians = [median_low([scores[cell] for cell in cells]) for cells in runs]
+        best = max(range(len(runs)), key=medians.__getitem__)
+        return next(cell for cell in runs[best] if scores[cell] == medians[best])

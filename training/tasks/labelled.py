@@ -5,7 +5,7 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
@@ -16,7 +16,7 @@ from training.tasks.split import value_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
@@ -59,6 +59,9 @@ class LabelledTask(Protocol):
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         """The items in rows of at most `length` tokens; with `training` those that something can be learnt from."""
 
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        """The task as a tuning wants it. BadInput, in one line, where that asks for what its kind has not."""
+
     def targets(self) -> "tuple[Target, ...]":
         """What a net is fine-tuned to predict."""
 
@@ -67,6 +70,13 @@ class LabelledTask(Protocol):
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, of the items that have an answer."""
+
+
+def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:
+    """BadInput, in one line, where a tuning says something by these keys, which a task of this kind cannot obey."""
+    for name in names:
+        if given := getattr(tuning, name):
+            raise BadInput(f"tuning.{name} is {given}, which is not for a task of kind {task.kind}; use another grid")
 
 
 def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:

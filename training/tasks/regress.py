@@ -1,7 +1,8 @@
 """How much, as a number: how alike two sentences are."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
     "spearman": measures.spearman,
@@ -33,6 +34,7 @@ class Regress:
     label: str  # column of the number
     least: float
     most: float
+    both_orders: bool = False  # of a pair in training: each order is an example
     metrics: tuple[str, ...] = ("spearman", "pearson")
 
     def __post_init__(self) -> None:
@@ -62,7 +64,10 @@ class Regress:
         return number
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template = Template(vocab, length)
+        template, number_of = Template(vocab, length), list(range(len(items)))
+        if training and self.both_orders:
+            items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
+            number_of += number_of
         examples = [
             [
                 template.row(*item.texts).columns()
@@ -70,7 +75,13 @@ class Regress:
             ]
             for item in items
         ]
-        return Encoded(examples, list(range(len(items))))
+        return Encoded(examples, number_of)
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "no_answer")
+        if tuning.both_orders and not self.pair:
+            raise BadInput("tuning.both_orders is True, which is for pairs; this task has one text: use another grid")
+        return replace(self, both_orders=tuning.both_orders or self.both_orders)
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import RowValue

@@ -1,19 +1,21 @@
 """Which stretch of a text answers a question?"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
+from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 METRICS: Final = ("f1", "exact")
 _BEST: Final = 20  # first and last tokens that are looked at, and as many pairs of them
@@ -41,11 +43,14 @@ class Span:
     most_question: int = 64  # tokens
     most_answer: int = 30  # tokens
     threshold: float = 0.0  # no answer is given where it is better by more than this (version 2)
+    no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
+    units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
     metrics: tuple[str, ...] = ("f1", "exact")
 
     def __post_init__(self) -> None:
         for name in ("step", "most_question", "most_answer"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
+        require(self.units == "words" or self.version == 1, "units", self.units, "words in version 2")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -71,7 +76,8 @@ class Span:
                 continue
             for window in windows(whole, length, min(self.step, length // 3), self.most_question):
                 begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
-                encoded.examples.append([window.columns() | {"start": np.asarray(begin), "stop": np.asarray(end)}])
+                ends = {"start": np.asarray(begin), "stop": np.asarray(end)}
+                encoded.examples.append([window.columns() | ends | {"label": np.asarray(int(not answers))}])
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
         if lost:
@@ -80,26 +86,37 @@ class Span:
             )
         return encoded
 
-    def targets(self) -> "tuple[Target, ...]":
-        from training.finetuning import AnswerSpan
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders")
+        if tuning.no_answer and self.version == 1:
+            raise BadInput("tuning.no_answer is for version 2, all questions of this task have one: use another grid")
+        return replace(self, no_answer=tuning.no_answer or self.no_answer)
 
-        return (AnswerSpan(),)
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import AnswerSpan, NoAnswer
+
+        return (AnswerSpan(), NoAnswer(weight=self.no_answer)) if self.no_answer else (AnswerSpan(),)
 
     def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[Answer]:
         """The answer to each item, "" where none is better by more than the threshold (version 2)."""
-        logits = dict[int, Any]()
+        logits, nothing = dict[int, Any](), dict[int, float]()
         for numbers, heads in outputs:
             logits |= dict(zip(numbers, heads["answer_span"].numpy(), strict=True))
+            if self.no_answer:
+                nothing |= dict(zip(numbers, heads["no_answer"].tolist(), strict=True))
         windows_of: dict[int, list[int]] = {}
         for example, item in enumerate(encoded.item_of):
             windows_of.setdefault(item, []).append(example)
         found = [Answer("", 0.0)] * len(items)
         for item, examples in windows_of.items():
-            found[item] = self._answer(items[item].texts[1], [(encoded.stands_for[at], logits[at]) for at in examples])
+            none = min(nothing[at] for at in examples) if self.no_answer else None
+            given = [(encoded.stands_for[at], logits[at]) for at in examples]
+            found[item] = self._answer(items[item].texts[1], given, none)
         return found
 
-    def _answer(self, context: str, given: Sequence[tuple[Templated, Any]]) -> Answer:
-        """The best pair of tokens of all windows; see the reference's run_squad.py."""
+    def _answer(self, context: str, given: Sequence[tuple[Templated, Any]], head: float | None) -> Answer:
+        """The best pair of tokens of all windows; see the reference's run_squad.py. `head` says whether there is one,
+        where the net has such a head (finetune/qa/qa_metrics.py of google-research/electra)."""
         owner = widest([window for window, _ in given])
         best, text = -np.inf, _NOTHING if self.version == 1 else ""
         none = min(float(logits_S2[0].sum()) for _, logits_S2 in given)
@@ -113,7 +130,7 @@ class Span:
                     score = float(logits_S2[begin, 0] + logits_S2[end, 1])
                     if score > best and begin <= end < begin + self.most_answer and window.text[end] == 1:
                         best, text = score, context[window.start[begin] : window.stop[end]]
-        difference = none - best
+        difference = none - best if head is None else head
         return Answer("" if self.version == 2 and difference > self.threshold else text, difference)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Answer]) -> dict[str, float]:
@@ -121,7 +138,8 @@ class Span:
         that is best for these very questions."""
         golds = {item.gold[0]: item.gold[1] for item in items}
         texts = {item.gold[0]: answer.text for item, answer in zip(items, predictions, strict=True)}
-        found = measures.squad1(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
+        of_one = measures.squad1 if self.units == "words" else measures.cmrc
+        found = of_one(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
         return {name: found[name] / 100 for name in self.metrics} | {
             name: value / 100 for name, value in found.items() if name not in METRICS
         }

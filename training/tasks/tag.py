@@ -1,7 +1,7 @@
 """Which tag does each word of a sentence have?"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.metrics import Scheme
-from training.tasks.labelled import Encoded, Item, Outputs, mean_of
+from training.tasks.labelled import Encoded, Item, Outputs, mean_of, refuse
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
-    from training.finetuning import Target
+    from training.finetuning import Target, Tuning
 
 METRICS: Final = ("f1", "precision", "recall", "accuracy")
 OUTSIDE: Final = "O"
@@ -68,6 +68,10 @@ class Tag:
         if beyond:
             encoded.notes.append(f"{beyond} words are behind the end of their row, or have no piece; they count as O")
         return encoded
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders", "no_answer")
+        return self
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import TokenTag

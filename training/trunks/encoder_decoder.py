@@ -41,6 +41,14 @@ class EncoderDecoderNet(Net):
     def table(self) -> Tensor:
         return self.tokens.weight
 
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return (*self.encoder.blocks, *self.decoder.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"encoder.final_norm": len(self.encoder.blocks), "decoder.final_norm": len(self.layers)}
+
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What is compared with the table, for each token of the decoder: [B, S] -> [B, S, D], unpadded [T] -> [T, D].
 

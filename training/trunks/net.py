@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,49 @@ class Net(nn.Module):
         """Hidden states [B, S, D] of a padded batch, each token attending to those that `seen_BSS` (bool) says."""
         raise NotImplementedError("ask takes_mask first")
 
+    @property
+    @abstractmethod
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Its layers, from the lowest to the highest; of two sides, those of the source come first."""
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        """What follows the last layer of a side, by the beginning of its name: the number of layers below it."""
+        return {}
+
+    def depths(self) -> dict[str, int]:
+        """By the name of each parameter of the net: 0 of the tables, i + 1 of layer i, counted from 0.
+
+        What several layers share has the depth of the highest of them; a norm behind the last layer has that layer's.
+        """
+        of = {id(tensor): number for number, layer in enumerate(self.layers, 1) for tensor in layer.parameters()}
+        found = {name: of.get(id(tensor), 0) for name, tensor in self.named_parameters()}
+        for beginning, depth in self.above_layers.items():
+            found |= {name: depth for name in found if name.startswith(f"{beginning}.")}
+        return found
+
+    def layer_states(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
+        """What the first layer reads, then what each layer gives; the last one as `states` gives it.
+
+        Of a decoder with a source, its own layers. All are in the layout of the batch.
+        """
+        own = self.layers[-self.trunk.layers :]
+        found: list[Tensor] = []
+        hooks = [
+            own[0].register_forward_pre_hook(lambda _layer, given: found.append(first_of(given))),
+            *(layer.register_forward_hook(lambda _layer, _given, made: found.append(first_of(made))) for layer in own),
+        ]
+        try:
+            last = self.states(batch)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [*(self.as_batch(x, batch) for x in found[:-1]), last]
+
+    def as_batch(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """States of a layer in the layout of their batch."""
+        return x
+
     @abstractmethod
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Flat index [B] of the state that sums up each row, for a classifier."""
@@ -110,6 +153,11 @@ def no_writer(trunk: Trunk) -> BadInput:
     """Why a net does not write from left to right."""
     given = f"generate: the attention of this {trunk.kind} is {trunk.visibility!r}, allowed is 'causal'"
     return BadInput(f"{given}: give a net that predicts the next token, such as a decoder")
+
+
+def first_of(given: Any) -> Tensor:
+    """The first tensor that a layer takes or gives: of several streams of states, that of the content."""
+    return given if isinstance(given, Tensor) else first_of(given[0])
 
 
 def last_at(batch: Mapping[str, Tensor]) -> Tensor:

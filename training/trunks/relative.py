@@ -164,6 +164,13 @@ class RelativeDecoder(Net):
         table_VD = self.tokens.weight  # looked up once: ZeRO-3 gathers it at each access
         return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
 
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.blocks)
+
+    def as_batch(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        return as_given(x, batch, layout(batch, "causal"))
+
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         rows = layout(batch, "causal")
         self.memory.length, clamp, same_length = self.distances.reach(self.training)

@@ -83,6 +83,14 @@ class Transformer(Tables):
             return cls(trunk, vocab_size)
         return None
 
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"final_norm": len(self.blocks)}
+
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._through(
             batch, layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)

@@ -50,6 +50,15 @@ class TwinNet(Tables):
         is_frozen = trunk.samples == "frozen"
         return cls(trunk, vocab_size, mask_head(trunk.generator_net, vocab_size) if is_frozen else None)
 
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Those of the discriminator."""
+        return tuple(self.discriminator.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"discriminator.final_norm": len(self.discriminator.blocks)}
+
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States of the discriminator, whose batch is not masked."""
         return self.discriminator(self.embed(batch), layout(batch, "full"))

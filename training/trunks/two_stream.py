@@ -59,6 +59,13 @@ class TwoStreamNet(Net):
     def table(self) -> Tensor:
         return self.tokens.weight
 
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.blocks)
+
+    def as_batch(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        return as_given(x, batch, layout(batch, "full"))
+
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
 

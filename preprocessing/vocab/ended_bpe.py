@@ -1,0 +1,56 @@
+"""BPE whose pieces say where a word ends (OpenAI's GPT, XLM): it is read from folders, and no recipe trains one."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from preprocessing.spec import Shrinks, spec
+from preprocessing.vocab import tokenizer_json
+from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
+
+END = "</w>"
+
+
+@spec
+class EndedBPE:
+    """The vocabulary of OpenAI's GPT (40,478 pieces) as its tokenizer.json has it: the last piece of a word ends so."""
+
+    kind: Literal["ended_bpe"] = "ended_bpe"
+    size: int = 40478
+    rows: int = 0  # as for WordPiece
+    file: str = ""  # tokenizer.json, or a folder with it
+
+    roles: ClassVar[Mapping[str, str]] = {}
+    special_roles: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[str] = "training"
+    sentinels: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
+    sample_mb: ClassVar[int] = SAMPLE_MB
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    def describe(self) -> str:
+        return f"{self.size:,} BPE pieces that end words{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> Made:
+        assert self.file, "this kind is read, not trained"
+        return from_file(self.file, lambda path: tokenizer_json.read(tokenizer_json.find(path) or Path(path), self))
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "BPE" and scheme.at_end == END and not scheme.is_of_bytes
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return False  # the end of the piece before it says so
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece.endswith(END)

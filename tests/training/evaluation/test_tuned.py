@@ -1,0 +1,321 @@
+"""A cell of a grid: everything that a tuning says happens, or is refused in one line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, get_type_hints
+
+import pytest
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from preprocessing.vocab import INSERTS, ByteBPE, Template, Vocab, WordPiece, train, with_inserts
+from training.evaluation.outcome import Evaluated, Net
+from training.evaluation.tuned import finetuned
+from training.finetuning import Tuning
+from training.losses import MaskedTokens, NextToken
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder, Learned, LearnedCausal
+from training.tasks import Classify, Grid, Item, LabelledTask, Regress, Span, Tag
+from training.tasks.grid import VARIED
+
+TEXT: Final = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
+PAIR: Final = Classify(text="a", pair="b", label="label", labels=("no", "yes"))
+SPAN: Final = Span(version=2, step=8)
+WORDS: Final = TEXT.split()
+BASE: Final = Tuning(peak=1e-3, batch=4, epochs=2, seed=1)
+ENCODER: Final = Encoder(layers=2, width=16, heads=2, positions=Learned(max=40))
+DECODER: Final = Decoder(layers=2, width=16, heads=2, positions=LearnedCausal(max=40), norm="post")
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Net:
+    vocab = train(WordPiece(size=120), [TEXT] * 40)
+    spec = ModelSpec(trunk=ENCODER, losses=(MaskedTokens(),), vocab_size=vocab.size)
+    return Net(spec, dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Net:
+    vocab = train(ByteBPE(size=300), [TEXT] * 40)
+    spec = ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=vocab.size + 5)  # a table that is filled up
+    return Net(spec, dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
+
+
+def pairs(count: int) -> list[Item]:
+    return [
+        Item(f"{i}", (" ".join(WORDS[i : i + 7]), " ".join(WORDS[i + 2 : i + 7 - i % 3])), i % 2) for i in range(count)
+    ]
+
+
+def questions(count: int) -> list[Item]:
+    """Of each second one the context has no answer."""
+    return [
+        Item(
+            f"{i}",
+            (f"what is {WORDS[i]}", TEXT),
+            (f"{i}", [WORDS[i]], [TEXT.index(WORDS[i])]) if i % 2 else (f"{i}", [], []),
+        )
+        for i in range(count)
+    ]
+
+
+def items(task: LabelledTask) -> dict[str, list[Item]]:
+    made = questions(10) if task.kind == "span" else pairs(10)
+    return {"train": made[:8], "dev": made[8:]}
+
+
+def run(net: Net, tuning: Tuning, task: LabelledTask = PAIR, **more: Any) -> Evaluated:
+    return finetuned(net, task, items(task), tuning, length=24, **more)
+
+
+# Every key of a tuning
+
+CHANGES: Final[Mapping[str, Any]] = {
+    "optimizer": "adafactor",
+    "peak": 1e-2,
+    "batch": 8,
+    "epochs": 3.0,
+    "steps": 3,
+    "warmup": 0.5,
+    "schedule": "constant",
+    "floor": 0.5,
+    "decay": 0.5,
+    "beta2": 0.5,
+    "eps": 1e-2,
+    "clip": 1e-3,
+    "bias_correction": False,
+    "layer_decay": 0.5,
+    "unfreeze": True,
+    "features": "mix",
+    "dropout": 0.5,
+    "auxiliary": 0.5,
+    "form": "gpt1",
+    "both_orders": True,
+    "no_answer": 0.5,
+    "length": 12,
+    "start": "mnli",
+    "seed": 2,
+}
+BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {"layer_gap": {"layer_decay": 0.5}, "start": {}}
+DECODERS: Final = ("auxiliary", "form")
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Tuning)])
+def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Net, decoder: Net) -> None:
+    """The losses differ, for `start` what may be begun with; a key without a line here fails."""
+    changed: Any = 1 if name == "layer_gap" else CHANGES[name]
+    before = replace(BASE, **BESIDE.get(name, {}))
+    after = replace(before, **{name: changed})
+    assert after != before
+    net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer" else PAIR)
+    if name == "start":
+        with pytest.raises(BadInput, match=r"tuning\.start is 'mnli', this net has pretrained weights; fine-tune on"):
+            run(net, after, task)
+        assert run(net, after, task, begins="mnli").losses
+        with pytest.raises(BadInput, match="fine-tuned on mnli; fine-tune on that task first"):
+            run(net, before, task, begins="mnli")
+        return
+    assert run(net, before, task).losses != run(net, after, task).losses
+
+
+def test_each_key_of_a_grid_is_in_its_cells() -> None:
+    """What a grid and a tuning both have means the same and has the same default; the rest is accounted for."""
+    base = Grid(rates=(1e-3,), batches=(4,), epochs=(2,), source="x")
+    of_tuning, of_grid = ({field.name: field for field in fields(cls)} for cls in (Tuning, Grid))
+    hints = get_type_hints(Tuning), get_type_hints(Grid)
+    for name in (of_tuning.keys() & of_grid.keys()) - {"steps", "epochs", "warmup"}:
+        assert of_tuning[name].default == of_grid[name].default, name
+        assert hints[0][name] == hints[1][name], name
+        beside = BESIDE.get(name, {})
+        changed: Any = 1 if name == "layer_gap" else CHANGES[name]
+        (cell,) = replace(base, **beside, **{name: changed}).cells()
+        (plain,) = replace(base, **beside).cells()
+        assert getattr(cell, name) == changed != getattr(plain, name)
+    assert of_tuning.keys() - of_grid.keys() == {"peak", "batch", "seed"}  # rates, batches, runs
+    told = {
+        "rates",
+        "batches",
+        "runs",
+        "select",
+        "source",
+        "from_memory",
+        "note",
+    }  # the tests below; three are for readers
+    assert of_grid.keys() - of_tuning.keys() == told
+    assert of_tuning.keys() >= VARIED
+
+
+def test_the_cells_of_a_grid_are_what_varies() -> None:
+    grid = Grid(rates=(1e-5, 2e-5), batches=(16, 32), steps=100, warmup=25, runs=2, source="x")
+    cells = grid.cells()
+    assert [(one.peak, one.batch, one.seed) for one in cells][:3] == [(1e-5, 16, 0), (1e-5, 16, 1), (1e-5, 32, 0)]
+    assert {(one.steps, one.warmup, one.num_steps(5)) for one in cells} == {(100, 0.25, 100)}
+    assert [one.epochs for one in replace(grid, steps=0, epochs=(2, 3), warmup=0.1, runs=1).cells()][:2] == [2, 3]
+
+
+def test_a_grid_chooses_the_best_cell_or_the_median_run_of_the_best_ones() -> None:
+    grid = Grid(rates=(1e-5, 2e-5), batches=(16,), epochs=(3,), runs=3, source="x")
+    scores = [0.9, 0.1, 0.2, 0.4, 0.6, 0.5]
+    assert grid.chosen(scores) == 0
+    assert replace(grid, select="median").chosen(scores) == 5
+    four = replace(grid, select="median", runs=2)
+    assert four.chosen([0.1, 0.2, 0.4, 0.3]) == 3  # of two, the lower
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"features": "last", "layer_decay": 0.5}, "layer_decay is 0.5, allowed is 1.0 where features are 'last'"),
+        ({"features": "mix", "dropout": 0.1}, "dropout is 0.1, allowed is None where features are 'mix'"),
+        ({"layer_gap": 1}, "layer_gap is 1, allowed is 2 without a layer_decay"),
+        ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
+        ({"floor": 2.0}, "floor is 2.0"),
+    ],
+)
+def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Tuning(**keys)
+
+
+@pytest.mark.parametrize("key", [{"auxiliary": 0.5}, {"form": "gpt1"}])
+def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encoder: Net) -> None:
+    with pytest.raises(
+        BadInput, match=r"which is for decoders with one table of tokens; this net is encoder, 2 layers"
+    ):
+        run(encoder, replace(BASE, **key))
+
+
+def test_what_a_kind_of_task_has_not_is_refused() -> None:
+    one_text = Classify(text="a", label="label", labels=("no", "yes"))
+    tag = Tag(labels=("O", "B-PER"))
+    for task, key, reason in (
+        (one_text, {"both_orders": True}, "is for pairs; this task has one text"),
+        (PAIR, {"no_answer": 0.5}, r"tuning\.no_answer is 0\.5, which is not for a task of kind classify"),
+        (tag, {"both_orders": True}, "not for a task of kind tag"),
+        (Span(version=1), {"no_answer": 0.5}, "is for version 2, all questions of this task have one"),
+        (SPAN, {"both_orders": True}, "not for a task of kind span"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            task.tuned_as(Tuning(**key))  # type: ignore[attr-defined]
+
+
+# What the keys do
+
+
+def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: Net) -> None:
+    task = Regress(text="a", pair="b", label="score", least=0, most=5).tuned_as(Tuning(both_orders=True))
+    given = [Item("1", ("Ada wrote", "so London"), 2.5)]
+    training, scored = (task.encoded(given, encoder.vocab, 24, training=one) for one in (True, False))
+    first, second = (example[0] for example in training.examples)
+    assert (training.item_of, scored.item_of) == ([0, 0], [0])
+    assert encoder.vocab.decode(first["ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
+    assert encoder.vocab.decode(second["ids"]) == "[CLS] so london [SEP] ada wrote [SEP]"
+    assert first["value"] == second["value"] == 2.5
+
+
+def test_dropout_is_that_of_the_tuning(encoder: Net) -> None:
+    changed = Tuning(dropout=0.0).trunk(ENCODER)
+    assert (changed.dropout, changed.attention_dropout) == (0.0, 0.0)
+    assert Tuning().trunk(ENCODER) is ENCODER
+    assert replace(changed, dropout=0.1, attention_dropout=0.1) == ENCODER
+
+
+def test_rows_in_the_form_of_gpt_1(decoder: Net) -> None:
+    """Start text Extract, Start text Delim text Extract; the three have the rows behind those of the net's table."""
+    rows = decoder.spec.vocab_size
+    vocab = with_inserts(decoder.vocab, rows)
+    start, delimiter, extract = (rows, rows + 1, rows + 2)
+    template, plain = Template(vocab, 24), decoder.vocab.encode
+    one, two = template.row("Ada wrote"), template.row("Ada wrote", " so")
+    assert one.ids.tolist() == [start, *plain("Ada wrote"), extract]
+    assert two.ids.tolist() == [start, *plain("Ada wrote"), delimiter, *plain(" so"), extract]
+    assert vocab.size == rows + 3
+    assert vocab.hash != decoder.vocab.hash
+    written = Template(vocab, 100).row(INSERTS[0]).ids  # the name written out is text
+    assert start not in written[1:].tolist()
+
+
+def test_new_rows_begin_small_and_the_table_is_kept(decoder: Net) -> None:
+    """N(0, .02) for three more rows (GPT-1 4.1)."""
+    from training.finetuning import RowLabel, TaskModel
+
+    rows = decoder.spec.vocab_size
+    wide = replace(DECODER, width=512, init_std=0.3)
+    table = TaskModel(wide, [RowLabel(classes=2)], rows + 3, seed=0, new_rows=3).get_parameter("trunk.tokens.weight")
+    assert float(table[-3:].detach().std()) == pytest.approx(0.02, rel=0.1)
+    assert float(table[:-3].detach().std()) == pytest.approx(0.3, rel=0.1)
+    model = TaskModel(DECODER, [RowLabel(classes=2)], rows + 3, seed=0, new_rows=3)
+    assert decoder.weights is not None
+    model.take_over(decoder.weights)
+    assert torch.equal(model.get_parameter("trunk.tokens.weight")[:rows], decoder.weights["trunk.tokens.weight"])
+
+
+def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Net) -> None:
+    """The first loss is that of the task and half of the mean over rows of the mean over their tokens."""
+    still = replace(DECODER, dropout=0.0, attention_dropout=0.0)
+    net = replace(decoder, spec=replace(decoder.spec, trunk=still))
+    tuning = replace(BASE, steps=1, batch=8)
+    alone, beside = (run(net, replace(tuning, auxiliary=weight)).losses[0] for weight in (0.0, 0.5))
+    model = Model(still, (NextToken(),), net.spec.vocab_size, seed=0).eval()
+    assert net.weights is not None
+    model.load_state_dict(net.weights)
+    encoded = PAIR.encoded(items(PAIR)["train"], net.vocab, 24, training=True)
+    of_rows = []
+    for (row,) in encoded.examples:
+        ids = torch.from_numpy(row["ids"]).long()
+        at = torch.arange(len(ids))
+        batch = {"ids": ids, "positions": at, "lengths": torch.tensor([len(ids)]), "segments": torch.zeros_like(ids)}
+        with torch.no_grad():
+            logits = model.trunk({**batch, "first_at": torch.tensor([0])}) @ model.trunk.table.T  # type: ignore[operator, union-attr]
+        of_rows.append(float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:])))
+    assert beside - alone == pytest.approx(0.5 * sum(of_rows) / len(of_rows), abs=1e-4)
+
+
+def test_a_head_may_say_that_a_question_has_no_answer() -> None:
+    """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
+    task = SPAN.tuned_as(Tuning(no_answer=0.5))
+    assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
+    vocab = train(WordPiece(size=120), [TEXT] * 40)
+    encoded = task.encoded(questions(2), vocab, 20, training=True)
+    assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 0} == {1}
+    assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 1} == {0}
+
+    def answers(logit: Sequence[float]) -> list[float]:
+        logits = torch.zeros(len(encoded.examples), 20, 2)
+        heads = {"answer_span": logits, "no_answer": torch.tensor(logit)}
+        return [answer.no_answer for answer in task.predictions(questions(2), encoded, [(range(len(logits)), heads)])]
+
+    count = [encoded.item_of.count(number) for number in (0, 1)]
+    assert min(count) > 1
+    found = answers([3.0, *[5.0] * (count[0] - 1), *[5.0] * (count[1] - 1), -2.0])
+    assert found == [3.0, -2.0]
+
+
+def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: Net) -> None:
+    """RoBERTa's RTE begins with the weights of MNLI: trunk and pooler."""
+    kept = dict[str, Tensor]()
+    run(encoder, BASE, keep=lambda weights: kept.update({name: x.clone() for name, x in weights.items()}))
+    from training.finetuning import RowLabel, TaskModel
+
+    model = TaskModel(ENCODER, [RowLabel(classes=3)], encoder.spec.vocab_size, seed=5)
+    random = model.take_over(kept)
+    assert random == ["heads.row_label.classify.weight", "heads.row_label.classify.bias"]
+    moved = "trunk.blocks.1.attention.out.weight"
+    assert encoder.weights is not None
+    assert not torch.equal(model.get_parameter(moved), encoder.weights[moved])
+    after = run(replace(encoder, weights=kept), replace(BASE, start="mnli"), begins="mnli")
+    assert after.losses != run(encoder, BASE).losses
+
+
+def test_two_fine_tunings_are_the_same_and_leave_the_net_as_it_was(encoder: Net) -> None:
+    assert encoder.weights is not None
+    before = {name: x.detach().clone() for name, x in encoder.weights.items()}
+    assert run(encoder, BASE) == run(encoder, BASE)
+    assert all(torch.equal(before[name], x) for name, x in encoder.weights.items())
+
+
+def test_a_vocabulary_of_spans_gets_no_further_tokens() -> None:
+    vocab: Vocab = train(WordPiece(size=120), [TEXT] * 40)
+    with pytest.raises(AssertionError, match="sentinels"):
+        with_inserts(replace(vocab, sentinels=2), vocab.size)

@@ -1,0 +1,91 @@
+"""States of all layers, and what heads read of a frozen trunk."""
+
+import pytest
+import torch
+
+from tests.training.finetuning.nets import ROWS, TRUNKS, batch_of, rows
+from tests.training.parity import hf
+from training.engines import LocalEngine
+from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
+from training.formats import bert
+from training.losses import MaskedTokens
+from training.model import ModelSpec
+from training.specs import Machine
+
+
+def model_of(net: str, features: str = "none") -> TaskModel:
+    model = TaskModel(TRUNKS[net], [RowLabel(classes=2)], ROWS, seed=0, features=features)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for x in model.trunk.parameters():
+            x.add_(torch.empty_like(x).normal_(0, 0.1, generator=generator))
+    return model
+
+
+@torch.no_grad()
+def test_states_of_layers_are_the_hidden_states_of_transformers() -> None:
+    model, spec = model_of("bert").eval(), ModelSpec(trunk=TRUNKS["bert"], losses=(MaskedTokens(),), vocab_size=ROWS)
+    config = hf().BertConfig(**bert.config(spec, vocab=None), vocab_size=ROWS)  # type: ignore[arg-type]
+    net = hf().BertModel(config, add_pooling_layer=False).eval()
+    ours = {name: x for name, x in model.named_parameters() if name.startswith("trunk.")}
+    net.load_state_dict({name.removeprefix("bert."): x for name, x in bert.theirs(ours, spec).items()})
+    given = rows(1)
+    ids, segments = (torch.from_numpy(given[0][name])[None].long() for name in ("ids", "segments"))
+    theirs = net(input_ids=ids, token_type_ids=segments, output_hidden_states=True).hidden_states
+    found = model.trunk.layer_states(batch_of(given))
+    assert len(found) == len(theirs) == 3
+    for mine, other in zip(found, theirs, strict=True):
+        torch.testing.assert_close(mine, other[0], atol=1e-5, rtol=0)
+    assert float((found[0] - found[1]).abs().max()) > 0.1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("net", TRUNKS)
+def test_states_of_layers_of_each_net_have_the_layout_of_their_batch(net: str) -> None:
+    """The last are those that `states` gives; the others are those of a row by itself, wherever it lies in a batch."""
+    model, given = model_of(net).eval(), rows(3)
+    found = model.trunk.layer_states(batch_of(given))
+    assert len(found) == 3
+    torch.testing.assert_close(found[-1], model.trunk.states(batch_of(given)))
+    start = len(given[0]["ids"])
+    alone = model.trunk.layer_states(batch_of([given[1]]))
+    for whole, one in zip(found, alone, strict=True):
+        torch.testing.assert_close(whole[start : start + len(given[1]["ids"])], one, atol=1e-5, rtol=0)
+    assert not model.trunk.layers[0]._forward_hooks  # nothing is left behind
+
+
+@pytest.mark.parametrize("features", ["last", "last_four", "mix"])
+def test_a_frozen_trunk_stays_and_its_heads_learn(features: str) -> None:
+    model = model_of("bert", features)
+    before = {name: x.detach().clone() for name, x in model.named_parameters()}
+    tuning = Tuning(peak=1e-2, batch=4, steps=2, warmup=0, features=features)  # type: ignore[arg-type]
+    tune(LocalEngine(model, tuning.optim(2), Machine(), groups(model, tuning)), [[row] for row in rows(8)], tuning)
+    moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
+    assert moved == {name for name in before if not name.startswith("trunk.")}
+    assert ("reading.weights" in moved) == (features == "mix")
+
+
+def test_a_frozen_trunk_has_no_dropout() -> None:
+    model = model_of("bert", "last").train()
+    batch = batch_of(rows(3))
+    torch.testing.assert_close(model.reading(model.trunk, batch), model.reading(model.trunk, batch))
+
+
+@torch.no_grad()
+def test_a_mix_begins_with_the_mean_of_all_layers_and_follows_its_weights() -> None:
+    model, batch = model_of("bert", "mix").eval(), batch_of(rows(3))
+    states = torch.stack(model.trunk.layer_states(batch))
+    torch.testing.assert_close(model.reading(model.trunk, batch), states.mean(0))
+    assert model.reading.weights is not None
+    assert model.reading.factor is not None
+    model.reading.weights.copy_(torch.tensor([-50.0, 50.0, -50.0]))
+    model.reading.factor.fill_(2.0)
+    torch.testing.assert_close(model.reading(model.trunk, batch), 2 * states[1])
+
+
+@torch.no_grad()
+def test_the_last_four_layers_lie_side_by_side() -> None:
+    """Of a net of two layers both do; what the first one reads is no layer."""
+    model, batch = model_of("bert", "last_four").eval(), batch_of(rows(3))
+    states = model.trunk.layer_states(batch)
+    torch.testing.assert_close(model.reading(model.trunk, batch), torch.cat(states[1:], dim=-1))

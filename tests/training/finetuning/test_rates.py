@@ -1,0 +1,141 @@
+"""Rates by depth, one layer after the other, the slanted triangle."""
+
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from tests.training.finetuning.nets import ROWS, TRUNKS, rows
+from training.engines import LocalEngine
+from training.engines.engine import set_rate
+from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
+from training.finetuning.rates import thaw
+from training.optim import rate
+from training.specs import Machine
+
+
+def model_of(net: str) -> TaskModel:
+    return TaskModel(TRUNKS[net], [RowLabel(classes=2)], ROWS, seed=0)
+
+
+def rates_of(model: TaskModel, tuning: Tuning) -> dict[str, float]:
+    """The rate of each parameter in an update, by its name."""
+    engine = LocalEngine(model, tuning.optim(10), Machine(), groups(model, tuning))
+    set_rate(engine.optimizer, 1.0)
+    rate_of = {id(x): group["lr"] for group in engine.optimizer.param_groups for x in group["params"]}
+    return {name: rate_of[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+def test_rates_by_layer_are_those_of_electras_code() -> None:
+    """lr * d^(L + 2 - k) by hand for d = .8 and two layers: the tables k = 0, layer i k = i + 1, the head k = 4."""
+    found = rates_of(model_of("bert"), Tuning(layer_decay=0.8))
+    assert found["heads.row_label.classify.weight"] == found["heads.row_label.summary.pooler.bias"] == 1.0
+    assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(0.64)
+    assert found["trunk.blocks.1.feed_forward_norm.bias"] == pytest.approx(0.64)
+    assert found["trunk.blocks.0.feed_forward.up.bias"] == pytest.approx(0.512)
+    for name in ("tokens", "positions", "segments", "embedding_norm"):
+        assert found[f"trunk.{name}.weight"] == pytest.approx(0.4096)
+
+
+def test_rates_by_layer_are_those_of_ulmfit() -> None:
+    """Each layer has that of the one above it over 2.6 (arXiv:1801.06146, 3.2), the highest that of the head."""
+    found = rates_of(model_of("gpt1"), Tuning(layer_decay=1 / 2.6, layer_gap=1))
+    assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(1 / 2.6)
+    assert found["trunk.blocks.0.attention.out.weight"] == pytest.approx(1 / 6.76)
+    assert found["trunk.tokens.weight"] == pytest.approx(1 / 17.576)
+
+
+@pytest.mark.parametrize("net", TRUNKS)
+def test_each_parameter_of_each_net_has_a_depth(net: str) -> None:
+    model = model_of(net)
+    depths = model.depths()
+    assert depths.keys() == dict(model.named_parameters()).keys()
+    layers = 4 if net == "t5" else 2
+    assert model.top == layers + 2
+    used = {depth for name, depth in depths.items() if not name.startswith(("trunk.generator.", "heads."))}
+    # what all layers share is as high as the highest
+    assert used == ({0, 2} if net == "albert" else set(range(layers + 1)))
+    assert depths["trunk.tokens.weight"] == 0
+    assert {depth for name, depth in depths.items() if name.startswith("heads.")} == {model.top}
+
+
+@pytest.mark.parametrize(
+    ("net", "name", "depth"),
+    [
+        ("megatron", "trunk.final_norm.weight", 2),
+        ("gpt2", "trunk.final_norm.bias", 2),
+        ("t5", "trunk.encoder.final_norm.weight", 2),
+        ("t5", "trunk.decoder.final_norm.weight", 4),
+        ("t5", "trunk.decoder.blocks.0.cross.query.weight", 3),
+        ("t5", "trunk.decoder.distances.weight", 0),
+        ("electra", "trunk.discriminator.blocks.1.attention.out.bias", 2),
+        ("transformer_xl", "trunk.blocks.0.attention.biases.content", 2),
+        ("xlnet", "trunk.blocks.0.attention.biases.content", 1),
+        ("xlnet", "trunk.unknown", 0),
+    ],
+)
+def test_depths_of_what_is_not_a_plain_layer(net: str, name: str, depth: int) -> None:
+    assert model_of(net).depths()[name] == depth
+
+
+def test_without_a_decay_by_layer_all_have_one_rate() -> None:
+    model = model_of("bert")
+    assert set(rates_of(model, Tuning()).values()) == {1.0}
+    assert len(groups(model, Tuning())) == 2  # what decays and what does not
+
+
+def test_weights_decay_as_before_whatever_the_depth() -> None:
+    model = model_of("bert")
+    decay_of = {
+        id(x): group["weight_decay"] for group in groups(model, Tuning(layer_decay=0.5)) for x in group["params"]
+    }
+    for name, parameter in model.named_parameters():
+        assert decay_of[id(parameter)] == (0.01 if parameter.ndim > 1 else 0.0), name
+
+
+def test_a_layer_more_learns_in_each_epoch() -> None:
+    model = model_of("megatron")
+
+    def learning() -> set[str]:
+        return {
+            name.removeprefix("trunk.").split(".weight")[0] for name, x in model.named_parameters() if x.requires_grad
+        }
+
+    thaw(model, 0)
+    assert all(name.startswith("heads.") for name in learning())
+    thaw(model, 1)
+    assert {"final_norm", "blocks.1.attention.out"} <= learning()
+    assert "blocks.0.attention.out" not in learning()
+    thaw(model, 2)
+    assert "blocks.0.attention.out" in learning()
+    assert "tokens" not in learning()
+    thaw(model, 3)
+    assert all(x.requires_grad for x in model.parameters())
+
+
+def test_what_has_not_thawed_stays_as_it_was() -> None:
+    """Two epochs of two updates: the head and the highest layer move, those below do not."""
+    model, examples = model_of("gpt1"), [[row] for row in rows(8)]
+    before = {name: x.detach().clone() for name, x in model.named_parameters()}
+    tuning = Tuning(peak=1e-2, batch=4, epochs=2, warmup=0, unfreeze=True)
+    engine = LocalEngine(model, tuning.optim(4), Machine(), groups(model, tuning))
+    tune(engine, examples, tuning)
+    moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
+    assert moved == {name for name in before if name.startswith(("heads.", "trunk.blocks.1."))}
+
+
+def test_unfreezing_is_for_one_worker() -> None:
+    model = model_of("gpt1")
+    engine = LocalEngine(model, Tuning().optim(4), Machine())
+    engine.zero = 2
+    with pytest.raises(BadInput, match="needs one worker without ZeRO; this one has zero 2"):
+        tune(engine, [[row] for row in rows(4)], Tuning(unfreeze=True))
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"),
+    [(0, 0.01 / 32), (5, 0.01 * (1 + 31 * 0.5) / 32), (10, 0.01), (55, 0.00515625), (100, 0.01 / 32)],
+)
+def test_the_slanted_triangle_is_that_of_ulmfit(step: int, wanted: float) -> None:
+    """eta * (1 + p (ratio - 1)) / ratio with p up to the cut and down behind it; cut .1 of 100 updates, ratio 32."""
+    tuning = Tuning(peak=0.01, warmup=0.1, schedule="slanted_triangle", floor=1 / 32)
+    assert rate(tuning.optim(100), step, 100) == pytest.approx(wanted, rel=1e-9)

@@ -1,0 +1,80 @@
+"""What is evaluated, from disk: the net of a finished run of ours, or that of any folder of `transformers`."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab, of_folder
+from training.evaluation.outcome import Net
+from training.formats import from_transformers, load_weights
+from training.model import ModelSpec
+
+RUN: Final = "pretrain.json"  # of a run folder: the run, as the workers got it
+_WEIGHTS: Final = "weights"
+_CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(DIR)"
+
+
+def net_of(folder: Path) -> Net:
+    """The net of a finished run of ours, or of a folder of `transformers`.
+
+    BadInput, in one line, where the folder is neither, is not finished, or lacks what it takes.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: is no folder; give a finished run, or a folder of transformers")
+    if (folder / RUN).is_file():
+        return net_of_run(folder)
+    if (folder / "config.json").is_file():
+        return net_of_folder(folder)
+    raise BadInput(
+        f"{folder}: is neither a run (it has no {RUN}) nor a folder of transformers (it has no config.json); give one"
+    )
+
+
+def net_of_run(folder: Path) -> Net:
+    """The net of a finished run, with the vocabulary of its corpus. BadInput where it is not finished."""
+    try:
+        run = json.loads((folder / RUN).read_bytes())
+        corpus = Path(run["corpus"])
+    except OSError as error:
+        raise BadInput(f"{folder / RUN}: {error.strerror}; give the folder of a run") from None
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{folder / RUN}: says no corpus; give the folder of a run of this version") from None
+    if not (folder / _WEIGHTS / "spec.json").is_file():
+        raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")
+    spec, weights = load_weights(folder / _WEIGHTS)
+    return _checked(folder, spec, weights, Vocab.load(corpus / "vocab"))
+
+
+def net_of_folder(folder: Path) -> Net:
+    """The net of a folder that `save_pretrained` of transformers or `sesame export` wrote, with its tokenizer there.
+
+    BadInput where its weights are pickled or in several files, its architecture is none that we build, or there is no
+    tokenizer.
+    """
+    if not (folder / "model.safetensors").is_file():
+        raise BadInput(f"{folder}: {_no_weights(folder)}")
+    vocab = of_folder(folder)
+    return _checked(folder, *from_transformers(folder), vocab)
+
+
+def _no_weights(folder: Path) -> str:
+    """Why a folder has no model.safetensors."""
+    if (folder / "model.safetensors.index.json").is_file():
+        again = "AutoModel.from_pretrained(DIR).save_pretrained(DIR, max_shard_size='1TB')"
+        return f"its weights are in several files; write them into one with {again} in Python"
+    if (pickled := sorted(folder.glob("pytorch_model*.bin"))) or (pickled := sorted(folder.glob("*.pt"))):
+        return (
+            f"has pickled weights only ({pickled[0].name}), which can run code; convert them with {_CONVERT} in Python"
+        )
+    return "has no model.safetensors; give a folder that save_pretrained wrote"
+
+
+def _checked(folder: Path, spec: ModelSpec, weights: dict[str, Tensor], vocab: Vocab) -> Net:
+    """The net; BadInput where the vocabulary has more pieces than the token table rows."""
+    if vocab.size > spec.vocab_size:
+        sizes = f"the tokenizer has {vocab.size} pieces, the net's table {spec.vocab_size} rows"
+        raise BadInput(f"{folder}: {sizes}; give the tokenizer that the net was trained with")
+    return Net(spec, weights, vocab)

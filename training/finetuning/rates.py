@@ -1,0 +1,41 @@
+"""Which parameters learn how fast: groups by depth for an optimiser, and layers that learn one after the other."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from training.finetuning.model import TaskModel
+from training.finetuning.tuning import Tuning
+from training.model import parameter_groups
+
+
+def groups(model: TaskModel, tuning: Tuning) -> list[dict[str, Any]]:
+    """The parameters that learn, in groups for an optimiser; `scale` is what the rate is multiplied by in each.
+
+    The heads have 1, and what is d below them `tuning.scale(d)`: see Tuning.layer_decay.
+    """
+    named = dict(model.named_parameters())
+    scales = {id(named[name]): tuning.scale(model.top - depth) for name, depth in model.depths().items()}
+    whole = parameter_groups(model, tuning.decay)
+    return [made for group in whole for made in _by_scale(group, scales) if made["params"]]
+
+
+def _by_scale(group: dict[str, Any], scales: dict[int, float]) -> Iterator[dict[str, Any]]:
+    """A group as one for each scale."""
+    learning = [
+        (scales[id(weight)], weight, shapes)
+        for weight, shapes in zip(group["params"], group["shapes"], strict=True)
+        if weight.requires_grad
+    ]
+    for scale in sorted({scale for scale, _, _ in learning}, reverse=True):
+        params, shapes = zip(*((weight, shapes) for own, weight, shapes in learning if own == scale), strict=True)
+        yield group | {"params": list(params), "shapes": list(shapes), "scale": scale}
+
+
+def thaw(model: TaskModel, epoch: int) -> None:
+    """Let the heads learn in epoch 0, and in each further one a layer more, from the highest down; the tables last
+    (gradual unfreezing, ULMFiT, arXiv:1801.06146, 3.3)."""
+    lowest = len(model.trunk.layers) + 1 - epoch
+    depths = model.depths()
+    for name, weight in model.named_parameters():
+        depth = depths[name]
+        weight.requires_grad_(depth == model.top or (epoch > 0 and depth >= lowest))
