@@ -4,6 +4,7 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 """
 
 from training.formats.all import FORMATS
+from training.formats.electra import half
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
 from training.formats.named import Pipeline
 from training.formats.start import build_model
@@ -15,6 +16,7 @@ __all__ = [
     "auto_class",
     "build_model",
     "described",
+    "half",
     "load_spec",
     "load_weights",
     "model_type",

@@ -2,8 +2,9 @@
 in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
-tag.py, choose.py and span.py are its siblings, in the union `Kinds`. task_file.py is what a file of orchestration/tasks
-says, grid.py the hyper-parameters of papers in it.
+tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py and perplexity.py, of the same
+union, nothing is fine-tuned. task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of
+papers in it.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -17,14 +18,16 @@ from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.follows import Follows
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, Item, LabelledTask
+from training.tasks.labelled import Encoded, Item, LabelledTask, ScoredTask, TaskKind, Way
+from training.tasks.likelihood import Likelihood
 from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
+from training.tasks.perplexity import LanguageModelling
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
-from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
+from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, at_hand
 
 __all__ = [
     "EACH",
@@ -41,15 +44,22 @@ __all__ = [
     "Item",
     "Kinds",
     "LabelledTask",
+    "LanguageModelling",
+    "Likelihood",
     "Regress",
+    "Scored",
+    "ScoredTask",
     "Source",
     "Span",
     "Split",
     "Tag",
     "Task",
     "TaskFile",
+    "TaskKind",
     "TaskPart",
     "Tasks",
+    "Tuned",
+    "Way",
     "at_hand",
 ]
 
