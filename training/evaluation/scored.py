@@ -9,6 +9,7 @@ from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, nobody
 from training.formats import half
 from training.likelihood.nets import NetReader
+from training.losses import MaskedTokens
 from training.model import Model
 from training.specs import Machine
 from training.tasks import Item, ScoredTask
@@ -25,8 +26,8 @@ def scored(
 ) -> Evaluated:
     """Answers and scores on all splits but `train`, whose items are the pool of examples in prompts.
 
-    In float32, as one process; `seed` is that of random weights. `on_step` takes how many texts of a split are answered,
-    and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
+    In float32, as one process; `seed` is that of random weights. `on_step` takes how many texts of a split are
+    answered, and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
     """
     machine = machine or Machine()
     reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
@@ -48,7 +49,7 @@ def model_of(net: Net, seed: int, machine: Machine) -> Model:
     with torch.random.fork_rng(devices=[]):
         model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed)
     weights = net.weights
-    if "generator" in net.spec.trunk.nets:
+    if len(net.spec.trunk.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses):
         whole = dict(model.named_parameters()) if weights is None else weights
         weights, spec = half(whole, net.spec, "generator")
         model = Model(spec.trunk, spec.losses, spec.vocab_size, seed)

@@ -1,8 +1,8 @@
 """Files of downstream tasks in their original distributions -> records, with what is malformed counted and named.
 
 Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py,
-lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a file here and one line
-in the union. No torch in here.
+lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a file here
+and one line in the union. No torch in here.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,8 @@ from training.likelihood.perplexities import Perplexity, Text, Windowing
 
 PseudoKind = Literal["original", "within_word_l2r"]
 """The pseudo-log-likelihoods of masked models. original: one token is masked at a time (Salazar et al. 2020,
-arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too, so that they do not give it away (Kauf and
-Ivanova 2023, arXiv:2305.10588)."""
+arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too, so that they do not give it away (Kauf
+and Ivanova 2023, arXiv:2305.10588)."""
 PSEUDO_KINDS: Final = get_args(PseudoKind)
 
 
@@ -36,6 +36,7 @@ class LogP:
 
 Scorer = Callable[[Sequence[Request]], list[LogP]]
 """A net that is asked; answers stand in the order of the requests."""
+
 
 class Reader(Protocol):
     """A net, or an n-gram model, that says how likely texts are."""

@@ -230,7 +230,7 @@ class Likelihood:
         return [Chosen(tuple(found[n] for n in at), tuple(found[n] for n in alone)) for at, alone in both]
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Chosen]) -> list[dict[str, Any]]:
-        """For each item the likeliest option, as the file has it, of equal ones the first; and what all got, in nats."""
+        """For each item the likeliest option, as the file has it, of equal ones the first; and what all got (nats)."""
         found = []
         for item, each in zip(items, answers, strict=True):
             values = self._values(item, each, self._how)
@@ -244,9 +244,9 @@ class Likelihood:
         return next((_ACCURACIES[name] for name in self.metrics if name in _ACCURACIES), "sum")
 
     def scores(self, items: Sequence[Item], answers: Sequence[Chosen]) -> dict[str, float]:
-        """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties, the
-        majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over these:
-        items of one are not independent. `cut`: items that lost a part of their context."""
+        """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
+        the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
+        these: items of one are not independent. `cut`: items that lost a part of their context."""
         found: dict[str, float] = {}
         for name in self.metrics:
             if name in _ACCURACIES:

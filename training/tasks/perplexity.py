@@ -24,8 +24,8 @@ _CHARACTERS: Final = 200  # of a text that an example shows
 class LanguageModelling:
     """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
 
-    A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones, or
-    with `carry` behind the memory of what came before. Words and bytes are counted in the text as the file has it,
+    A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones,
+    or with `carry` behind the memory of what came before. Words and bytes are counted in the text as the file has it,
     whatever the net reads of it, so that detokenising cannot flatter a score.
     """
 

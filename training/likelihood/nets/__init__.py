@@ -1,8 +1,8 @@
 """Nets that say how likely a text is, on torch.
 
 Read causal.py (decoders; ordered.py makes one of XLNet), masked.py (masked language models), seq2seq.py (a decoder on
-top of an encoder), rolling.py (perplexity), then reader.py, which picks the one that fits a net; batches.py is what they
-share.
+top of an encoder), rolling.py (perplexity), then reader.py, which picks the one that fits a net; batches.py is what
+they share.
 """
 
 from training.likelihood.nets.causal import causal

@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL; by XLNet in the order of a text."""
+"""Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL; by XLNet in the text's order."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,9 +50,7 @@ def causal(
     """
     longest = model.spec.trunk.longest
     cut = [cut_to(pair_of(vocab, request), longest) for request in requests]
-    found = token_log_ps(
-        model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch
-    )
+    found = token_log_ps(model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
     return [_whole(each, over) for each, (_, over) in zip(found, cut, strict=True)]
 
 

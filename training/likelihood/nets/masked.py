@@ -1,5 +1,4 @@
-"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from the others.
-"""
+"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Log-probabilities by a net that was trained to predict in any order (XLNet): in the order of the text.
 
-A query at a place sees the tokens before it and not its own; content sees what is before it and itself. So all tokens of
-a row are predicted at once, each from those before it.
+A query at a place sees the tokens before it and not its own; content sees what is before it and itself. So all tokens
+of a row are predicted at once, each from those before it.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from training.likelihood.nets.batches import MICRO_TOKENS, OnBatch, nobody
 from training.likelihood.nets.causal import causal
 from training.likelihood.nets.masked import masked
 from training.likelihood.nets.rolling import perplexities
-from training.likelihood.nets.seq2seq import seq2seq, sides
+from training.likelihood.nets.seq2seq import begins_with, seq2seq, sides
 from training.model import Model
 
 
@@ -46,7 +46,8 @@ class NetReader:
 
     def shown(self, request: Request) -> str:
         if self._reads_source:
-            source, (begins, continuation) = sides(Template(self.vocab), self.vocab, request)
+            source, continuation = sides(Template(self.vocab), self.vocab, request)
+            begins = begins_with(self.model.spec, self.vocab)
             return f"{self._text(source)} => {self._text([*begins, *continuation])}"
         if self._is_causal:
             context, continuation = pair_of(self.vocab, request)

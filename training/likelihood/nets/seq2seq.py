@@ -1,7 +1,7 @@
-"""Log-probabilities of a decoder on top of an encoder (BART, T5, MASS, PEGASUS): the context is the source.
+"""Log-probabilities of a decoder on top of an encoder (BART, T5, PEGASUS): the context is the source.
 
-The decoder begins as in pretraining: with the token that ends a row and the one that begins it where the vocabulary has
-one (BART), else with padding (T5, PEGASUS). The token that ends a row is not scored, so that options may go on.
+The decoder begins as in pretraining: with padding (T5, PEGASUS), or with the token that ends a row and the one that
+begins it (BART). The token that ends a row is not scored, so that options may go on.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from preprocessing.vocab import Template, Vocab
+from training.formats import FORMATS, model_type
 from training.likelihood import LogP, Pair, Request, pair_of, split_at_word
 from training.likelihood.nets.batches import (
     MICRO_TOKENS,
@@ -25,7 +26,7 @@ from training.likelihood.nets.batches import (
     summed,
     tensors,
 )
-from training.model import Model
+from training.model import Model, ModelSpec
 
 
 def seq2seq(
@@ -41,9 +42,11 @@ def seq2seq(
     A source that is too long loses tokens at its beginning. BadInput where a continuation does not fit.
     """
     head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.trunk.longest
+    begins = begins_with(model.spec, vocab)
     rows, cuts = list[Row](), list[int]()
     for request in requests:
-        source, pair = sides(template, vocab, request)
+        source, continuation = sides(template, vocab, request)
+        pair = begins, continuation
         if len(pair[0]) + len(pair[1]) - 1 > longest:
             raise BadInput(f"a continuation of {len(pair[1])} tokens does not fit a net of {longest} positions")
         cuts.append(max(0, len(source) - longest))
@@ -60,13 +63,22 @@ def seq2seq(
     return [found[number] for number in range(len(rows))]
 
 
-def sides(template: Template, vocab: Vocab, request: Request) -> tuple[list[int], Pair]:
-    """The ids of the source, and those that the decoder begins with and those that it is asked for."""
-    begins = [vocab.pad] if vocab.cls is None else [vocab.sep, vocab.cls]
-    if None in begins:
-        raise BadInput("the vocabulary has no token that a decoder could begin with; it needs a [PAD] or a [SEP]")
+def begins_with(spec: ModelSpec, vocab: Vocab) -> list[int]:
+    """The tokens that the decoder begins with: as its format of transformers says, and where that is the end of a row,
+    also the beginning of one. BadInput where no format says it."""
+    try:
+        named = model_type(spec, vocab.pad)
+    except BadInput:
+        raise BadInput("what the decoder of this net begins with is not known; ask BART, T5 or PEGASUS") from None
+    format = next(format for format in FORMATS if format.model_type == named)
+    start = format.config(spec, vocab)["decoder_start_token_id"]
+    return [start, *([vocab.cls] if start == vocab.sep and vocab.cls is not None else [])]
+
+
+def sides(template: Template, vocab: Vocab, request: Request) -> tuple[list[int], list[int]]:
+    """The ids of the source with its special tokens, and those of the continuation."""
     context = split_at_word(request).context
-    return template.row(context).ids.tolist(), ([id for id in begins if id is not None], pair_of(vocab, request)[1])
+    return template.row(context).ids.tolist(), pair_of(vocab, request)[1]
 
 
 def _row(source: Sequence[int], pair: Pair) -> Row:
