@@ -27,7 +27,8 @@ class Text:
     @property
     def words(self) -> int:
         text = self.original or self.text
-        return len(text.split()) + (text.count("\n") if self.line_ends else 0)
+        ends = text.count("\n") + (not text.endswith("\n")) if self.line_ends else 0
+        return len(text.split()) + ends
 
     @property
     def bytes(self) -> int:
