@@ -48,8 +48,8 @@ def summed(log_p_M: Tensor, right_M: Tensor, counts: Sequence[int], cuts: Sequen
     """Targets in runs of `counts` as log-probabilities of continuations, which lost `cuts` tokens of their context."""
     stops = np.cumsum(counts)
     nats_M, right = log_p_M.double().cpu().numpy(), right_M.cpu().numpy()
-    total_N = np.add.reduceat(nats_M, stops - counts)
-    greedy_N = np.logical_and.reduceat(right, stops - counts)
+    starts = stops - np.asarray(counts, np.int64)
+    total_N, greedy_N = np.add.reduceat(nats_M, starts), np.logical_and.reduceat(right, starts)
     last = zip(nats_M[stops - 1].tolist(), right[stops - 1].tolist(), strict=True)
     each = zip(total_N.tolist(), counts, greedy_N.tolist(), cuts, last, strict=True)
     return [LogP(nats, count, greedy, cut, *last) for nats, count, greedy, cut, last in each]
