@@ -67,15 +67,18 @@ def evaluating(model: Model) -> Iterator[None]:
         model.train(was_training)
 
 
-def by_length(given: Sequence[T], size: Callable[[T], int], micro_tokens: int) -> Iterator[list[T]]:
-    """All of them, the longest first, in batches of at most `micro_tokens` tokens with padding, or of a single one.
+def by_length(
+    given: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0
+) -> Iterator[list[T]]:
+    """All of them, the longest first, in batches of at most `micro_tokens` tokens with padding, or of a single one. In
+    a batch none is shorter than `least` of the longest.
 
-    >>> list(by_length(["a", "bb", "ccc", "d"], len, 4))
-    [['ccc'], ['bb', 'a'], ['d']]
+    >>> list(by_length(["a", "bb", "ccc", "d"], len, 4)), list(by_length(["a", "bb", "ccc"], len, 9, least=0.6))
+    ([['ccc'], ['bb', 'a'], ['d']], [['ccc', 'bb'], ['a']])
     """
     batch = list[T]()
     for each in sorted(given, key=size, reverse=True):
-        if batch and (len(batch) + 1) * size(batch[0]) > micro_tokens:
+        if batch and ((len(batch) + 1) * size(batch[0]) > micro_tokens or size(each) < least * size(batch[0])):
             yield batch
             batch = []
         batch.append(each)

@@ -1,7 +1,7 @@
 """Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL; by XLNet in the text's order."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from training.likelihood.nets.batches import (
 )
 from training.likelihood.nets.ordered import in_order
 from training.model import Model
+
+
+_LEAST: Final = 0.8  # trees are padded: of the size of the largest in a batch
 
 
 class TokenLogP(NamedTuple):
@@ -74,7 +77,7 @@ def token_log_ps(
     shared = trees(sequences) if share and model.trunk.takes_mask else alone(sequences)
     found = dict[int, TokenLogP]()
     with evaluating(model):
-        for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens):
+        for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens, _LEAST):
             plain = all(tree.is_row for tree in batch)
             found |= _log_ps(model, batch, pairs, plain=plain)
             on_batch(len(found), len(pairs))
