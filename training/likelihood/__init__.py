@@ -1,10 +1,12 @@
 """How likely a net finds a text: what is asked, how options are compared, perplexities. No torch in here.
 
 Read perplexities.py, then requests.py (what is asked and answered; the tokens of a request) and normalise.py; trees.py
-lets requests share what they begin with, prompts.py draws examples for few-shot prompts. nets/ has the nets that
+lets requests share what they begin with, prompts.py draws examples for few-shot prompts. ngram.py is a baseline that is
+asked what a net is asked. nets/ has the nets that
 answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity of long texts).
 """
 
+from training.likelihood.ngram import NGramReader, NGrams, fit
 from training.likelihood.normalise import NORMALISATIONS, Normalise, normalised
 from training.likelihood.perplexities import Perplexity, Text, Windowing, detokenised, total, windows
 from training.likelihood.prompts import Example, prompt, shots
@@ -28,6 +30,8 @@ __all__ = [
     "PSEUDO_KINDS",
     "Example",
     "LogP",
+    "NGramReader",
+    "NGrams",
     "Normalise",
     "Pair",
     "Perplexity",
@@ -43,6 +47,7 @@ __all__ = [
     "cut_to",
     "detokenised",
     "first_of",
+    "fit",
     "normalised",
     "pair_of",
     "prompt",

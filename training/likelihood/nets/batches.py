@@ -67,9 +67,7 @@ def evaluating(model: Model) -> Iterator[None]:
         model.train(was_training)
 
 
-def by_length(
-    given: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0
-) -> Iterator[list[T]]:
+def by_length(given: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0) -> Iterator[list[T]]:
     """All of them, the longest first, in batches of at most `micro_tokens` tokens with padding, or of a single one. In
     a batch none is shorter than `least` of the longest.
 

@@ -25,7 +25,6 @@ from training.likelihood.nets.batches import (
 from training.likelihood.nets.ordered import in_order
 from training.model import Model
 
-
 _LEAST: Final = 0.8  # trees are padded: of the size of the largest in a batch
 
 

@@ -65,7 +65,7 @@ def perplexities(
     ids = [vocab.encode(text.text) for text in texts]
     first = first_of(vocab)
     if windowing.carry:
-        nats = [_carried(model, first, each, window, on_batch) for each in ids]
+        nats = [carried(model, first, each, window, on_batch) for each in ids]
     else:
         pairs = [pairs_of([first, *each], window, stride) for each in ids]
         flat = list(chain.from_iterable(pairs))
@@ -113,7 +113,7 @@ def _memory(trunk: Trunk) -> int:
     return trunk.positions.reach(training=False)[0] if isinstance(trunk.positions, Relative) else trunk.memory
 
 
-def _carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch) -> float:
+def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch) -> float:
     """The log-probability of a text, window by window, each with the memory of those before it."""
     whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
     queries = model.spec.trunk.hides_own_token  # at the places of what they predict

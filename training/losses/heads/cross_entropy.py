@@ -37,8 +37,8 @@ def token_log_p(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities float32 [M] of targets, and bool [M]: which of them got the highest score.
 
-    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one. On a CPU a block of
-    the vocabulary at a time is compared with as many rows as there is room for, since blocks then stay in the cache:
+    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one. On a CPU a block
+    of the vocabulary at a time is compared with as many rows as there is room for, since blocks then stay in the cache:
     1.5 times as fast as whole rows of logits.
     """
     num_rows, width = max(1, LOGITS_AT_ONCE // len(table_VD)), len(table_VD)
@@ -58,8 +58,8 @@ def token_log_p(
 def _over_blocks(
     feature: Tensor, table_VD: Tensor, bias_V: Tensor | None, of: Tensor, target: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row the highest logit, and the sum of exp(logit - highest); of each target its logit. `width` tokens of the
-    vocabulary are looked at a time (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867)."""
+    """Of each row the highest logit, and the sum of exp(logit - highest); of each target its logit. `width` tokens of
+    the vocabulary are looked at a time (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867)."""
     best = feature.new_full((len(feature),), -torch.inf, dtype=torch.float32)
     total, logit = torch.zeros_like(best), best.new_empty(len(target))
     for first in range(0, len(table_VD), width):
