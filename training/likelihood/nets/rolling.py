@@ -113,7 +113,7 @@ def _memory(trunk: Trunk) -> int:
     return trunk.positions.reach(training=False)[0] if isinstance(trunk.positions, Relative) else trunk.memory
 
 
-def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch) -> float:
+def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = nobody) -> float:
     """The log-probability of a text, window by window, each with the memory of those before it."""
     whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
     queries = model.spec.trunk.hides_own_token  # at the places of what they predict
