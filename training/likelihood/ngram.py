@@ -98,7 +98,9 @@ def fit(ids_T: Ints, starts_T: Bools, vocab_size: int, order: int = 5, discounts
         raise BadInput(f"an n-gram model of {vocab_size} tokens cannot be made of a text with {highest}")
     flat_T, sentence_T = _around(ids_T, starts_T, vocab_size)
     width, found = vocab_size + 2, list[_Order]()
-    number_T, counts_N, key_N = flat_T.astype(np.int32), _counts(flat_T, width), np.arange(width)
+    number_T: Ints = flat_T
+    counts_N: Ints = np.bincount(flat_T, minlength=width)
+    key_N: Ints = np.arange(width)
     begins_N = key_N == vocab_size  # whether an n-gram begins with a beginning
     for length in range(1, order + 1):
         longer = _longer(flat_T, sentence_T, number_T, width, length) if length < order else None
@@ -150,10 +152,6 @@ def _around(ids_T: Ints, starts_T: Bools, vocab_size: int) -> tuple[Ints, Ints]:
     flat_T[np.arange(len(ids_T)) + 2 * sentence_T + 1] = ids_T
     flat_T[first_U + 2 * np.arange(len(first_U))] = vocab_size
     return flat_T, np.cumsum(flat_T == vocab_size, dtype=np.int32)
-
-
-def _counts(flat_T: Ints, width: int) -> Ints:
-    return np.bincount(flat_T, minlength=width)
 
 
 def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: int) -> _Longer:
