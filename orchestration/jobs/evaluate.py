@@ -18,7 +18,7 @@ from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, glue_average, submission
-from training.tasks import Chosen, Scored, TaskScore, better, chosen
+from training.tasks import CellScore, Chosen, TaskScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -102,7 +102,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     if not results:
         raise named[0][1]
     starts = chosen(
-        [Scored.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
+        [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
     first = next(iter(starts.values())).scores[plan.split]
     guesses = [first[name][0] for name in ("majority", "chance") if name in first]

@@ -39,7 +39,7 @@ def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:
 
 
 def _values(task: TaskFile, found: Mapping[str, AtHand] | None) -> dict[str, Any]:
-    values: dict[str, Any] = {"title": task.title, "kind": task.task.kind, "group": task.group}
+    values: dict[str, Any] = {"title": task.title, "kind": task.task.kind, "way": task.task.way, "group": task.group}
     values |= {"metrics": task.task.metrics, "source": task.source, "licence": task.licence, "figures": task.figures}
     values |= {"splits": list(task.files), "grids": {name: dataclasses.asdict(one) for name, one in task.grids.items()}}
     if found is not None:

@@ -184,7 +184,7 @@ def tables(found: Iterable[Comparison]) -> Table:
 
 def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> Group:
     """Downstream tasks, one line each: what they ask, or with what was found of their data, how many rows there are."""
-    table = _table("task", "kind", "metric", *(("train", "dev", "test", "other splits") if found else ("question",)))
+    table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("question",)))
     for one in of:
         said: list[str | Text] = [one.title]
         if there := found.get(one.name):
@@ -196,6 +196,7 @@ def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> 
         return Group(table)
     for column in table.columns[3:]:
         column.justify = "right"
+    table.padding = 0, 1, 0, 0  # names of tasks and of metrics are long
     legend = "rows of each split; -: not there, *: without labels, !: malformed (below)"
     return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.faults(found)))
 
@@ -215,7 +216,7 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
     for said in (one.source, f"licence: {one.licence}", one.note):
         if said:
             tree.add(Text(said))
-    tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; rows of at most {one.length} tokens"))
+    tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; {_way(one)}"))
     files = tree.add("files")
     for name, split in one.files.items():
         there = found[name] if found else AtHand(is_there=False)
@@ -227,6 +228,13 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
         grids.add(Text(f"{name}: {grid.describe()}"))
     faults = reports.faults({one.name: found} if found else {})
     return Group(tree, *(Text(line, BAD) for line in faults))
+
+
+def _way(one: TaskFile) -> str:
+    """How a net is asked, and what limits its rows."""
+    if one.task.way == "tuned":
+        return f"rows of at most {one.length} tokens"
+    return "nothing is trained, rows as long as the net's" if one.task.way == "scored" else "the net writes"
 
 
 def keys(parts: Sequence[Part]) -> Group:

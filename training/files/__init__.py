@@ -1,8 +1,8 @@
 """Files of downstream tasks in their original distributions -> records, with what is malformed counted and named.
 
-Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py and
-lines.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a file here and one line
-in the union. No torch in here.
+Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py,
+lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a file here
+and one line in the union. No torch in here.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from training.files.opened import contents, is_there
 from training.files.record import Format, Record, Records
 from training.files.squad import Squad
 from training.files.tables import Csv, Tsv
+from training.files.whole import Whole
 
 __all__ = [
     "FORMATS",
@@ -33,11 +34,12 @@ __all__ = [
     "Records",
     "Squad",
     "Tsv",
+    "Whole",
     "is_there",
     "read",
 ]
 
-Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Lines | Blocks
+Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Lines | Blocks | Whole
 FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
 
 

@@ -4,6 +4,7 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 """
 
 from training.formats.all import FORMATS
+from training.formats.electra import half
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
 from training.formats.load import from_transformers
 from training.formats.named import Pipeline
@@ -17,6 +18,7 @@ __all__ = [
     "build_model",
     "described",
     "from_transformers",
+    "half",
     "load_spec",
     "load_weights",
     "model_type",

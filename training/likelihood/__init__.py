@@ -1,36 +1,59 @@
 """How likely a net finds a text: what is asked, how options are compared, perplexities. No torch in here.
 
-Read requests.py (what is asked and answered; the tokens of a request), then normalise.py and perplexities.py; trees.py
-lets requests share what they begin with, prompts.py draws examples for few-shot prompts. nets/ has the nets that
+Read perplexities.py, then requests.py (what is asked and answered; the tokens of a request) and normalise.py; trees.py
+lets requests share what they begin with, prompts.py draws examples for few-shot prompts. ngram.py is a baseline that is
+asked what a net is asked. nets/ has the nets that
 answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity of long texts).
 """
 
+from training.likelihood.ngram import NGramReader, NGrams, fit
 from training.likelihood.normalise import NORMALISATIONS, Normalise, normalised
-from training.likelihood.perplexities import Perplexity, Text, windows
+from training.likelihood.perplexities import Perplexity, Text, Windowing, detokenised, total, windows
 from training.likelihood.prompts import Example, prompt, shots
-from training.likelihood.requests import LogP, Pair, Request, Scorer, cut_to, first_of, pair_of, split_at_word
+from training.likelihood.requests import (
+    PSEUDO_KINDS,
+    LogP,
+    Pair,
+    PseudoKind,
+    Reader,
+    Request,
+    Scorer,
+    cut_to,
+    first_of,
+    pair_of,
+    split_at_word,
+)
 from training.likelihood.trees import Tree, alone, as_array, trees
 
 __all__ = [
     "NORMALISATIONS",
+    "PSEUDO_KINDS",
     "Example",
     "LogP",
+    "NGramReader",
+    "NGrams",
     "Normalise",
     "Pair",
     "Perplexity",
+    "PseudoKind",
+    "Reader",
     "Request",
     "Scorer",
     "Text",
     "Tree",
+    "Windowing",
     "alone",
     "as_array",
     "cut_to",
+    "detokenised",
     "first_of",
+    "fit",
     "normalised",
     "pair_of",
     "prompt",
     "shots",
     "split_at_word",
+    "total",
     "trees",
     "windows",
 ]

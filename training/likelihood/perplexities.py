@@ -1,7 +1,18 @@
 """Perplexity by token, word and byte, from one sum of log-probabilities."""
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+
+class Windowing(NamedTuple):
+    """How a text that is longer than a row is read; 0 leaves a number to the net."""
+
+    window: int = 0  # tokens that a prediction is from, at most
+    stride: int = 0  # new tokens that each window predicts; 0: as many as the window has, so that windows are disjoint
+    carry: bool = False  # whether each window has the memory of those before it (arXiv:1901.02860, 3.2)
 
 
 @dataclass(frozen=True)
@@ -11,10 +22,13 @@ class Text:
 
     text: str
     original: str = ""  # empty: the same
+    line_ends: bool = False  # whether the end of a line counts as a word: <eos> of PTB and WikiText
 
     @property
     def words(self) -> int:
-        return len((self.original or self.text).split())
+        text = self.original or self.text
+        ends = text.count("\n") + (not text.endswith("\n")) if self.line_ends else 0
+        return len(text.split()) + ends
 
     @property
     def bytes(self) -> int:
@@ -66,6 +80,42 @@ class Perplexity:
             f"{self.tokens:,} tokens, {self.words:,} words, {self.bytes:,} bytes; windows of {self.window:,} tokens, "
             f"{self.stride:,} new ones each{memory}"
         )
+
+
+def total(parts: Sequence[Perplexity]) -> Perplexity:
+    """That of several texts together. They were measured alike.
+
+    >>> one = Perplexity(nats=20.0, tokens=10, words=5, bytes=40, window=8, stride=8)
+    >>> total([one, one]).tokens, total([one, one]).by_token == one.by_token
+    (20, True)
+    """
+    first, *others = parts
+    assert all((one.window, one.stride, one.memory) == (first.window, first.stride, first.memory) for one in others)
+    sums = {name: sum(getattr(one, name) for one in parts) for name in ("nats", "tokens", "words", "bytes")}
+    return replace(first, **sums)
+
+
+_WIKITEXT: Final = (  # how WikiText sets words and marks apart, rule by rule, undone in this order
+    (r" @([-,.])@ ", r"\1"),  # inside of words and numbers
+    (r" ([,.;:!?)\]}])", r"\1"),
+    (r"([(\[{]) ", r"\1"),
+    (r'" ([^"\n]*) "', r'"\1"'),
+    (r" '(?=(?:s|t|d|m|re|ve|ll)\b)", "'"),
+    (r"(?<=s) '(?= )", "'"),
+    (r"(?<==) (?==)", ""),  # the levels of headings
+    (r" *\n *", "\n"),
+)
+
+
+def detokenised(text: str) -> str:
+    """A text of WikiText as it was before its words and marks were set apart; <unk> stays.
+
+    >>> detokenised("It cost 1 @,@ 000 ( about ) , in the town 's well @-@ known shop .")
+    "It cost 1,000 (about), in the town's well-known shop."
+    """
+    for pattern, written in _WIKITEXT:
+        text = re.sub(pattern, written, text)
+    return text
 
 
 def windows(count: int, window: int, stride: int) -> list[tuple[int, int, int]]:

@@ -2,10 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
+from training.likelihood.perplexities import Perplexity, Text, Windowing
+
+PseudoKind = Literal["original", "within_word_l2r"]
+"""The pseudo-log-likelihoods of masked models. original: one token is masked at a time (Salazar et al. 2020,
+arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too, so that they do not give it away (Kauf
+and Ivanova 2023, arXiv:2305.10588)."""
+PSEUDO_KINDS: Final = get_args(PseudoKind)
 
 
 class Request(NamedTuple):
@@ -23,10 +30,30 @@ class LogP:
     tokens: int
     greedy: bool  # whether each token is the one with the highest score
     cut: int = 0  # tokens at the beginning of the context that the net did not read: the row was too long
+    last_nats: float = 0.0  # of the last token alone
+    last_greedy: bool = False  # whether that is the one with the highest score
 
 
 Scorer = Callable[[Sequence[Request]], list[LogP]]
 """A net that is asked; answers stand in the order of the requests."""
+
+
+class Reader(Protocol):
+    """A net, or an n-gram model, that says how likely texts are."""
+
+    def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind) -> list[LogP]:
+        """The log-probability of each continuation; `pseudo` says which one a masked model gives. BadInput where there
+        is none."""
+
+    def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+        """How well it predicts each text. BadInput where it predicts none, or the numbers do not fit it."""
+
+    def describe(self, pseudo: PseudoKind) -> str:
+        """What its log-probabilities are, in one line: "log p, left to right"."""
+
+    def shown(self, request: Request) -> str:
+        """A request as it is read, special tokens written out."""
+
 
 Pair = tuple[list[int], list[int]]
 """Ids of a context, one at least, and those of a continuation."""

@@ -13,7 +13,7 @@ import numpy as np
 from preprocessing.schema import Bools, Ints
 
 _ROOM: Final = 256  # tokens of a tree, or twice those of its longest sequence: attention grows with the square
-_SHARED: Final = 4  # a sequence joins a tree with which it shares a quarter of its tokens
+_SHARED: Final = 8  # a sequence joins a tree with which it shares an eighth of its tokens
 
 
 @dataclass

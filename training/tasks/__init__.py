@@ -2,8 +2,9 @@
 in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
-tag.py, choose.py and span.py are its siblings, in the union `Kinds`. task_file.py is what a file of orchestration/tasks
-says, grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells of a grid.
+tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py and perplexity.py, of the same
+union, nothing is fine-tuned. task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of
+papers in it, task_score.py makes one score of the cells of a grid.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -18,15 +19,17 @@ from training.tasks.classify import Classify
 from training.tasks.cloze import Blank, Blanks, Cloze
 from training.tasks.follows import Follows
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, Item, LabelledTask
-from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart, Way
+from training.tasks.labelled import Encoded, Item, LabelledTask, ScoredTask, TaskKind, Way
+from training.tasks.likelihood import Likelihood
+from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
+from training.tasks.perplexity import LanguageModelling
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
-from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
-from training.tasks.task_score import STARTS, Chosen, Scored, Start, TaskScore, better, chosen, spread_of
+from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, at_hand
+from training.tasks.task_score import STARTS, CellScore, Chosen, Start, TaskScore, better, chosen, spread_of
 
 __all__ = [
     "EACH",
@@ -38,6 +41,7 @@ __all__ = [
     "AtHand",
     "Blank",
     "Blanks",
+    "CellScore",
     "Choose",
     "Chosen",
     "Classify",
@@ -50,8 +54,11 @@ __all__ = [
     "Item",
     "Kinds",
     "LabelledTask",
+    "LanguageModelling",
+    "Likelihood",
     "Regress",
     "Scored",
+    "ScoredTask",
     "Source",
     "Span",
     "Split",
@@ -59,9 +66,11 @@ __all__ = [
     "Tag",
     "Task",
     "TaskFile",
+    "TaskKind",
     "TaskPart",
     "TaskScore",
     "Tasks",
+    "Tuned",
     "Way",
     "at_hand",
     "better",

@@ -5,12 +5,14 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.vocab import Vocab
 from training.files import Record, Records
+from training.likelihood import Reader
+from training.tasks.part import Way
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -41,8 +43,11 @@ class Encoded:
     notes: list[str] = field(default_factory=list)  # what could not be used, and how often
 
 
-class LabelledTask(Protocol):
+class TaskKind(Protocol):
     """A part of the union Kinds: a task whose questions and answers stand in files."""
+
+    way: ClassVar[Way]
+    """How a net is asked."""
 
     @property
     def kind(self) -> str:
@@ -55,6 +60,10 @@ class LabelledTask(Protocol):
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """The questions in the records; `columns` are in place of those of the task. BadInput, in one line, where a
         column is missing or a label is out of range."""
+
+
+class LabelledTask(TaskKind, Protocol):
+    """A kind for which a net is fine-tuned."""
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         """The items in rows of at most `length` tokens; with `training` those that something can be learnt from."""
@@ -77,6 +86,26 @@ def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:
     for name in names:
         if given := getattr(tuning, name):
             raise BadInput(f"tuning.{name} is {given}, which is not for a task of kind {task.kind}; use another grid")
+
+
+class ScoredTask(TaskKind, Protocol):
+    """A kind whose answers are how likely a net finds texts; an answer is whatever `answers` makes of an item."""
+
+    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Any]:
+        """What the reader says about each item, with examples from `train` in prompts. BadInput where one of them does
+        not fit, or the reader gives no such likelihood."""
+
+    def predictions(self, items: Sequence[Item], answers: Sequence[Any]) -> list[Any]:
+        """The same as JSON can hold it."""
+
+    def scores(self, items: Sequence[Item], answers: Sequence[Any]) -> dict[str, float]:
+        """Each of `metrics`, and what they are to be compared with."""
+
+    def notes(self, answers: Sequence[Any], reader: Reader) -> list[str]:
+        """What the scores mean, a line each: the kind of likelihood, window, denominator, ties."""
+
+    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+        """What is asked about the first item, as the reader gets it."""
 
 
 def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:

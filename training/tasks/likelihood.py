@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,19 +17,31 @@ from training.likelihood import (
     Example,
     LogP,
     Normalise,
+    PseudoKind,
+    Reader,
     Request,
     Scorer,
     normalised,
     prompt,
     shots,
 )
-from training.tasks.labelled import Item, mean_of
-from training.tasks.split import Split, value_of
+from training.tasks.labelled import Item, Way, mean_of
+from training.tasks.split import value_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
 }
-METRICS: Final = (*_ACCURACIES, "macro_accuracy", "last_word", "perplexity")
+METRICS: Final = (
+    *_ACCURACIES,
+    "macro_accuracy",
+    "last_word",
+    "perplexity",
+    "last_token",
+    "last_token_perplexity",
+)
+COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset")
+_OR: Final = " || "  # between options that a split has in place of those of the task
+_NORMAL: Final = 1.959964  # deviations on either side of an interval of 95 %
 _DRAWS: Final = 2_000  # of the bootstrap
 
 
@@ -67,10 +79,12 @@ class Likelihood:
     alone, "{choices}", may have a list. There may be one context for all options, or one for each option and the same
     continuation behind all (WinoGrande). With `blank`, `context` is a text in which each option takes the place of the
     blank: `partial` scores what stands behind it (Trinh and Le 2018, arXiv:1806.02847), `full` all of it.
+
+    `columns` of a split may have any of the keys of COLUMNS in place of the task's, options with " || " between them.
     """
 
     kind: Literal["likelihood"] = "likelihood"
-    files: Mapping[str, Split]
+    way: ClassVar[Way] = "scored"
     context: str = ""
     options: tuple[str, ...]
     separator: str = ""  # between options that one column has as a text
@@ -88,12 +102,12 @@ class Likelihood:
     shots: int = 0  # examples before each question, drawn from the split `train`
     between: str = "\n\n"  # behind each example
     seed: int = 0  # of the examples
+    pseudo: PseudoKind = "within_word_l2r"  # of masked models
     metrics: tuple[str, ...] = ("accuracy",)
 
     def __post_init__(self) -> None:
         require(len(self.options) >= 1, "options", list(self.options), "one or more texts")
         require(self.shots >= 0, "shots", self.shots, "a whole number from 0 up")
-        require(not self.shots or "train" in self.files, "shots", self.shots, "0 where no split is named train")
         require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty where there is no blank")
         has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
@@ -105,7 +119,11 @@ class Likelihood:
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Options,) and the number of the right option as gold."""
-        column, found = columns.get("label", self.label), list[Item]()
+        if strange := [name for name in columns if name not in COLUMNS]:
+            raise BadInput(f"columns of a split has {', '.join(strange)}, allowed is {', '.join(COLUMNS)}")
+        if columns:
+            return replace(self, **_named(columns)).items(records, {})
+        column, found = self.label, list[Item]()
         for record, place in zip(records.rows, records.places, strict=True):
             label = _label(record, column, place) if column else ""
             if label not in self.skip:
@@ -161,9 +179,30 @@ class Likelihood:
         wanted = self.labels or (*numbers, *options)
         raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(wanted)}")
 
+    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
+        return self.chosen(self.asked(items, train), lambda requests: reader.log_ps(requests, self.pseudo))
+
+    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+        """The right option of the first item, behind its prompt."""
+        asked = self.asked(items[:1], train)
+        return reader.shown(asked.requests[asked.at[0][items[0].gold]]) if asked.at else ""
+
+    def notes(self, answers: Sequence[Chosen], reader: Reader) -> list[str]:
+        found = [reader.describe(self.pseudo)]
+        by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
+        if by:
+            found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
+        if self.shots:
+            found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
+        if cut := _cut(answers):
+            found.append(f"{cut} of {len(answers)} items lost the beginning of their context: it did not fit the net")
+        return found
+
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
         """What a net is asked, with examples from `train` before each question. BadInput where these are too few."""
         asked = Asked([], [], [], [])
+        if self.shots and not train:
+            raise BadInput(f"shots is {self.shots}, and there is no split train to draw examples from")
         pool = [_example(item) for item in train]
         for item in items:
             (options,) = item.texts
@@ -190,32 +229,38 @@ class Likelihood:
         both = zip(asked.at, asked.alone_at, strict=True)
         return [Chosen(tuple(found[n] for n in at), tuple(found[n] for n in alone)) for at, alone in both]
 
-    def predictions(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise = "sum") -> list[str]:
-        """The likeliest option of each item, as the file has it; of equal ones the first."""
-        values = [self._values(item, each, how) for item, each in zip(items, chosen, strict=True)]
-        return [item.texts[0].options[int(np.argmax(each))] for item, each in zip(items, values, strict=True)]
+    def predictions(self, items: Sequence[Item], answers: Sequence[Chosen]) -> list[dict[str, Any]]:
+        """For each item the likeliest option, as the file has it, of equal ones the first; and what all got (nats)."""
+        found = []
+        for item, each in zip(items, answers, strict=True):
+            values = self._values(item, each, self._how)
+            one = {"answer": item.texts[0].options[int(np.argmax(values))], "nats": [o.nats for o in each.options]}
+            found.append(one if len(values) > 1 else one | {"greedy": each.options[0].greedy})
+        return found
 
-    def scores(self, items: Sequence[Item], chosen: Sequence[Chosen]) -> dict[str, float]:
-        """Each of the metrics; beside accuracies the share of ties, the majority's and chance's accuracy, and for the
-        mean over subsets its interval of 95 %, bootstrapped over these: items of one are not independent."""
+    @property
+    def _how(self) -> Normalise:
+        """The normalisation of the first accuracy."""
+        return next((_ACCURACIES[name] for name in self.metrics if name in _ACCURACIES), "sum")
+
+    def scores(self, items: Sequence[Item], answers: Sequence[Chosen]) -> dict[str, float]:
+        """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
+        the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
+        these: items of one are not independent. `cut`: items that lost a part of their context."""
         found: dict[str, float] = {}
         for name in self.metrics:
             if name in _ACCURACIES:
-                right = self._right(items, chosen, _ACCURACIES[name])
+                right = self._right(items, answers, _ACCURACIES[name])
                 found[name] = mean_of(right)
+                found[f"{name}_low"], found[f"{name}_high"] = interval(found[name], len(right))
                 found[f"ties{name.removeprefix('accuracy')}"] = mean_of([float(0 < each < 1) for each in right])
         if found:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
-            found |= self._macro(items, self._right(items, chosen, "sum"))
-        golds = [each.options[item.gold] for item, each in zip(items, chosen, strict=True)]
-        if "last_word" in self.metrics:
-            found["last_word"] = mean_of([float(each.greedy) for each in golds])
-        if "perplexity" in self.metrics:
-            found["perplexity"] = math.exp(-mean_of([each.nats for each in golds]))
-        return found | (
-            {"cut": float(cut)} if (cut := sum(any(o.cut for o in each.options) for each in chosen)) else {}
-        )
+            found |= self._macro(items, self._right(items, answers, "sum"))
+        golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
+        named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
+        return found | named | ({"cut": float(cut)} if (cut := _cut(answers)) else {})
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
         """For each item 1 where the right option is the likeliest, and its share where several are: of two, 1/2."""
@@ -246,6 +291,48 @@ class Likelihood:
         low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
         named = {f"accuracy_of_{name}": value for name, value in zip(parts, value_N.tolist(), strict=True)}
         return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named
+
+
+_DENOMINATORS: Final[Mapping[Normalise, str]] = {
+    "sum": "the sum over its tokens",
+    "token": "the mean over its tokens",
+    "character": "the sum per character",
+    "byte": "the sum per byte",
+    "unconditional": "the sum less that behind the fixed context",
+}
+
+
+def interval(share: float, count: int) -> tuple[float, float]:
+    """Where the share of a binomial lies at 95 %, by its score (Wilson 1927).
+
+    >>> [round(each, 4) for each in interval(0.5, 100)]
+    [0.4038, 0.5962]
+    """
+    if not count:
+        return 0.0, 1.0
+    z = _NORMAL**2 / count
+    middle, half = share + z / 2, math.sqrt(z * share * (1 - share) + z * z / 4)
+    return (middle - half) / (1 + z), (middle + half) / (1 + z)
+
+
+def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
+    """What is measured of right options alone: whether all of their tokens, or the last, are the likeliest."""
+    return {
+        "last_word": mean_of([float(each.greedy) for each in golds]),
+        "perplexity": math.exp(-mean_of([each.nats for each in golds])),
+        "last_token": mean_of([float(each.last_greedy) for each in golds]),
+        "last_token_perplexity": math.exp(-mean_of([each.last_nats for each in golds])),
+    }
+
+
+def _cut(answers: Sequence[Chosen]) -> int:
+    """Items of which a net did not read all."""
+    return sum(any(option.cut for option in each.options) for each in answers)
+
+
+def _named(columns: Mapping[str, str]) -> dict[str, Any]:
+    """Keys of the task that a split has in their place."""
+    return {name: tuple(text.split(_OR)) if name == "options" else text for name, text in columns.items()}
 
 
 def _share(values: Sequence[float], gold: int) -> float:

@@ -1,7 +1,7 @@
 """What a downstream task is: classes, labelled rows, test rows; and what each kind of task states about itself."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
@@ -60,8 +60,9 @@ class Task:
         return self.pool.take(interleaved(self.pool.label_N, order_N)[:num])
 
 
-Way: TypeAlias = Literal["tuned", "scored"]
-"""How a task is evaluated: a head is fine-tuned on labelled rows, or the net is asked as it is."""
+Way = Literal["tuned", "scored", "written"]
+"""How a net is asked. tuned: it is fine-tuned first; scored: how likely it finds texts, and nothing is trained;
+written: it writes the answers."""
 
 
 class HeldOutTask(Protocol):

@@ -11,13 +11,17 @@ from training.files import Records
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.grid import Grid
-from training.tasks.labelled import Item, LabelledTask
+from training.tasks.labelled import Item, LabelledTask, ScoredTask, TaskKind
+from training.tasks.likelihood import Likelihood
+from training.tasks.perplexity import LanguageModelling
 from training.tasks.regress import Regress
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
 
-Kinds = Classify | Regress | Tag | Choose | Span
+Tuned = Classify | Regress | Tag | Choose | Span
+Scored = Likelihood | LanguageModelling
+Kinds = Tuned | Scored
 EACH: Final = "{each}"
 
 
@@ -102,5 +106,13 @@ def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
     return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
 
 
-def _is_a_kind(task: Kinds) -> LabelledTask:
+def _is_a_kind(task: Kinds) -> TaskKind:
     return task  # a member without a fact is a type error here
+
+
+def _is_tuned(task: Tuned) -> LabelledTask:
+    return task
+
+
+def _is_scored(task: Scored) -> ScoredTask:
+    return task

@@ -11,7 +11,7 @@ _LOWER: Final = ("perplexity", "bits", "loss")
 
 
 @dataclass(frozen=True)
-class Scored:
+class CellScore:
     """What became of one cell: the hyper-parameters that it shares with other seeds, and its scores."""
 
     start: str  # pretrained or random
@@ -20,7 +20,7 @@ class Scored:
     scores: Mapping[str, Mapping[str, float]]  # by split and metric
 
     @classmethod
-    def of(cls, start: str, how: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> "Scored":
+    def of(cls, start: str, how: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> "CellScore":
         return cls(start, {key: value for key, value in how.items() if key != "seed"}, how.get("seed", 0), scores)
 
 
@@ -84,11 +84,11 @@ def spread_of(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def chosen(cells: Sequence[Scored], metric: str, chosen_on: str) -> dict[str, Chosen]:
+def chosen(cells: Sequence[CellScore], metric: str, chosen_on: str) -> dict[str, Chosen]:
     """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first."""
     found = {}
     for start in dict.fromkeys(cell.start for cell in cells):
-        groups: dict[str, list[Scored]] = {}
+        groups: dict[str, list[CellScore]] = {}
         for cell in cells:
             if cell.start == start:
                 groups.setdefault(repr(sorted(cell.how.items())), []).append(cell)
@@ -97,11 +97,11 @@ def chosen(cells: Sequence[Scored], metric: str, chosen_on: str) -> dict[str, Ch
     return found
 
 
-def _median(group: Sequence[Scored], metric: str, split: str) -> float:
+def _median(group: Sequence[CellScore], metric: str, split: str) -> float:
     return median(cell.scores[split][metric] for cell in group) if split else 0.0
 
 
-def _by_seed(cells: Sequence[Scored]) -> dict[str, dict[str, tuple[float, ...]]]:
+def _by_seed(cells: Sequence[CellScore]) -> dict[str, dict[str, tuple[float, ...]]]:
     return {
         split: {metric: tuple(cell.scores[split][metric] for cell in cells) for metric in metrics}
         for split, metrics in cells[0].scores.items()

@@ -11,7 +11,9 @@ import pytest
 from orchestration.config import load, load_task, names, tasks_of, unavailable
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.tasks import EACH, Choose, Classify, Kinds, Regress, Span, Split, Tag, TaskFile, at_hand
+from training.files import Whole
+from training.likelihood import Text
+from training.tasks import EACH, Choose, Classify, Kinds, Likelihood, Regress, Span, Split, Tag, TaskFile, at_hand
 
 TASKS = names("tasks")
 METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
@@ -20,6 +22,13 @@ METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
     "tag": {"f1", "precision", "recall", "accuracy"},
     "choose": {"accuracy"},
     "span": {"f1", "exact"},
+    "likelihood": {
+        *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
+        *("macro_accuracy", "last_word", "perplexity", "last_token", "last_token_perplexity"),
+    },
+    "perplexity": {
+        *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
+    },
 }
 every_task = pytest.mark.parametrize("name", TASKS)
 
@@ -209,7 +218,11 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
     [
         ("title: is it good\n", "", "title is missing"),
         ("name: mine", "name: mine\nlenght: 64", "lenght is not a key of the file; did you mean length?"),
-        ("kind: classify", "kind: clasify", "task.kind is 'clasify', allowed are classify, regress, tag, choose, span"),
+        (
+            "kind: classify",
+            "kind: clasify",
+            "task.kind is 'clasify', allowed are classify, regress, tag, choose, span, likelihood",
+        ),
         ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
         ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
         ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
@@ -301,7 +314,7 @@ def test_columns_of_original_distributions_with_options(tmp_path: Path) -> None:
         (("Ann, 5. Two. Three. Four.", "", ("Good end.", "Bad end.")), 1)
     ]
     copa = {"premise": "It fell.", "choice1": "A", "choice2": "B", "question": "cause", "label": 1}
-    found = one_split("copa", "train", tmp_path, "COPA/train.jsonl", json.dumps(copa))
+    found = one_split("copa_tuned", "train", tmp_path, "COPA/train.jsonl", json.dumps(copa))
     assert found == [(("It fell.", "What was the cause?", ("A", "B")), 1)]
     arc = {
         "question": {"stem": "Why?", "choices": [{"text": t, "label": n} for t, n in zip("xyz", "123", strict=True)]}
@@ -349,7 +362,23 @@ ROWS = {  # task.split: rows, rows with the second label where that is known; sc
     "wnut17.test": (1_287, None),
     "wikigold.test": (1_696, None),
     "race.test": (4_934, None),
-    "copa.dev": (100, None),
+    "copa_tuned.dev": (100, None),
+    "blimp.test": (67_000, 0),
+    "lambada.test": (5_153, None),
+    "winogrande.dev": (1_267, None),
+    "wsc273.test": (273, None),
+    "boolq.dev": (3_270, 2_033),
+    "piqa.dev": (1_838, None),
+    "siqa.dev": (1_954, None),
+    "commonsense_qa.dev": (1_221, None),
+    "openbookqa.test": (500, None),
+    "copa.dev": (100, 45),
+    "arc_easy.test": (2_376, None),
+    "arc_challenge.test": (1_172, None),
+    "pdp.test": (60, None),
+    "winogender.test": (240, None),
+    "gap.dev": (392, None),
+    "wikitext2.test": (1, None),
 }
 
 
@@ -376,6 +405,89 @@ def test_answers_entities_and_majorities_of_the_files_at_hand(shared: Path) -> N
     assert max(gold.count(0), gold.count(1)) / 277 == pytest.approx(0.527, abs=5e-4)
     race = [item.place for item in load_task("race").items("test", data)[0]]
     assert (sum("/middle/" in place for place in race), sum("/high/" in place for place in race)) == (1_436, 3_498)
+
+
+@pytest.mark.shared
+def test_what_is_asked_about_the_first_item_of_tasks_of_likelihoods(shared: Path) -> None:
+    asked = {}
+    for name in ("blimp", "boolq", "piqa", "arc_easy", "copa", "lambada", "wsc273", "pdp", "gap"):
+        task = load_task(name)
+        (item, *_), _ = task.items(next(iter(task.files)), shared / "downstream")
+        assert isinstance(task.task, Likelihood)
+        context, continuation = task.task.asked([item]).requests[item.gold]
+        asked[name] = context[-24:], continuation[:16]
+    assert asked == {
+        "blimp": ("", " Who should Dere"),
+        "boolq": ("e that produces?\nAnswer:", " no"),
+        "piqa": ("s new occupants?\nAnswer:", " Provide the gui"),
+        "arc_easy": ("f most food webs?\nAnswer:"[-24:], " Sunlight is the"),
+        "copa": (" on the faucet, therefore"[-24:], " water flowed fr"),
+        "lambada": ("grin, I don't care about", " signs"),
+        "wsc273": ("because the city councilmen"[-24:], " feared violence"),
+        "pdp": ("rd at the cook-shanty. Dad"[-24:], " subtracted that"),
+        "gap": ("their third daughter. Kathleen"[-24:], " was educated at"),
+    }
+
+
+@pytest.mark.shared
+def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) -> None:
+    def majority(name: str) -> float:
+        gold = [item.gold for item in load_task(name).items("dev", shared / "downstream")[0]]
+        return max(map(gold.count, set(gold))) / len(gold)
+
+    found = {name: majority(name) for name in ("boolq", "copa", "commonsense_qa")}
+    assert found == pytest.approx({"boolq": 0.622, "copa": 0.55, "commonsense_qa": 0.403}, abs=5e-4)
+    for data in (shared / "downstream", shared):
+        ((item,), _) = load_task("wikitext2").items("test", data)
+        assert Text(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
+
+
+def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
+    for name in ("boolq_few", "piqa_few", "arc_easy_few", "lambada_one", "lambada_few"):
+        train, other = (split.or_else[0] if split.or_else else split for split in load_task(name).files.values())
+        assert train.paths == other.paths
+        assert set(train.tenths) | set(other.tenths) == set(range(10))
+        assert not set(train.tenths) & set(other.tenths)
+
+
+def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> None:
+    """The same question as that of the files at hand."""
+
+    def asked(name: str, split: str, path: str, record: Any) -> tuple[Any, int]:
+        content = record if isinstance(record, str) else json.dumps(record)
+        ((options,), gold), *_ = one_split(name, split, tmp_path, path, content)
+        return [*zip(options.contexts, options.continuations, strict=True)][gold], gold
+
+    boolq = {"question": "is it", "passage": "It is.", "answer": True}
+    question = "Passage: It is.\nQuestion: is it?\nAnswer:"
+    assert asked("boolq", "dev", "boolq/dev.jsonl", boolq) == ((question, " yes"), 1)
+    assert asked("boolq_few", "train", "boolq/train.jsonl", boolq | {"answer": False}) == ((question, " no"), 0)
+    wino = {"sentence": "Ann saw Bea, so _ waved.", "option1": "Ann", "option2": "Bea", "answer": "2"}
+    assert asked("winogrande", "dev", "winogrande_1.1/dev.jsonl", wino) == (("Ann saw Bea, so Bea", " waved."), 1)
+    piqa = {"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}
+    assert asked("piqa", "dev", "piqa/valid.jsonl", piqa) == (("Question: open it\nAnswer:", " push"), 1)
+    choices = [{"text": text, "label": label} for text, label in zip("xyz", "ABC", strict=True)]
+    arc = {"question": {"stem": "Why?", "choices": choices}, "answerKey": "C"}
+    path = "ARC-V1-Feb2018-2/ARC-Easy/ARC-Easy-Test.jsonl"
+    assert asked("arc_easy", "test", path, arc) == (("Question: Why?\nAnswer:", " z"), 2)
+    assert asked("openbookqa", "test", "openbookqa/test.jsonl", arc) == (("Why?", " z"), 2)
+    assert asked("blimp", "test", "BLiMP/data/x.jsonl", {"sentence_good": "a", "sentence_bad": "b", "UID": "x"}) == (
+        ("", " a"),
+        0,
+    )
+
+
+def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
+    enwik8 = load_task("enwik8")
+    formats = [split.format for split in enwik8.files.values()]
+    assert [(one.begin, one.stop) for one in formats if isinstance(one, Whole)] == [
+        (90_000_000, 95_000_000),
+        (95_000_000, 100_000_000),
+    ]
+    name = "lm1b/news.en.heldout-00000-of-00050"
+    found = one_split("lm1b", "test", tmp_path, name, "A sentence .\nAnother one .\n")
+    assert [texts for texts, _ in found] == [("A sentence .",), ("Another one .",)]
+    assert Text("A sentence .", line_ends=True).words == 4
 
 
 @pytest.mark.shared

@@ -36,7 +36,7 @@ def shown(part: object, width: int = 80) -> list[str]:
 def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
     tasks = tasks_of("rte,sst2,cola,xquad")
     lines = shown(views.tasks(tasks, tasks_at_hand(tasks, data)))
-    assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "other", "splits"]
+    assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "others"]
     assert [line.split() for line in lines[1:5]] == [
         ["rte", "classify", "accuracy", "2", "2", "-"],
         ["sst2", "classify", "accuracy", "-", "2!", "1*", "0", "of", "1"],
@@ -82,6 +82,19 @@ def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixtu
     assert "test: - glue/RTE/test.tsv or RTE/test.tsv" in out
     assert "roberta_code: 2e-5 x batches of 16 x 2,036 steps (README.glue.md of fairseq@1ffc48f)" in out
     assert "bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs (section 4.1; best rate on dev, from memory)" in out
+
+
+def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "BLiMP.zip").write_bytes(b"")
+    assert main(["tasks", "blimp", "--data-dir", str(data)]) == 0
+    out = capsys.readouterr().out
+    assert "likelihood: macro_accuracy, accuracy; nothing is trained, rows as long as the net's" in out
+    assert "BLiMP.zip" in out  # which is no archive
+    assert main(["tasks", "wikitext2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["wikitext2"]
+    assert (found["kind"], found["way"], found["figures"]) == ("perplexity", "scored", ["wikitext2.perplexity"])
+    assert main(["tasks", "rte", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rte"]["way"] == "tuned"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training import files
-from training.files import FORMATS, Blocks, Conll, Csv, Json, Jsonl, Lines, Records, Squad, Tsv
+from training.files import FORMATS, Blocks, Conll, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
 
 
 def found(tmp_path: Path, content: str, format: files.Format) -> Records:
@@ -216,3 +216,23 @@ def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, t
         archive.writestr("a.txt", "x")
     with pytest.raises(BadInput, match=message):
         files.read(tmp_path, pattern, Tsv(), member)
+
+
+# Texts
+
+
+def test_a_whole_file_is_one_text(tmp_path: Path) -> None:
+    content = " = Title = \n\n It rains . \n"
+    assert found(tmp_path, content, Whole()).rows == [{"text": content}]
+    assert found(tmp_path, " \n", Whole()).malformed == ["in.txt:1: has no text"]
+
+
+def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out(tmp_path: Path) -> None:
+    content = "ab\N{LATIN SMALL LETTER E WITH ACUTE}cdef"  # eight bytes
+    for keys, wanted in (
+        ({"begin": 2, "stop": 6}, "\N{LATIN SMALL LETTER E WITH ACUTE}cd"),
+        ({"begin": 3}, "cdef"),
+        ({"stop": 3}, "ab"),
+        ({"begin": -2}, "ef"),
+    ):
+        assert found(tmp_path, content, Whole(**keys)).rows == [{"text": wanted}]

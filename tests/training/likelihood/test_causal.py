@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, REQUESTS, net, vocabulary
 from tests.training.likelihood.nets import exported as export
 from training.likelihood import LogP, Request, pair_of
-from training.likelihood.nets import causal, scorer
+from training.likelihood.nets import NetReader, causal
 
 LONGEST = 32
 
@@ -98,7 +98,12 @@ def test_a_masked_model_is_no_decoder() -> None:
         causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
 
 
-def test_the_scorer_fits_the_net() -> None:
+def test_the_reader_fits_the_net() -> None:
     requests = REQUESTS[2:4]
-    assert scorer(net("gpt2"), vocabulary("gpt2"))(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)
-    assert all(isinstance(each, LogP) for each in scorer(net("bert"), vocabulary("bert"))(requests))
+    causally, masking = (NetReader(net(kind), vocabulary(kind)) for kind in ("gpt2", "bert"))
+    assert causally.log_ps(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)
+    assert all(isinstance(each, LogP) for each in masking.log_ps(requests))
+    assert causally.describe() == "log p, from left to right"
+    assert masking.describe("original") == "pseudo-log-likelihood (original), special tokens not scored"
+    assert causally.shown(requests[0]) == "The quick brown fox"
+    assert masking.shown(requests[0]) == "[CLS] the quick brown fox [SEP]"

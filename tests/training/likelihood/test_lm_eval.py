@@ -124,7 +124,7 @@ def test_items_have_the_likelihoods_that_lm_eval_finds(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(shared / file)))
     found = theirs(net[2], tmp_path, name, their_keys)
     split = Split(paths=("rows.jsonl",), format=Jsonl())
-    task = Likelihood(**{"files": {"dev": split}, "metrics": tuple(OURS_BY_THEIRS)} | keys)
+    task = Likelihood(**{"metrics": tuple(OURS_BY_THEIRS)} | keys)
     items = task.items(split.records(tmp_path), {})
     asked = task.asked(items)
     chosen = task.chosen(asked, lambda requests: causal(net[0], net[1], requests))

@@ -9,9 +9,8 @@ import torch
 from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, exported, net, vocabulary
 from tests.training.parity import hf
-from training.likelihood import Request
+from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
 from training.likelihood.nets import masked
-from training.likelihood.nets.masked import PSEUDO_KINDS, PseudoKind
 
 TEXTS = ["The quick brown fox jumps over dogs.", "jugs", "liquor boxes, lazy!"]
 

@@ -13,9 +13,8 @@ import pytest
 from preprocessing.vocab import Vocab, WordPiece, given
 from tests.training.parity import built, hf, loaded, weights
 from training.formats import to_transformers
-from training.likelihood import Request
+from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
 from training.likelihood.nets import masked
-from training.likelihood.nets.masked import PSEUDO_KINDS, PseudoKind
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 from training.specs import Encoder, Learned

@@ -140,3 +140,19 @@ def test_targets_of_one_state_share_its_logits(at_once: int, sizes: list[int], m
     assert right_M.tolist() == (best_U[of_M] == target_M).tolist()
     _, best_M = token_log_p(feature_UD, table_VD, bias_V, best_U, torch.arange(3))
     assert best_M.all()
+
+
+@pytest.mark.parametrize(("rows", "block"), [(512, 4_096), (2, 3), (1, 1), (3, 7), (512, 5)])
+def test_blocks_of_the_vocabulary_change_no_likelihood(rows: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(cross_entropy, "BLOCK", block)
+    generator = torch.Generator().manual_seed(0)
+    feature_UD, table_VD = (torch.randn(size, 4, generator=generator) * 5 for size in (5, 17))
+    bias_V = torch.randn(17, generator=generator)
+    target_M, of_M = torch.tensor([16, 0, 3, 8, 8, 2, 16]), torch.tensor([0, 0, 4, 2, 3, 1, 4])
+    log_p = (feature_UD @ table_VD.T + bias_V).log_softmax(-1)
+    best_U = log_p.argmax(-1)
+    found_M, right_M = token_log_p(feature_UD, table_VD, bias_V, target_M, of_M)
+    torch.testing.assert_close(found_M, log_p[of_M, target_M])
+    assert torch.equal(right_M, best_U[of_M] == target_M)
+    assert token_log_p(feature_UD, table_VD, bias_V, best_U, torch.arange(5))[1].all()

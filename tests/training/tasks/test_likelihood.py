@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from preprocessing.errors import BadInput
 from training.files import Blocks, Jsonl, Tsv
 from training.likelihood import LogP, Request
 from training.tasks.labelled import Item
-from training.tasks.likelihood import METRICS, Chosen, Likelihood
+from training.tasks.likelihood import METRICS, Chosen, Likelihood, interval
 from training.tasks.split import Split
 
 FILES = {"dev": Split(paths=("dev.jsonl",), format=Jsonl()), "train": Split(paths=("train.jsonl",), format=Jsonl())}
@@ -21,7 +22,7 @@ FILES = {"dev": Split(paths=("dev.jsonl",), format=Jsonl()), "train": Split(path
 def items(task: Likelihood, folder: Path, *records: Any, split: str = "dev") -> list[Item]:
     """The items of these records, which the files of the task have."""
     (folder / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return task.items(task.files[split].records(folder), {})
+    return task.items(FILES[split].records(folder), {})
 
 
 def by_length(requests: Sequence[Request]) -> list[LogP]:
@@ -30,7 +31,6 @@ def by_length(requests: Sequence[Request]) -> list[LogP]:
 
 
 BOOLQ = Likelihood(
-    files=FILES,
     context="{passage}\nQuestion: {question}?\nAnswer:",
     options=("no", "yes"),
     label="answer",
@@ -53,7 +53,8 @@ def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Pa
     found = items(BOOLQ, tmp_path, RAIN, RAIN | {"passage": "It pours."}, SNOW)
     chosen = BOOLQ.chosen(BOOLQ.asked(found), by_length)
     scores = BOOLQ.scores(found, chosen)
-    assert BOOLQ.predictions(found, chosen) == ["no", "no", "no"]
+    assert [each["answer"] for each in BOOLQ.predictions(found, chosen)] == ["no", "no", "no"]
+    assert BOOLQ.predictions(found, chosen)[0]["nats"] == [-3.0, -4.0]
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert (scores["majority"], scores["chance"], scores["ties"]) == (pytest.approx(2 / 3), 0.5, 0.0)
     # behind "Answer:" the net says the same, so that nothing is left of the difference
@@ -61,7 +62,7 @@ def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Pa
 
 
 def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
-    task = Likelihood(files=FILES, context="{q}", options=("{a}",), shots=2, between="; ", seed=3)
+    task = Likelihood(context="{q}", options=("{a}",), shots=2, between="; ", seed=3)
     train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
     found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
     asked = task.asked(found, train)
@@ -76,14 +77,13 @@ def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items
 
 
 def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
-    task = Likelihood(files=FILES, context="{q}", options=("{a}",), shots=2)
+    task = Likelihood(context="{q}", options=("{a}",), shots=2)
     train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
     with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
 
 
 BLIMP = Likelihood(
-    files=FILES,
     options=("{good}", "{bad}"),
     subset="{UID}",
     metrics=("accuracy", "macro_accuracy", "accuracy_token", "accuracy_character", "accuracy_byte"),
@@ -126,26 +126,76 @@ def test_normalisations_change_who_wins(tmp_path: Path) -> None:
     chosen = [Chosen((LogP(-8.0, 8, False), LogP(-2.0, 1, False)))]
     scores = BLIMP.scores(found, chosen)
     assert (scores["accuracy"], scores["accuracy_token"], scores["accuracy_character"]) == (0.0, 1.0, 1.0)
-    assert BLIMP.predictions(found, chosen, "token") == ["aaaa bbbb"]
+    (prediction,) = replace(BLIMP, metrics=("accuracy_token",)).predictions(found, chosen)
+    assert prediction == {"answer": "aaaa bbbb", "nats": [-8.0, -2.0]}
 
 
 def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> None:
-    task = Likelihood(
-        files=FILES, context="{context}", options=("{continuation}",), metrics=("last_word", "perplexity")
-    )
+    task = Likelihood(context="{context}", options=("{continuation}",), metrics=("last_word", "perplexity"))
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
     chosen = [Chosen((LogP(-1.0, 2, True),)), Chosen((LogP(-3.0, 1, False, cut=4),))]
     assert task.asked(found).requests[0] == Request("I like", " signs")
     assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
 
 
+def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path) -> None:
+    """GPT-2's paper has it so: the other tokens of the word are given."""
+    task = Likelihood(
+        context="{context}",
+        options=("{continuation}",),
+        metrics=("last_word", "perplexity", "last_token", "last_token_perplexity"),
+    )
+    found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
+    chosen = [
+        Chosen((LogP(-3.0, 2, False, last_nats=-1.0, last_greedy=True),)),
+        Chosen((LogP(-3.0, 1, False, last_nats=-3.0),)),
+    ]
+    scores = task.scores(found, chosen)
+    assert (scores["last_word"], scores["last_token"]) == (0.0, 0.5)
+    assert scores["perplexity"] == pytest.approx(math.exp(3.0))
+    assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
+    assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
+
+
+def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
+    scipy = pytest.importorskip("scipy.stats")
+    records = [pair("a", "a b")] * 61 + [pair("a b", "a")] * 39
+    found = items(BLIMP, tmp_path, *records)
+    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    wanted = scipy.binomtest(61, 100).proportion_ci(0.95, method="wilson")
+    assert (scores["accuracy_low"], scores["accuracy_high"]) == pytest.approx((wanted.low, wanted.high), abs=1e-6)
+    assert interval(0.0, 0) == (0.0, 1.0)
+
+
+def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> None:
+    """The same question in the columns of another distribution."""
+    task = Likelihood(context="{query}Answer:", options=("{choices}",), label="gold")
+    (tmp_path / "dev.jsonl").write_text('{"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}\n')
+    columns = {"context": "Question: {goal}\nAnswer:", "options": "{sol1} || {sol2}", "label": "label"}
+    (item,) = task.items(FILES["dev"].records(tmp_path), columns)
+    assert task.asked([item]).requests == [
+        Request("Question: open it\nAnswer:", " pull"),
+        Request("Question: open it\nAnswer:", " push"),
+    ]
+    assert item.gold == 1
+    with pytest.raises(BadInput, match="columns of a split has text, allowed is context, options"):
+        task.items(FILES["dev"].records(tmp_path), {"text": "goal"})
+
+
+def test_examples_without_a_split_to_draw_them_from_are_one_line(tmp_path: Path) -> None:
+    task = Likelihood(context="{q}", options=("{a}",), shots=2)
+    with pytest.raises(BadInput, match="shots is 2, and there is no split train"):
+        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
+
+
 def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> None:
-    task = Likelihood(files=FILES, context="{context_options}", options=("{continuation}",), label="gold")
+    task = Likelihood(context="{context_options}", options=("{continuation}",), label="gold")
     record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
     (item,) = items(task, tmp_path, record)
     assert task.asked([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
     assert item.gold == 1
-    assert task.predictions([item], [Chosen((LogP(-2, 1, False), LogP(-1, 1, False)))]) == ["So Maria"]
+    (prediction,) = task.predictions([item], [Chosen((LogP(-2, 1, False), LogP(-1, 1, False)))])
+    assert prediction["answer"] == "So Maria"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +210,6 @@ def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], t
     (tmp_path / "wsc.txt").write_text("A permit, since [MASK]  feared it. \n[MASK]\nthe town ,they \nthey \n\n")
     blocks = Split(paths=("wsc.txt",), format=Blocks(names=("text", "pronoun", "candidates", "answer")))
     task = Likelihood(
-        files={"dev": blocks},
         context="{text}",
         options=("{candidates}",),
         separator=",",
@@ -180,7 +229,6 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
     (tmp_path / "gap.tsv").write_text("\n".join(lines) + "\n")
     gap = Split(paths=("gap.tsv",), format=Tsv())
     keys: dict[str, Any] = {
-        "files": {"dev": gap},
         "context": "{Text}",
         "options": ("{A}", "{B}"),
         "blank": "{Pronoun}",
@@ -209,7 +257,7 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
     ],
 )
 def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
-    task = Likelihood(files=FILES, context="{q}", options=("{o}",), label="gold", **keys)
+    task = Likelihood(context="{q}", options=("{o}",), label="gold", **keys)
     with pytest.raises(BadInput, match=said):
         items(task, tmp_path, record)
 
@@ -224,17 +272,16 @@ def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str,
         ({"metrics": ("f1",)}, "metrics is 'f1'"),
         ({"metrics": ("macro_accuracy",)}, "subset is ''"),
         ({"shots": -1}, "shots is -1"),
-        ({"shots": 1, "files": {"dev": FILES["dev"]}}, "0 where no split is named train"),
         ({"blank_at": "at"}, "blank_at is 'at'"),
     ],
 )
 def test_keys_that_do_not_fit_are_one_line(keys: Any, said: str) -> None:
-    given: dict[str, Any] = {"files": FILES, "options": ("{o}",)}
+    given: dict[str, Any] = {"options": ("{o}",)}
     with pytest.raises(ValueError, match=said):
         Likelihood(**given | keys)
 
 
 def test_all_metrics_have_a_score(tmp_path: Path) -> None:
-    task = Likelihood(files=FILES, options=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
+    task = Likelihood(options=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
     found = items(task, tmp_path, pair("a", "a b"))
     assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))

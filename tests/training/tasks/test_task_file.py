@@ -5,13 +5,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from preprocessing.errors import BadInput
 from training.files import Jsonl, Tsv
-from training.tasks import AtHand, Classify, Grid, Split, TaskFile, at_hand
+from training.tasks import AtHand, Classify, Grid, Kinds, Scored, Split, TaskFile, Tuned, Way, at_hand
 
 KIND = Classify(text="t", label="y", labels=("a", "b"))
 ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} for n in range(120)]
@@ -88,6 +88,13 @@ def test_cells_of_a_grid() -> None:
     assert len({(cell.peak, cell.batch, cell.epochs, cell.seed) for cell in cells}) == 16
     (cell,) = Grid(rates=(1e-5,), batches=(8,), steps=1_000, warmup=250, schedule="constant", source="x").cells()
     assert (cell.steps, cell.warmup, cell.schedule) == (1_000, 0.25, "constant")
+
+
+def test_each_kind_says_how_a_net_is_asked() -> None:
+    assert {one.way for one in get_args(Tuned)} == {"tuned"}
+    assert {one.way for one in get_args(Scored)} == {"scored"}
+    assert {*get_args(Tuned), *get_args(Scored)} <= set(get_args(Kinds))
+    assert {one.way for one in get_args(Kinds)} <= set(get_args(Way))
 
 
 def test_a_task_file_is_read_without_torch() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from training.tasks import Chosen, Scored, TaskScore, better, chosen
+from training.tasks import CellScore, Chosen, TaskScore, better, chosen
 
 
-def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> Scored:
-    return Scored.of(start, {"peak": peak, "seed": seed}, {"dev": {metric: dev}, "test": {metric: test}})
+def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> CellScore:
+    return CellScore.of(start, {"peak": peak, "seed": seed}, {"dev": {metric: dev}, "test": {metric: test}})
 
 
 def test_the_best_median_on_dev_decides_and_the_test_score_of_it_counts() -> None:

@@ -1,12 +1,14 @@
 """Nets that say how likely a text is, on torch.
 
-Read causal.py (decoders), masked.py (masked language models), rolling.py (perplexity), then scorer.py, which picks the
-one that fits a net; batches.py is what they share.
+Read causal.py (decoders; ordered.py makes one of XLNet), masked.py (masked language models), seq2seq.py (a decoder on
+top of an encoder), rolling.py (perplexity), then reader.py, which picks the one that fits a net; batches.py is what
+they share.
 """
 
 from training.likelihood.nets.causal import causal
 from training.likelihood.nets.masked import masked
-from training.likelihood.nets.rolling import perplexity
-from training.likelihood.nets.scorer import scorer
+from training.likelihood.nets.reader import NetReader
+from training.likelihood.nets.rolling import perplexities, perplexity
+from training.likelihood.nets.seq2seq import seq2seq
 
-__all__ = ["causal", "masked", "perplexity", "scorer"]
+__all__ = ["NetReader", "causal", "masked", "perplexities", "perplexity", "seq2seq"]

@@ -1,7 +1,7 @@
-"""Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL."""
+"""Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL; by XLNet in the text's order."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -11,8 +11,21 @@ from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.vocab import Vocab
 from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, cut_to, pair_of, trees
-from training.likelihood.nets.batches import CAUSAL, MICRO_TOKENS, by_length, device_of, evaluating, head_of, tensors
+from training.likelihood.nets.batches import (
+    CAUSAL,
+    MICRO_TOKENS,
+    OnBatch,
+    by_length,
+    device_of,
+    evaluating,
+    head_of,
+    nobody,
+    tensors,
+)
+from training.likelihood.nets.ordered import in_order
 from training.model import Model
+
+_LEAST: Final = 0.8  # trees are padded: of the size of the largest in a batch
 
 
 class TokenLogP(NamedTuple):
@@ -23,7 +36,13 @@ class TokenLogP(NamedTuple):
 
 
 def causal(
-    model: Model, vocab: Vocab, requests: Sequence[Request], *, micro_tokens: int = MICRO_TOKENS, share: bool = True
+    model: Model,
+    vocab: Vocab,
+    requests: Sequence[Request],
+    *,
+    micro_tokens: int = MICRO_TOKENS,
+    share: bool = True,
+    on_batch: OnBatch = nobody,
 ) -> list[LogP]:
     """The log-probability of each continuation, in the order of the requests.
 
@@ -33,15 +52,23 @@ def causal(
     """
     longest = model.spec.trunk.longest
     cut = [cut_to(pair_of(vocab, request), longest) for request in requests]
-    found = token_log_ps(model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share)
-    return [
-        LogP(float(each.nats_S.sum()), len(each.nats_S), bool(each.greedy_S.all()), over)
-        for each, (_, over) in zip(found, cut, strict=True)
-    ]
+    found = token_log_ps(model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
+    return [_whole(each, over) for each, (_, over) in zip(found, cut, strict=True)]
+
+
+def _whole(each: TokenLogP, cut: int) -> LogP:
+    nats_S, greedy_S = each
+    sums = float(nats_S.sum()), len(nats_S), bool(greedy_S.all())
+    return LogP(*sums, cut, float(nats_S[-1]), bool(greedy_S[-1]))
 
 
 def token_log_ps(
-    model: Model, pairs: Sequence[Pair], *, micro_tokens: int = MICRO_TOKENS, share: bool = True
+    model: Model,
+    pairs: Sequence[Pair],
+    *,
+    micro_tokens: int = MICRO_TOKENS,
+    share: bool = True,
+    on_batch: OnBatch = nobody,
 ) -> list[TokenLogP]:
     """What the net gives each token of each continuation behind its context; the last one is predicted, never read."""
     head_of(model, CAUSAL)
@@ -49,14 +76,17 @@ def token_log_ps(
     shared = trees(sequences) if share and model.trunk.takes_mask else alone(sequences)
     found = dict[int, TokenLogP]()
     with evaluating(model):
-        for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens):
+        for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens, _LEAST):
             plain = all(tree.is_row for tree in batch)
             found |= _log_ps(model, batch, pairs, plain=plain)
+            on_batch(len(found), len(pairs))
     return [found[number] for number in range(len(pairs))]
 
 
 def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain: bool) -> dict[int, TokenLogP]:
     """Those of the sequences in a batch, by their numbers."""
+    if model.spec.trunk.hides_own_token:
+        return _in_order(model, [number for tree in trees for number in tree.paths], pairs)
     if plain:
         batch = unpadded([_row(tree) for tree in trees])
         first_B = batch["first_at"]
@@ -75,6 +105,15 @@ def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain
             targets += continuation
             counts.append(len(continuation))
     return dict(zip(numbers, _at(model, hidden, at, targets, counts), strict=True))
+
+
+def _in_order(model: Model, numbers: Sequence[int], pairs: Sequence[Pair]) -> dict[int, TokenLogP]:
+    """Those of a net whose queries stand at the places of the tokens that they predict."""
+    rows = [in_order([*context, *continuation], len(context)) for context, continuation in (pairs[n] for n in numbers)]
+    batch = tensors(unpadded(rows), device_of(model))
+    at, targets = batch["targets_at"].tolist(), batch["targets"].tolist()
+    counts = [len(pairs[number][1]) for number in numbers]
+    return dict(zip(numbers, _at(model, model.trunk(batch), at, targets, counts), strict=True))
 
 
 def _at(

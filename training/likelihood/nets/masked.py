@@ -1,25 +1,29 @@
-"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from the others.
-
-original: one token is masked at a time (Salazar et al. 2020, arXiv:1910.14659). within_word_l2r: the later tokens of
-its word are masked too, so that they do not give it away (Kauf and Ivanova 2023, arXiv:2305.10588).
-"""
+"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
 
 import numpy as np
+import torch
 
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
-from training.likelihood import LogP, Request, split_at_word
-from training.likelihood.nets.batches import MASKED, MICRO_TOKENS, by_length, device_of, evaluating, head_of, tensors
+from training.likelihood import LogP, PseudoKind, Request, split_at_word
+from training.likelihood.nets.batches import (
+    MASKED,
+    MICRO_TOKENS,
+    OnBatch,
+    by_length,
+    device_of,
+    evaluating,
+    head_of,
+    nobody,
+    summed,
+    tensors,
+)
 from training.model import Model
-
-PseudoKind = Literal["original", "within_word_l2r"]
-PSEUDO_KINDS: Final = get_args(PseudoKind)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ def masked(
     *,
     kind: PseudoKind = "within_word_l2r",
     micro_tokens: int = MICRO_TOKENS,
+    on_batch: OnBatch = nobody,
 ) -> list[LogP]:
     """The pseudo-log-likelihood of each continuation in the row of the whole text, in the order of the requests.
 
@@ -51,16 +56,18 @@ def masked(
         row, scored, cut = row_of(template, request, model.spec.trunk.longest)
         asked += [_Asked(number, _masked(row, at, vocab.mask, kind)) for at in scored.tolist()]
         cuts.append(cut)
-    nats_N, count_N, greedy_N = np.zeros(len(cuts)), np.zeros(len(cuts), np.int64), np.ones(len(cuts), np.bool_)
+    count_N = np.bincount([each.request for each in asked], minlength=len(cuts))
+    log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
+    done = 0
     with evaluating(model):
-        for part in by_length(asked, lambda each: len(each.row["ids"]), micro_tokens):
-            batch = tensors(unpadded([each.row for each in part]), device_of(model))
-            log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
-            of_M = [each.request for each in part]
-            np.add.at(nats_N, of_M, log_p_M.double().cpu().numpy())
-            np.add.at(count_N, of_M, 1)
-            np.logical_and.at(greedy_N, of_M, right_M.cpu().numpy())
-    return [LogP(*each) for each in zip(nats_N.tolist(), count_N.tolist(), greedy_N.tolist(), cuts, strict=True)]
+        for part in by_length(list(enumerate(asked)), lambda each: len(each[1].row["ids"]), micro_tokens):
+            batch = tensors(unpadded([each.row for _, each in part]), device_of(model))
+            log_p, right = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
+            at = torch.tensor([number for number, _ in part])
+            log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
+            done += len(part)
+            on_batch(done * len(cuts) // len(asked), len(cuts))
+    return summed(log_p_M, right_M, count_N.tolist(), cuts) if asked else []
 
 
 def row_of(template: Template, request: Request, longest: int) -> tuple[Templated, Ints, int]:

@@ -1,4 +1,5 @@
-"""Perplexity of texts of any length by a decoder, in windows, or with a memory that is carried along."""
+"""Perplexity of texts of any length by a decoder, or by XLNet in the order of a text: in windows, or with a memory that
+is carried along."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,12 +9,23 @@ import numpy as np
 
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
-from preprocessing.schema import IGNORE, Row
+from preprocessing.schema import Row
 from preprocessing.vocab import Vocab
-from training.likelihood import Pair, Perplexity, Text, first_of, windows
-from training.likelihood.nets.batches import CAUSAL, MICRO_TOKENS, device_of, evaluating, head_of, tensors
+from training.likelihood import Pair, Perplexity, Text, Windowing, first_of, total, windows
+from training.likelihood.nets.batches import (
+    CAUSAL,
+    MICRO_TOKENS,
+    OnBatch,
+    device_of,
+    evaluating,
+    head_of,
+    nobody,
+    tensors,
+)
 from training.likelihood.nets.causal import token_log_ps
+from training.likelihood.nets.ordered import in_order
 from training.model import Model
+from training.specs import Relative, Trunk
 
 _SLOT: Final = -1  # of the memory: below those of training
 _MOST: Final = 1_024  # tokens of a window where positions need no table
@@ -29,7 +41,19 @@ def perplexity(
     carry: bool = False,
     micro_tokens: int = MICRO_TOKENS,
 ) -> Perplexity:
-    """How well a decoder predicts texts, each on its own behind the token that begins a text.
+    """That of all texts together, as `perplexities` finds it."""
+    return total(perplexities(model, vocab, texts, Windowing(window, stride, carry), micro_tokens))
+
+
+def perplexities(
+    model: Model,
+    vocab: Vocab,
+    texts: Sequence[Text],
+    windowing: Windowing,
+    micro_tokens: int = MICRO_TOKENS,
+    on_batch: OnBatch = nobody,
+) -> list[Perplexity]:
+    """How well a decoder predicts each text, on its own behind the token that begins a text.
 
     A prediction is from at most `window` tokens (0: as many as the net has positions, 1,024 at most), and each window
     predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has
@@ -37,17 +61,21 @@ def perplexity(
     net is no decoder, has no such memory, or the numbers do not fit it.
     """
     head_of(model, CAUSAL)
-    window, stride = _sizes(model, window, stride, carry)
+    window, stride = _sizes(model, *windowing)
     ids = [vocab.encode(text.text) for text in texts]
-    if carry:
-        nats = -sum(_carried(model, first_of(vocab), each, window) for each in ids if each)
+    first = first_of(vocab)
+    if windowing.carry:
+        nats = [carried(model, first, each, window, on_batch) for each in ids]
     else:
-        pairs = chain.from_iterable(pairs_of([first_of(vocab), *each], window, stride) for each in ids)
-        found = token_log_ps(model, list(pairs), micro_tokens=micro_tokens, share=False)
-        nats = -sum(float(each.nats_S.sum()) for each in found)
-    words, num_bytes = sum(text.words for text in texts), sum(text.bytes for text in texts)
-    memory = model.spec.trunk.memory if carry else 0
-    return Perplexity(nats, sum(map(len, ids)), words, num_bytes, window, stride, memory)
+        pairs = [pairs_of([first, *each], window, stride) for each in ids]
+        flat = list(chain.from_iterable(pairs))
+        found = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
+        nats = [sum(float(next(found).nats_S.sum()) for _ in each) for each in pairs]
+    memory = _memory(model.spec.trunk) if windowing.carry else 0
+    return [
+        Perplexity(-one, len(each), text.words, text.bytes, window, stride, memory)
+        for one, each, text in zip(nats, ids, texts, strict=True)
+    ]
 
 
 def pairs_of(ids: Sequence[int], window: int, stride: int) -> list[Pair]:
@@ -69,28 +97,43 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
         raise BadInput("this net has no memory to carry along; leave `carry` out")
     if carry and stride not in (0, window):
         raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
-    window = window or min(trunk.longest, _MOST)
-    if not 1 <= window <= trunk.longest:
-        raise BadInput(f"window is {window}, allowed is 1 to {trunk.longest}, the positions of the net")
+    window = window or min(trunk.longest, _MOST, (trunk.reuse or _MOST) if carry else _MOST)
+    if carry and trunk.reuse and window > trunk.reuse:
+        raise BadInput(f"window is {window}, allowed is 1 to {trunk.reuse}, the tokens of a row that the memory keeps")
+    least = 2 if carry and trunk.hides_own_token else 1  # the token behind which a text begins is asked of nobody
+    if not least <= window <= trunk.longest:
+        raise BadInput(f"window is {window}, allowed is {least} to {trunk.longest}, the positions of the net")
     if not 1 <= (stride or window) <= window:
         raise BadInput(f"stride is {stride}, allowed is 1 to {window}, the window")
     return window, stride or window
 
 
-def _carried(model: Model, first: int, ids: Sequence[int], window: int) -> float:
+def _memory(trunk: Trunk) -> int:
+    """Tokens before a window that an evaluation remembers."""
+    return trunk.positions.reach(training=False)[0] if isinstance(trunk.positions, Relative) else trunk.memory
+
+
+def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = nobody) -> float:
     """The log-probability of a text, window by window, each with the memory of those before it."""
-    whole, total, head = np.array([first, *ids], np.int32), 0.0, head_of(model, CAUSAL)
+    whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
+    queries = model.spec.trunk.hides_own_token  # at the places of what they predict
+    end = len(whole) if queries else len(ids)
     with evaluating(model):
-        for start in range(0, len(ids), window):
-            stop = min(start + window, len(ids))
-            row: Row = {
-                "ids": whole[start:stop],
-                "segments": np.zeros(stop - start, np.int8),
-                "labels": whole[start + 1 : stop + 1],
-            }
-            assert IGNORE not in row["labels"]
+        for start in range(0, end if ids else 0, window):
+            stop = min(start + window, end)
+            row = in_order(whole[start:stop], int(start == 0)) if queries else _shifted(whole, start, stop)
             batch = unpadded([row]) | {"slot": np.array(_SLOT), "fresh": np.array([start == 0])}
             columns = tensors(batch, device_of(model))
             log_p_M, _ = head.log_p(model.trunk(columns), columns, model.trunk.table)  # type: ignore[arg-type]
-            total += float(log_p_M.double().sum())
-    return total
+            nats += float(log_p_M.double().sum())
+            on_batch(stop, end)
+    return nats
+
+
+def _shifted(ids: Sequence[int], start: int, stop: int) -> Row:
+    """A row whose tokens predict those behind them."""
+    return {
+        "ids": np.array(ids[start:stop], np.int32),
+        "segments": np.zeros(stop - start, np.int8),
+        "labels": np.array(ids[start + 1 : stop + 1], np.int32),
+    }

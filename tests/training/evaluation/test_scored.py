@@ -1,0 +1,156 @@
+"""A net is scored by likelihoods: every way to ask, the same scores twice, and what a record of them says."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import BadInput
+from tests.training.likelihood.nets import net, vocabulary
+from tests.training.likelihood.test_others import electra
+from tests.training.parity import TEXT, weights
+from training.evaluation.outcome import Net
+from training.evaluation.scored import scored
+from training.files import Jsonl, Lines, Whole
+from training.likelihood.nets import causal
+from training.tasks import Item, LanguageModelling, Likelihood, Split
+
+PAIRS = [
+    {"good": "The quick fox jumps.", "bad": "The quick fox jump.", "kind": "one"},
+    {"good": "Pack my box!", "bad": "Pack box my!", "kind": "two"},
+    {"good": "same", "bad": "same", "kind": "two"},
+]
+BLIMP = Likelihood(
+    options=("{good}", "{bad}"), subset="{kind}", metrics=("macro_accuracy", "accuracy", "accuracy_token")
+)
+
+
+def net_of(kind: str) -> Net:
+    return Net(net(kind).spec, weights(net(kind)), vocabulary(kind))
+
+
+def items_of(task: Any, folder: Path, **splits: Any) -> dict[str, list[Item]]:
+    found = {}
+    for name, records in splits.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        found[name] = task.items(Split(paths=(f"{name}.jsonl",), format=Jsonl()).records(folder), {})
+    return found
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "xl", "bert"])
+def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> None:
+    asked = net_of(kind)
+    items = items_of(BLIMP, tmp_path, test=PAIRS)
+    found = scored(asked, BLIMP, items)
+    assert set(found.scores["test"]) >= {"accuracy", "macro_low", "accuracy_low", "ties", "accuracy_of_two", "chance"}
+    assert found.scores["test"]["ties"] == pytest.approx(1 / 3)
+    assert len(found.predictions["test"]) == 3
+    json.dumps(found.predictions["test"])
+    assert found == scored(asked, BLIMP, items)  # the same once more
+    way = "pseudo-log-likelihood (within_word_l2r), special tokens not scored" if kind == "bert" else "log p"
+    assert found.notes[0].startswith(f"test: {way}")
+    assert found.notes[1] == (
+        "test: the likeliest option by the sum over its tokens, the mean over its tokens; "
+        "of k that are equal, each counts 1/k"
+    )
+    whole = {"gpt2": "<|endoftext|> The quick fox jumps.", "bert": "[CLS] the quick fox jumps. [SEP]"}
+    assert found.example == whole.get(kind, whole["gpt2"])
+
+
+def test_likelihoods_are_those_of_the_net_and_not_of_random_weights(tmp_path: Path) -> None:
+    asked, items = net_of("gpt2"), items_of(BLIMP, tmp_path, test=PAIRS)
+    requests = BLIMP.asked(items["test"]).requests
+    wanted = [each.nats for each in causal(net("gpt2"), asked.vocab, requests)]
+    found = scored(asked, BLIMP, items).predictions["test"]
+    assert [nats for each in found for nats in each["nats"]] == pytest.approx(wanted, abs=1e-4)
+    random = [scored(replace(asked, weights=None), BLIMP, items, seed=seed).predictions["test"] for seed in (0, 0, 1)]
+    assert random[0] == random[1] != random[2]
+    assert random[0] != found
+
+
+def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) -> None:
+    asked, items = net_of("bert"), items_of(BLIMP, tmp_path, test=[{**PAIRS[0], "good": "liquor jugs", "bad": "fox"}])
+    both = [scored(asked, replace(BLIMP, pseudo=kind), items) for kind in ("original", "within_word_l2r")]
+    assert both[0].predictions != both[1].predictions
+    assert "(original)" in both[0].notes[0]
+
+
+def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Path) -> None:
+    task = Likelihood(context="{q}", options=("{a}", "{b}"), shots=2, between="; ")
+    records: list[Mapping[str, str]] = [{"q": f"the {n}", "a": "fox", "b": "dog"} for n in range(6)]
+    items = items_of(task, tmp_path, train=records[:3], dev=records[3:])
+    found = scored(net_of("gpt2"), task, items)
+    assert list(found.scores) == list(found.predictions) == ["dev"]
+    first, second, question = found.example.split("; ")
+    assert {first, second} < {f"the {n} fox" for n in range(3)}
+    assert question == "the 3 fox"
+    assert "dev: 2 examples before each question, drawn from train by seed 0" in found.notes
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told = list[tuple[int, float]]()
+    scored(net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: told.append(done))
+    assert told[-1] == (6, 6)
+
+
+def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_path: Path) -> None:
+    items = items_of(BLIMP, tmp_path, test=PAIRS)
+    model = electra()
+    trained = scored(Net(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
+    random = scored(Net(model.spec, None, vocabulary("bert")), BLIMP, items)
+    assert trained.predictions != random.predictions
+    uniform = electra("uniform")
+    with pytest.raises(BadInput, match="gives no likelihood of a text"):
+        scored(Net(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
+
+
+@pytest.mark.parametrize(
+    ("keys", "memory"), [({}, 0), ({"window": 8, "stride": 3}, 0), ({"window": 8, "carry": True}, 64)]
+)
+def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_path: Path) -> None:
+    task = LanguageModelling(detokenise="wikitext", line_ends=True, **keys)
+    text = " = Fox = \n The fox , quick , jumps . \n"
+    (tmp_path / "text.txt").write_text(text)
+    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    found = scored(net_of("xl"), task, items)
+    scores = found.scores["test"]
+    assert (scores["words"], scores["bytes"]) == (len(text.split()) + 2, len(text))
+    assert (scores["window"], scores["memory"]) == (keys.get("window", 1024), memory)
+    (prediction,) = found.predictions["test"]
+    nats_of_words = scores["words"] * math.log(scores["word_perplexity"])
+    assert nats_of_words == pytest.approx(prediction["nats"])
+    assert scores["bits_per_byte"] == pytest.approx(prediction["nats"] / len(text) / math.log(2))
+    assert "ends of lines among the words; words and bytes as the file has them, before detokenising" in found.notes[0]
+    assert found.example.endswith("= Fox =\nThe fox, quick, jumps.\n")
+
+
+def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:
+    task = LanguageModelling(metrics=("token_perplexity",))
+    (tmp_path / "lines.txt").write_text("\n".join(TEXT) + "\n")
+    items = task.items(Split(paths=("lines.txt",), format=Lines()).records(tmp_path), {})
+    both = scored(net_of("gpt2"), task, {"test": items})
+    alone = [scored(net_of("gpt2"), task, {"test": [item]}).predictions["test"][0] for item in items]
+    for one, wanted in zip(both.predictions["test"], alone, strict=True):
+        assert one == pytest.approx(wanted)
+    assert both.scores["test"]["tokens"] == sum(one["tokens"] for one in alone)
+
+
+def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
+    items = items_of(LanguageModelling(), tmp_path, test=[{"text": "fox"}])
+    with pytest.raises(BadInput, match="does not predict a text from left to right"):
+        scored(net_of("bert"), LanguageModelling(), items)
+    with pytest.raises(BadInput, match="no memory to carry"):
+        scored(net_of("gpt2"), LanguageModelling(carry=True), items)
+    with pytest.raises(BadInput, match="there is no text to predict"):
+        scored(net_of("gpt2"), LanguageModelling(), {"test": []})
+    for keys, said in (
+        ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
+        ({"stride": 4, "carry": True}, "stride is 4, allowed is 0 where a memory is carried along"),
+        ({"metrics": ("accuracy",)}, "metrics is 'accuracy', allowed is token_perplexity or"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            LanguageModelling(**keys)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""XLNet in the order of a text, ELECTRA by its generator, nets that give no likelihood."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from tests.training.likelihood.nets import REQUESTS, vocabulary
+from tests.training.parity import TEXT, built
+from training.formats import half
+from training.likelihood import Pair, Request, Text, pair_of
+from training.likelihood.nets import NetReader, causal, perplexity
+from training.losses import MaskedTokens, Replaced
+from training.model import Model, ModelSpec
+from training.specs import Learned, RelativeStreams, Twin, TwoStream
+
+SIZES = {"layers": 2, "width": 32, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+LONG = [Text(" ".join(TEXT)), Text("Pack my box")]
+
+
+@cache
+def xlnet(memory: int = 0, reuse: int = 0) -> Model:
+    trunk = TwoStream(**SIZES, positions=RelativeStreams(memory=memory, reuse=reuse))  # type: ignore[arg-type]
+    return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(transform=False),), vocab_size=vocabulary("gpt2").size))
+
+
+@torch.no_grad()
+def one_by_one(model: Model, pair: Pair) -> tuple[float, bool]:
+    """A token after the other, each by a query behind all that stand before it (`Net.next_states`)."""
+    ids, total, right = list(pair[0]), 0.0, True
+    for target in pair[1]:
+        batch = {"ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)], dtype=torch.int32)}
+        columns = {"targets_at": torch.tensor([0]), "targets": torch.tensor([target])}
+        score = model.heads["masked_tokens"](model.trunk.next_states(batch), columns, model.trunk.table)
+        total, right = total - float(score.loss), right and bool(score.correct)
+        ids.append(target)
+    return total, right
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 64, 16_384])
+def test_xlnet_predicts_in_the_order_of_the_text(micro_tokens: int) -> None:
+    found = causal(xlnet(), vocabulary("gpt2"), REQUESTS, micro_tokens=micro_tokens)
+    wanted = [one_by_one(xlnet(), pair_of(vocabulary("gpt2"), request)) for request in REQUESTS]
+    assert [each.nats for each in found] == pytest.approx([nats for nats, _ in wanted], abs=2e-4)
+    assert [each.greedy for each in found] == [greedy for _, greedy in wanted]
+
+
+def test_a_memory_of_everything_is_one_long_row_of_xlnet() -> None:
+    tokens = max(len(vocabulary("gpt2").encode(text.text)) for text in LONG)
+    assert tokens > 12
+    whole = perplexity(xlnet(100), vocabulary("gpt2"), LONG, window=tokens + 1)
+    carried = perplexity(xlnet(100), vocabulary("gpt2"), LONG, window=6, carry=True)
+    assert carried.nats == pytest.approx(whole.nats, rel=1e-5)
+    assert abs(perplexity(xlnet(100), vocabulary("gpt2"), LONG, window=6).nats - whole.nats) > 1e-2
+    assert (carried.tokens, carried.memory, carried.window) == (whole.tokens, 100, 6)
+
+
+def test_windows_of_xlnet_fit_what_its_memory_keeps() -> None:
+    model = xlnet(100, 5)
+    assert perplexity(model, vocabulary("gpt2"), LONG, carry=True).window == 5
+    with pytest.raises(BadInput, match="window is 6, allowed is 1 to 5, the tokens of a row that the memory keeps"):
+        perplexity(model, vocabulary("gpt2"), LONG, window=6, carry=True)
+    with pytest.raises(BadInput, match="window is 1, allowed is 2 to"):
+        perplexity(model, vocabulary("gpt2"), LONG, window=1, carry=True)
+
+
+def electra(samples: str = "generator") -> Model:
+    trunk = Twin(**SIZES, positions=Learned(max=40), generator=0.5, samples=samples)  # type: ignore[arg-type]
+    losses = (Replaced(), *((MaskedTokens(),) if samples == "generator" else ()))
+    return built(ModelSpec(trunk=trunk, losses=losses, vocab_size=vocabulary("bert").size))
+
+
+def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
+    """What the twin's own loss of the generator says of one mask."""
+    given = torch.tensor([[*ids[:at], vocabulary("bert").mask, *ids[at + 1 :]]])  # type: ignore[list-item]
+    batch = {
+        "ids": given,
+        "positions": torch.arange(len(ids))[None],
+        "segments": torch.zeros_like(given),
+        "lengths": torch.tensor([len(ids)], dtype=torch.int32),
+        "targets_at": torch.tensor([at]),
+        "targets": torch.tensor([ids[at]]),
+    }
+    with torch.no_grad():
+        return float(model(batch)["masked_tokens"].loss)
+
+
+def test_electra_is_asked_by_its_generator() -> None:
+    model, pieces = electra(), vocabulary("bert")
+    state, spec = half(dict(model.named_parameters()), model.spec, "generator")
+    generator = Model(spec.trunk, spec.losses, spec.vocab_size, 0).eval()
+    generator.load_state_dict(state, strict=False)
+    (found,) = NetReader(generator, pieces).log_ps([Request("", "The quick fox")], "original")
+    ids = [pieces.cls, *pieces.encode("The quick fox"), pieces.sep]
+    wanted = -sum(masked_loss(model, ids, at) for at in range(1, len(ids) - 1))  # type: ignore[arg-type]
+    assert found.nats == pytest.approx(wanted, abs=1e-4)
+
+
+def test_two_nets_at_once_and_a_discriminator_give_none() -> None:
+    for model in (electra(), electra("uniform")):
+        with pytest.raises(BadInput, match=r"gives no likelihood of a text; use .* \(of ELECTRA the generator\)"):
+            NetReader(model, vocabulary("bert")).log_ps(REQUESTS[:1])

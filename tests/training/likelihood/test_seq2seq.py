@@ -1,0 +1,97 @@
+"""Log-probabilities by BART and T5: those of transformers, one at a time."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab
+from tests.training.encoder_decoders import BART, MASS, T5
+from tests.training.parity import ONE_PAD, TEXT, built, loaded, weights
+from training.formats import to_transformers
+from training.likelihood import Request, Windowing
+from training.likelihood.nets import NetReader
+from training.losses import NextToken
+from training.model import Model, ModelSpec
+from training.specs import LearnedPlain
+
+REQUESTS = [
+    Request("The quick brown", " fox jumps over"),
+    Request("The quick brown", " box"),
+    Request("Pack my box with five dozen liquor", " jugs!"),
+    Request("", " The lazy dog."),
+]
+SPECS = {"bart": ONE_PAD, "t5": vocab.Unigram(size=48, sentinels=4)}
+TRUNKS = {"bart": replace(BART, positions=LearnedPlain(max=42, offset=2)), "t5": T5}
+
+
+@cache
+def vocabulary(kind: str) -> Vocab:
+    return vocab.train(SPECS[kind], TEXT)
+
+
+@cache
+def net(kind: str) -> Model:
+    return built(ModelSpec(trunk=TRUNKS[kind], losses=(NextToken(),), vocab_size=vocabulary(kind).size))
+
+
+@pytest.fixture(scope="module", params=["bart", "t5"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
+    vocabulary(kind).save(folder / "vocab")
+    (folder / "net").mkdir()
+    to_transformers(weights(net(kind)), net(kind).spec, folder / "vocab", folder / "net")
+    return kind, loaded(folder / "net")
+
+
+@torch.no_grad()
+def plainly(oracle: Any, kind: str, request: Request) -> tuple[float, int, bool]:
+    """The source with its special tokens, the decoder as each paper's begins."""
+    pieces = vocabulary(kind)
+    sep, source = [pieces.sep], pieces.encode(request.context)
+    source = [pieces.cls, *source, *sep]  # vocabularies that we train have a [CLS], for T5 too
+    begins = [pieces.sep, pieces.cls] if kind == "bart" else [pieces.pad]
+    targets = pieces.encode(request.context + request.continuation)[len(pieces.encode(request.context)) :]
+    decoder = torch.tensor([[*begins, *targets[:-1]]])
+    log_p = oracle(input_ids=torch.tensor([source]), decoder_input_ids=decoder).logits.log_softmax(-1)[0]
+    log_p, wanted = log_p[len(begins) - 1 :], torch.tensor(targets)
+    return float(log_p.gather(1, wanted[:, None]).sum()), len(targets), bool((log_p.argmax(-1) == wanted).all())
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 16_384])
+def test_continuations_behind_a_source_have_the_likelihood_that_transformers_gives_them(
+    both: tuple[str, Any], micro_tokens: int
+) -> None:
+    kind, oracle = both
+    found = NetReader(net(kind), vocabulary(kind), micro_tokens).log_ps(REQUESTS)
+    wanted = [plainly(oracle, kind, request) for request in REQUESTS]
+    assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
+    assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
+
+
+def test_a_source_and_what_is_behind_it_are_shown() -> None:
+    reader = NetReader(net("bart"), vocabulary("bart"))
+    assert reader.shown(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
+    assert "behind the context as source" in reader.describe()
+
+
+def test_a_decoder_whose_beginning_nobody_says_is_refused() -> None:
+    model = built(ModelSpec(trunk=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
+    with pytest.raises(BadInput, match="what the decoder of this net begins with is not known; ask BART"):
+        NetReader(model, vocabulary("bart")).log_ps(REQUESTS[:1])
+
+
+def test_a_source_that_is_too_long_loses_its_beginning() -> None:
+    (found,) = NetReader(net("bart"), vocabulary("bart")).log_ps([Request(" ".join(TEXT * 4), " fox")])
+    assert found.cut > 0
+    with pytest.raises(BadInput, match="does not fit a net of 40 positions"):
+        NetReader(net("bart"), vocabulary("bart")).log_ps([Request("", " ".join(TEXT * 4))])
+
+
+def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
+    with pytest.raises(BadInput, match="has no perplexity"):
+        NetReader(net("bart"), vocabulary("bart")).perplexities([], Windowing())

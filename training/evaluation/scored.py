@@ -1,0 +1,60 @@
+"""A net is asked how likely texts are, and scored by that; nothing is trained."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from training.evaluation.outcome import Evaluated, Net
+from training.finetuning import OnStep, nobody
+from training.formats import half
+from training.likelihood.nets import NetReader
+from training.losses import MaskedTokens
+from training.model import Model
+from training.specs import Machine
+from training.tasks import Item, ScoredTask
+
+
+def scored(
+    net: Net,
+    task: ScoredTask,
+    items: Mapping[str, Sequence[Item]],
+    *,
+    seed: int = 0,
+    machine: Machine | None = None,
+    on_step: OnStep = nobody,
+) -> Evaluated:
+    """Answers and scores on all splits but `train`, whose items are the pool of examples in prompts.
+
+    In float32, as one process; `seed` is that of random weights. `on_step` takes how many texts of a split are
+    answered, and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
+    """
+    machine = machine or Machine()
+    reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
+    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list[str]()
+    train, example = items.get("train", ()), ""
+    for split in items:
+        if split != "train":
+            answers = task.answers(items[split], train, reader)
+            scores[split] = task.scores(items[split], answers)
+            predictions[split] = task.predictions(items[split], answers)
+            notes += [f"{split}: {note}" for note in task.notes(answers, reader)]
+            example = example or task.example(items[split], train, reader)
+    return Evaluated(scores, predictions, (), tuple(notes), example)
+
+
+def model_of(net: Net, seed: int, machine: Machine) -> Model:
+    """The net with the heads of its pretraining, on its device. Of a generator and a discriminator it is the generator:
+    that names tokens."""
+    with torch.random.fork_rng(devices=[]):
+        model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed)
+    weights = net.weights
+    if len(net.spec.trunk.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses):
+        whole = dict(model.named_parameters()) if weights is None else weights
+        weights, spec = half(whole, net.spec, "generator")
+        model = Model(spec.trunk, spec.losses, spec.vocab_size, seed)
+    if weights is not None:
+        missing = dict(model.named_parameters()).keys() - weights.keys()
+        assert not missing, f"the weights have no {', '.join(sorted(missing))}"
+        model.load_state_dict(weights, strict=False)  # what is shared is named once
+    return model.to(machine.device).eval()

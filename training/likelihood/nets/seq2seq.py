@@ -1,0 +1,98 @@
+"""Log-probabilities of a decoder on top of an encoder (BART, T5, PEGASUS): the context is the source.
+
+The decoder begins as in pretraining: with padding (T5, PEGASUS), or with the token that ends a row and the one that
+begins it (BART). The token that ends a row is not scored, so that options may go on.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Row
+from preprocessing.vocab import Template, Vocab
+from training.formats import FORMATS, model_type
+from training.likelihood import LogP, Pair, Request, pair_of, split_at_word
+from training.likelihood.nets.batches import (
+    MICRO_TOKENS,
+    SOURCE,
+    OnBatch,
+    by_length,
+    device_of,
+    evaluating,
+    head_of,
+    nobody,
+    summed,
+    tensors,
+)
+from training.model import Model, ModelSpec
+
+
+def seq2seq(
+    model: Model,
+    vocab: Vocab,
+    requests: Sequence[Request],
+    *,
+    micro_tokens: int = MICRO_TOKENS,
+    on_batch: OnBatch = nobody,
+) -> list[LogP]:
+    """The log-probability of each continuation behind its context as source, in the order of the requests.
+
+    A source that is too long loses tokens at its beginning. BadInput where a continuation does not fit.
+    """
+    head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.trunk.longest
+    begins = begins_with(model.spec, vocab)
+    rows, cuts = list[Row](), list[int]()
+    for request in requests:
+        source, continuation = sides(template, vocab, request)
+        pair = begins, continuation
+        if len(pair[0]) + len(pair[1]) - 1 > longest:
+            raise BadInput(f"a continuation of {len(pair[1])} tokens does not fit a net of {longest} positions")
+        cuts.append(max(0, len(source) - longest))
+        rows.append(_row(source[cuts[-1] :], pair))
+    found = dict[int, LogP]()
+    with evaluating(model):
+        for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
+            batch = tensors(unpadded([row for _, row in part]), device_of(model))
+            log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
+            counts = [int((row["labels"] != IGNORE).sum()) for _, row in part]
+            each = summed(log_p_M, right_M, counts, [cuts[number] for number, _ in part])
+            found |= dict(zip([number for number, _ in part], each, strict=True))
+            on_batch(len(found), len(rows))
+    return [found[number] for number in range(len(rows))]
+
+
+def begins_with(spec: ModelSpec, vocab: Vocab) -> list[int]:
+    """The tokens that the decoder begins with: as its format of transformers says, and where that is the end of a row,
+    also the beginning of one. BadInput where no format says it."""
+    try:
+        named = model_type(spec, vocab.pad)
+    except BadInput:
+        raise BadInput("what the decoder of this net begins with is not known; ask BART, T5 or PEGASUS") from None
+    format = next(format for format in FORMATS if format.model_type == named)
+    start = format.config(spec, vocab)["decoder_start_token_id"]
+    return [start, *([vocab.cls] if start == vocab.sep and vocab.cls is not None else [])]
+
+
+def sides(template: Template, vocab: Vocab, request: Request) -> tuple[list[int], list[int]]:
+    """The ids of the source with its special tokens, and those of the continuation."""
+    context = split_at_word(request).context
+    return template.row(context).ids.tolist(), pair_of(vocab, request)[1]
+
+
+def _row(source: Sequence[int], pair: Pair) -> Row:
+    """Both sides of a row; the last token is predicted and never read."""
+    begins, continuation = pair
+    ids = [*begins, *continuation[:-1]]
+    labels = [*[IGNORE] * (len(begins) - 1), *continuation]
+    return {
+        "ids": np.array(ids, np.int32),
+        "segments": np.zeros(len(ids), np.int8),
+        "labels": np.array(labels, np.int32),
+        "source_ids": np.array(source, np.int32),
+    }
+
+
+def _size(row: Row) -> int:
+    return max(len(row["ids"]), len(row["source_ids"]))

@@ -1,0 +1,84 @@
+"""How well does a net predict a text? Perplexity by token, word and byte; nothing is fine-tuned."""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Literal
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from training.files import Records
+from training.likelihood import Perplexity, Reader, Request, Text, Windowing, detokenised, total
+from training.tasks.labelled import Item, Way, texts_of
+
+METRICS: Final[Mapping[str, Callable[[Perplexity], float]]] = {
+    "token_perplexity": attrgetter("by_token"),
+    "word_perplexity": attrgetter("by_word"),
+    "byte_perplexity": attrgetter("by_byte"),
+    "bits_per_byte": attrgetter("bits_by_byte"),
+    "bits_per_character": attrgetter("bits_by_byte"),  # of enwik8 and text8, whose characters are bytes
+}
+_CHARACTERS: Final = 200  # of a text that an example shows
+
+
+@spec
+class LanguageModelling:
+    """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
+
+    A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones,
+    or with `carry` behind the memory of what came before. Words and bytes are counted in the text as the file has it,
+    whatever the net reads of it, so that detokenising cannot flatter a score.
+    """
+
+    kind: Literal["perplexity"] = "perplexity"
+    way: ClassVar[Way] = "scored"
+    text: str = "text"  # column
+    detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
+    line_ends: bool = False  # whether the end of a line is a word too: <eos> of PTB and WikiText
+    window: int = 0  # tokens; 0: as many as the net has positions, 1,024 at most
+    stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
+    carry: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
+    metrics: tuple[str, ...] = ("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte")
+
+    def __post_init__(self) -> None:
+        for name in ("window", "stride"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a number of tokens from 0 up")
+        require(not (self.carry and self.stride), "stride", self.stride, "0 where a memory is carried along")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """Items with the text as the file has it; there is no answer beside it."""
+        column = columns.get("text", self.text)
+        rows = zip(records.rows, records.places, strict=True)
+        return [Item(place, texts_of(record, place, [column]), True) for record, place in rows]
+
+    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
+        if not items:
+            raise BadInput("there is no text to predict")
+        texts = [self._text(item) for item in items]
+        return reader.perplexities(texts, Windowing(self.window, self.stride, self.carry))
+
+    def predictions(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
+        """For each text its -log p in nats and what that is divided by."""
+        return [{"nats": one.nats, "tokens": one.tokens, "words": one.words, "bytes": one.bytes} for one in answers]
+
+    def scores(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> dict[str, float]:
+        """Each of the metrics over all texts together, the denominators, and how they were read."""
+        whole = total(answers)
+        found = {name: METRICS[name](whole) for name in self.metrics}
+        counts = {"tokens": whole.tokens, "words": whole.words, "bytes": whole.bytes}
+        read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
+        return found | {name: float(count) for name, count in (counts | read).items()}
+
+    def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
+        words = ", ends of lines among the words" if self.line_ends else ""
+        undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
+        return [f"log p, from left to right: {total(answers).describe()}{words}{undone}"]
+
+    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+        """The beginning of the first text."""
+        return reader.shown(Request("", self._text(items[0]).text[:_CHARACTERS])) if items else ""
+
+    def _text(self, item: Item) -> Text:
+        (given,) = item.texts
+        return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)
