@@ -2,7 +2,8 @@
 in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
-tag.py, choose.py and span.py are its siblings, in the union `Kinds`. task_file.py is what a file of orchestration/tasks
+tag.py, choose.py and span.py are its siblings, in the union `Kinds`; writing.py is what tasks are whose answer a net
+writes, generate.py and text_to_text.py are these. task_file.py is what a file of orchestration/tasks
 says, grid.py the hyper-parameters of papers in it.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
@@ -16,6 +17,7 @@ from preprocessing.spec import kind_of
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.follows import Follows
+from training.tasks.generate import Generate
 from training.tasks.grid import Grid
 from training.tasks.labelled import Encoded, Item, LabelledTask
 from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
@@ -25,6 +27,8 @@ from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
 from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
+from training.tasks.text_to_text import TextToText, as_text
+from training.tasks.writing import Question, Writing, WrittenTask, asked, ids_of
 
 __all__ = [
     "EACH",
@@ -37,10 +41,12 @@ __all__ = [
     "Encoded",
     "Examples",
     "Follows",
+    "Generate",
     "Grid",
     "Item",
     "Kinds",
     "LabelledTask",
+    "Question",
     "Regress",
     "Source",
     "Span",
@@ -50,7 +56,13 @@ __all__ = [
     "TaskFile",
     "TaskPart",
     "Tasks",
+    "TextToText",
+    "Writing",
+    "WrittenTask",
+    "as_text",
+    "asked",
     "at_hand",
+    "ids_of",
 ]
 
 Tasks = Source | Follows

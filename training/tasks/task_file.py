@@ -10,14 +10,17 @@ from preprocessing.spec import BY_KIND, require, spec
 from training.files import Records
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
+from training.tasks.generate import Generate
 from training.tasks.grid import Grid
 from training.tasks.labelled import Item, LabelledTask
 from training.tasks.regress import Regress
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
+from training.tasks.text_to_text import TextToText
+from training.tasks.writing import WrittenTask
 
-Kinds = Classify | Regress | Tag | Choose | Span
+Kinds = Classify | Regress | Tag | Choose | Span | Generate | TextToText
 EACH: Final = "{each}"
 
 
@@ -99,5 +102,5 @@ def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
     return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
 
 
-def _is_a_kind(task: Kinds) -> LabelledTask:
+def _is_a_kind(task: Kinds) -> LabelledTask | WrittenTask:
     return task  # a member without a fact is a type error here
