@@ -31,6 +31,9 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each target, by its kind."""
+        if not any(isinstance(head, TaskHead) for head in self.heads.values()):  # it names tokens, as in pretraining
+            hidden, table = self.trunk(batch), self.trunk.table
+            return {kind: head(hidden, batch, table) for kind, head in self.heads.items()}
         hidden, batch = self._states(batch)
         return {kind: head(hidden, batch, self.trunk.table) for kind, head in self.heads.items()}
 
@@ -44,9 +47,10 @@ class TaskModel(nn.Module):
         return self.trunk.states(batch), {**batch, "summary_at": self.trunk.summary_at(batch)}
 
     def take_over(self, weights: Mapping[str, Tensor]) -> list[str]:
-        """Take over the trunk of pretrained weights (names of `Model.named_parameters`), and a pooler of one of its
-        heads; the names of the weights that stay random. A larger token table keeps its further rows."""
-        mine = {name: weight for name, weight in weights.items() if name.startswith("trunk.")}
+        """Take over the trunk of pretrained weights (names of `Model.named_parameters`), a pooler of one of its heads,
+        and heads of its own kinds, which name tokens; the names of the weights that stay random. A larger token table
+        keeps its further rows."""
+        mine = dict(weights)
         for name, weight in weights.items():
             if found := _POOLER.fullmatch(name):
                 mine |= {f"heads.{kind}.summary.{found[1]}": weight for kind in self.heads}

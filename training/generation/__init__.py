@@ -9,12 +9,13 @@ and where.
 from training.generation.decoding import generate
 from training.generation.filters import filtered
 from training.generation.novelty import Novelty, Passage, find, novelties
-from training.generation.rows import Prompt
+from training.generation.rows import Blank, Prompt
 from training.generation.sample import Generated
 from training.generation.spec import Beams, Greedy, Limits, Method, Sampling
 
 __all__ = [
     "Beams",
+    "Blank",
     "Generated",
     "Greedy",
     "Limits",

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from preprocessing import collate
 from preprocessing.errors import BadInput
-from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.schema import IGNORE, UNSEEN, Ints, Row
 from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
 from training.trunks import Cache
@@ -29,6 +29,17 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Blank:
+    """How an encoder writes from left to right (UniLM, arXiv:1905.03197, 2.4): it fills in a mask behind each row.
+
+    The mask sees the prompt and what is written; a prompt sees itself alone.
+    """
+
+    mask: int
+    segments: tuple[int, int] = (0, 0)  # of the prompt and of what is written
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of a batch so far; a value, of which each step makes the next."""
 
@@ -36,6 +47,8 @@ class Rows:
     lengths_B: Tensor  # int64, of the host
     source: Mapping[str, Tensor] = field(default_factory=dict)  # the columns of the encoder, a row for each row
     cache: Cache | None = None  # None: each step reads whole rows
+    blank: Blank | None = None  # how a net that fills in masks writes
+    begun_B: Tensor | None = None  # int64, of the host: lengths of the prompts, where there is a blank
 
     def select(self, rows_A: Tensor) -> "Rows":
         """These rows, each once for each time that it is named."""
@@ -45,6 +58,8 @@ class Rows:
             self.lengths_B[on_host],
             {name: x[on_host if name == "source_lengths" else rows_A] for name, x in self.source.items()},
             None if self.cache is None else self.cache.select(rows_A),
+            self.blank,
+            None if self.begun_B is None else self.begun_B[on_host],
         )
 
     def append(self, token_B: Tensor) -> "Rows":
@@ -54,15 +69,18 @@ class Rows:
         return replace(self, ids_BC=wider_BC.scatter(1, lengths_B1, token_B[:, None]), lengths_B=self.lengths_B + 1)
 
 
-def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool) -> Rows:
-    """The rows of prompts, on the device of the model; a source is read here where there is a cache."""
+def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank | None = None) -> Rows:
+    """The rows of prompts, on the device of the model; a source is read here where there is a cache.
+
+    With a `blank` there is none: each step reads whole rows.
+    """
     rows = [_row(prompt) for prompt in prompts]
     device = next(model.parameters()).device
     batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
     moved = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
     source = {name: x for name, x in moved.items() if name.startswith("source_")}
-    cache = model.trunk.begin(moved) if cached else None
-    return Rows(moved["ids"], batch["lengths"].long(), source, cache)
+    cache, begun_B = model.trunk.begin(moved) if cached and blank is None else None, batch["lengths"].long()
+    return Rows(moved["ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
 def _row(prompt: Prompt) -> Row:
@@ -81,6 +99,8 @@ def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
 
     The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
     """
+    if rows.blank is not None:
+        return scores(model, _at_blank(model, rows, rows.blank)), rows
     if rows.cache is None:
         return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
     held_B = rows.cache.lengths_B
@@ -105,6 +125,27 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
         "lengths": new_B,
         "first_at": torch.arange(len(new_B), device=device) * width,
     }
+
+
+def _at_blank(model: Model, rows: Rows, blank: Blank) -> Tensor:
+    """States [B, D] of a mask behind each row."""
+    assert rows.begun_B is not None, "rows with a blank know where their prompts end"
+    device, lengths_B = rows.ids_BC.device, rows.lengths_B + 1
+    last_B1, begun_B1 = rows.lengths_B.to(device)[:, None], rows.begun_B.to(device)[:, None]
+    at_BS = torch.arange(int(lengths_B.max()), device=device).expand(len(lengths_B), -1)
+    ids_BS = F.pad(rows.ids_BC, (0, 1))[:, : at_BS.shape[1]].scatter(1, last_B1, blank.mask)
+    rank_BS = torch.where(at_BS < begun_B1, 0, at_BS)
+    first, second = blank.segments
+    batch = {
+        "ids": ids_BS,
+        "positions": at_BS.minimum(last_B1),
+        "segments": torch.where(at_BS < begun_B1, first, second),
+        "rank": rank_BS.masked_fill(at_BS > last_B1, UNSEEN),
+        "reach": rank_BS.masked_fill(at_BS > last_B1, -1),
+        "lengths": lengths_B,
+        "first_at": torch.arange(len(lengths_B), device=device) * at_BS.shape[1],
+    }
+    return model.trunk(batch).flatten(0, -2)[batch["first_at"] + last_B1.squeeze(1)]
 
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:
