@@ -21,7 +21,7 @@ from training.evaluation.outcome import Net
 from training.finetuning import Example, MaskedTargetTokens, Target, TargetTokens, Tuning, with_decoder
 from training.generation import Blank, Prompt
 from training.losses import Loss, MaskedTokens, NextToken
-from training.specs import Encoder, Trunk
+from training.specs import Encoder, EncoderDecoder, Trunk, TwoStream
 from training.tasks import Writing
 
 LEAST_ROOM = 4  # tokens of a question
@@ -54,12 +54,17 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class ReadsSource:
-    """An encoder reads the question; a decoder writes the answer behind its start token."""
+    """An encoder reads the question; a decoder writes the answer behind its start token.
+
+    `plain` are nets that read no [CLS] and begin with [PAD] (T5, PEGASUS); others begin with the token that ends a row
+    (BART, MASS), as in their pretraining.
+    """
 
     trunk: Trunk
     loss: NextToken
     vocab: Vocab
     how: Writing
+    plain: bool
     blank: Blank | None = None
 
     @property
@@ -68,12 +73,12 @@ class ReadsSource:
 
     @property
     def room(self) -> int:
-        return _room(self.trunk.longest - len(_around(self.vocab, [])), self.how)
+        return _room(self.trunk.longest - len(self._source([])), self.how)
 
     @property
     def start(self) -> int:
-        """[PAD] of vocabularies without a token that begins a row (T5, PEGASUS), else the one that ends it (BART)."""
-        found = self.vocab.sep if self.vocab.cls is not None or self.vocab.pad is None else self.vocab.pad
+        """What the decoder begins with."""
+        found = self.vocab.pad if self.plain else self.vocab.sep
         if found is None:
             raise BadInput("this vocabulary has no special token that a decoder could begin with")
         return found
@@ -83,10 +88,14 @@ class ReadsSource:
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         row = _row([self.start, *answer[:-1]], answer)
-        return row | {"source_ids": np.array(_around(self.vocab, question), np.int32)}
+        return row | {"source_ids": np.array(self._source(question), np.int32)}
 
     def prompt(self, question: Sequence[int]) -> Prompt:
-        return Prompt(np.array([self.start]), np.array(_around(self.vocab, question), np.int64))
+        return Prompt(np.array([self.start]), np.array(self._source(question), np.int64))
+
+    def _source(self, question: Sequence[int]) -> list[int]:
+        around = _around(self.vocab, question)
+        return around[1:] if self.plain and self.vocab.cls is not None else around
 
 
 @dataclass(frozen=True)
@@ -172,10 +181,10 @@ def form_of(net: Net, how: Writing) -> Form:
     """How a net writes; BadInput where it does not, as those of two nets."""
     trunk, vocab = net.spec.trunk, net.vocab
     if how.decoder == "fresh":
-        return ReadsSource(with_decoder(trunk), NextToken(), vocab, how)
-    if trunk.reads_source:
-        return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how)
-    if trunk.visibility == "causal":
+        return ReadsSource(with_decoder(trunk), NextToken(), vocab, how, plain=False)
+    if isinstance(trunk, EncoderDecoder):  # of the family, those with norms first are T5 and PEGASUS
+        return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.norm == "pre")
+    if trunk.visibility == "causal" or isinstance(trunk, TwoStream):
         masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
         return GoesOn(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
     if not isinstance(trunk, Encoder) or trunk.window.narrows(0) or vocab.mask is None:
