@@ -18,7 +18,7 @@ from preprocessing.vocab import VocabKind, VocabSpec
 from training.losses import Loss, LossPart
 from training.optim import Optim, OptimPart
 from training.specs import POSITIONS, TABLES, WINDOWS, Positions, Tables, Trunk, TrunkPart, Window
-from training.tasks import Kinds, LabelledTask, TaskPart, Tasks
+from training.tasks import Kinds, LabelledTask, TaskKind, TaskPart, Tasks, Tuned, Written, WrittenTask
 
 UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
     (Source, Reader),
@@ -30,7 +30,9 @@ UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
     (Loss, LossPart),
     (Optim, OptimPart),
     (Tasks, TaskPart),
-    (Kinds, LabelledTask),
+    (Kinds, TaskKind),
+    (Tuned, LabelledTask),
+    (Written, WrittenTask),
 )
 
 INNER: Final[Mapping[Any, tuple[Any, ...]]] = {Positions: POSITIONS, Window: WINDOWS, Tables: TABLES}

@@ -19,14 +19,14 @@ from training.tasks.classify import Classify
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, Item, LabelledTask
+from training.tasks.labelled import Encoded, Item, LabelledTask, TaskKind, Way
 from training.tasks.part import LENGTH, MORE, Examples, Task, TaskPart
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
-from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, at_hand
+from training.tasks.task_file import EACH, AtHand, Kinds, TaskFile, Tuned, Written, at_hand
 from training.tasks.text_to_text import TextToText, as_text
 from training.tasks.writing import Question, Writing, WrittenTask, asked, ids_of
 
@@ -54,10 +54,14 @@ __all__ = [
     "Tag",
     "Task",
     "TaskFile",
+    "TaskKind",
     "TaskPart",
     "Tasks",
     "TextToText",
+    "Tuned",
+    "Way",
     "Writing",
+    "Written",
     "WrittenTask",
     "as_text",
     "asked",

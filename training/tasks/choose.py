@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, mean_of, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, mean_of, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Choose:
     """
 
     kind: Literal["choose"] = "choose"
+    way: ClassVar[Way] = "tuned"
     context: str  # column of what all options share
     question: str = ""  # column of what stands before each option
     options: tuple[str, ...]  # columns of the options, or one that has a list of them

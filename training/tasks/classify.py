@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Classify:
     """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
 
     kind: Literal["classify"] = "classify"
+    way: ClassVar[Way] = "tuned"
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the label

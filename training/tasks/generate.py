@@ -8,7 +8,7 @@ from preprocessing.spec import require, spec
 from preprocessing.text import sentences
 from training import metrics as measures
 from training.files import Record, Records
-from training.tasks.labelled import Item, mean_of
+from training.tasks.labelled import Item, Way, mean_of
 from training.tasks.split import value_of
 from training.tasks.writing import Question, Writing, filled, is_template, text_of
 
@@ -70,7 +70,7 @@ class Generate:
     writing: Writing = Writing()
     metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
 
-    way: ClassVar[Literal["written"]] = "written"
+    way: ClassVar[Way] = "written"
 
     def __post_init__(self) -> None:
         for name, text in (("prompt", self.prompt), ("answer", self.answer)):

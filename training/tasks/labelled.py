@@ -5,7 +5,7 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from training.finetuning import Target
+
+Way = Literal["tuned", "scored", "written"]
+"""How a net is asked. tuned: it is fine-tuned first; scored: how likely it finds texts, and nothing is trained;
+written: it writes the answers."""
 
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
@@ -41,8 +45,11 @@ class Encoded:
     notes: list[str] = field(default_factory=list)  # what could not be used, and how often
 
 
-class LabelledTask(Protocol):
+class TaskKind(Protocol):
     """A part of the union Kinds: a task whose questions and answers stand in files."""
+
+    way: ClassVar[Way]
+    """How a net is asked."""
 
     @property
     def kind(self) -> str:
@@ -55,6 +62,10 @@ class LabelledTask(Protocol):
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """The questions in the records; `columns` are in place of those of the task. BadInput, in one line, where a
         column is missing or a label is out of range."""
+
+
+class LabelledTask(TaskKind, Protocol):
+    """A kind for which a net is fine-tuned."""
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         """The items in rows of at most `length` tokens; with `training` those that something can be learnt from."""

@@ -1,7 +1,7 @@
 """How much, as a number: how alike two sentences are."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Regress:
     """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
 
     kind: Literal["regress"] = "regress"
+    way: ClassVar[Way] = "tuned"
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the number

@@ -1,7 +1,7 @@
 """Which stretch of a text answers a question?"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Span:
     """
 
     kind: Literal["span"] = "span"
+    way: ClassVar[Way] = "tuned"
     version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
     most_question: int = 64  # tokens

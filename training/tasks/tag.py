@@ -1,7 +1,7 @@
 """Which tag does each word of a sentence have?"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.metrics import Scheme
-from training.tasks.labelled import Encoded, Item, Outputs, mean_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, mean_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Tag:
     """
 
     kind: Literal["tag"] = "tag"
+    way: ClassVar[Way] = "tuned"
     words: str = "words"  # column of the words
     tags: str = "tags"  # column of their tags
     labels: tuple[str, ...]  # the tags, in the order of their numbers

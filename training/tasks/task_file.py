@@ -12,7 +12,7 @@ from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
-from training.tasks.labelled import Item, LabelledTask
+from training.tasks.labelled import Item, LabelledTask, TaskKind
 from training.tasks.regress import Regress
 from training.tasks.span import Span
 from training.tasks.split import Split
@@ -20,7 +20,9 @@ from training.tasks.tag import Tag
 from training.tasks.text_to_text import TextToText
 from training.tasks.writing import WrittenTask
 
-Kinds = Classify | Regress | Tag | Choose | Span | Generate | TextToText
+Tuned = Classify | Regress | Tag | Choose | Span
+Written = Generate | TextToText
+Kinds = Tuned | Written
 EACH: Final = "{each}"
 
 
@@ -102,5 +104,13 @@ def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
     return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
 
 
-def _is_a_kind(task: Kinds) -> LabelledTask | WrittenTask:
+def _is_a_kind(task: Kinds) -> TaskKind:
     return task  # a member without a fact is a type error here
+
+
+def _is_tuned(task: Tuned) -> LabelledTask:
+    return task
+
+
+def _is_written(task: Written) -> WrittenTask:
+    return task

@@ -11,7 +11,7 @@ from preprocessing.spec import BY_KIND, require, spec
 from training.files import Records
 from training.tasks.choose import Choose
 from training.tasks.classify import METRICS, Classify
-from training.tasks.labelled import Item
+from training.tasks.labelled import Item, Way
 from training.tasks.regress import Regress
 from training.tasks.span import Answer, Span
 from training.tasks.writing import Question, Writing
@@ -28,14 +28,14 @@ class TextToText:
     answer; of options "choice1". What is none of the labels counts as wrong, what is no number as one below the least.
     """
 
-    kind: Literal["text_to_text"] = "text_to_text"
+    kind: Literal["as_text"] = "as_text"
     of: Annotated[Classify | Regress | Choose | Span, BY_KIND]
     name: str = ""  # before the question
     fields: tuple[str, ...] = ()  # names of the texts; (): those that are usual
     words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label of the file
     writing: Writing = Writing(max_new=16)
 
-    way: ClassVar[Literal["written"]] = "written"
+    way: ClassVar[Way] = "written"
 
     def __post_init__(self) -> None:
         labels = self.of.labels if isinstance(self.of, Classify) else ()

@@ -1,16 +1,16 @@
 """What tasks have in common whose answer a net writes: what is asked, the keys of writing, what of a text counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
-from training.files import Record, Records
+from training.files import Record
 from training.likelihood import Example, shots
-from training.tasks.labelled import Item
+from training.tasks.labelled import Item, TaskKind
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -112,25 +112,12 @@ class Writing:
         return text.strip()
 
 
-class WrittenTask(Protocol):
-    """A part of the union Kinds: a task whose answer is a text that a net writes."""
-
-    way: ClassVar[Literal["written"]]
-
-    @property
-    def kind(self) -> str:
-        """Its name in a task file."""
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of its scores; cells of a grid are compared by the first."""
+class WrittenTask(TaskKind, Protocol):
+    """A kind whose answer is a text that a net writes."""
 
     @property
     def writing(self) -> Writing:
         """How answers are written."""
-
-    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        """The questions in the records; BadInput, in one line, where a column is missing or an answer is no answer."""
 
     def question(self, item: Item) -> Question:
         """What a net reads."""
