@@ -30,9 +30,17 @@ LEAST_ROOM = 4  # tokens of a question
 class Form(Protocol):
     """How a net reads and writes."""
 
-    trunk: Trunk
-    loss: NextToken | MaskedTokens
-    blank: Blank | None
+    @property
+    def trunk(self) -> Trunk:
+        """The trunk that writes: its own, or one with a decoder more."""
+
+    @property
+    def loss(self) -> NextToken | MaskedTokens:
+        """The loss whose head names tokens."""
+
+    @property
+    def blank(self) -> Blank | None:
+        """How an encoder writes."""
 
     @property
     def target(self) -> Target:
