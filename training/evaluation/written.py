@@ -31,8 +31,9 @@ def written(
     """What the net writes for the items of all splits but `train`, and how it scores.
 
     With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
-    `writing.shots` examples from `train`. In float32, as one process; the global generator is as it was before.
-    BadInput where the net does not write, or only once fine-tuned; Diverged where a loss is not finite.
+    `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
+    In float32, as one process; the global generator is as it was before. BadInput where the net does not write, or only
+    once fine-tuned; Diverged where a loss is not finite.
     """
     machine, form = machine or Machine(), form_of(net, task.writing)
     losses, notes = list[float](), list[str]()
@@ -89,9 +90,19 @@ def _tuned(
     if net.weights is not None:
         model.take_over(_fitting(net, form, model))
     engine = LocalEngine(model, spread.optim(spread.num_steps(len(examples))), machine)
-    tune(engine, examples, spread, machine.micro_tokens, step)
+    tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
     return _with_weights(made, {name: tensor.detach() for name, tensor in model.named_parameters()})
+
+
+def _micro_tokens(
+    form: Form, questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], machine: Machine
+) -> int:
+    """Tokens of a micro-batch, of which those of a decoder are counted: fewer where an encoder reads more beside."""
+    if not form.trunk.reads_source:
+        return machine.micro_tokens
+    read, wrote = sum(map(len, questions)), sum(map(len, answers))
+    return max(1, machine.micro_tokens * wrote // max(1, read + wrote))
 
 
 def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tensor]:

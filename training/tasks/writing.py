@@ -42,6 +42,7 @@ class Writing:
     """
 
     instruction: str = ""  # before all else (GPT-3 2.4)
+    as_it_is: bool = False  # no fine-tuning, though there is a split `train`; nor is there any with examples in prompts
     shots: int = 0  # examples before a question, drawn from the split `train` for each question
     between: str = "\n"  # behind the instruction and behind each example
     delimiter: str = " "  # between a question and its answer, in one text of a decoder
@@ -73,6 +74,11 @@ class Writing:
         require(self.temperature > 0, "temperature", self.temperature, "a number above 0")
         require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
         require(0 < self.mask <= 1, "mask", self.mask, "a share above 0")
+
+    @property
+    def tunes(self) -> bool:
+        """Whether a net is fine-tuned on `train` first, where there is such a split."""
+        return not (self.as_it_is or self.shots)
 
     @property
     def draws(self) -> bool:

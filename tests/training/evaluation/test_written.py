@@ -11,13 +11,14 @@ from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
 from preprocessing.vocab import ByteBPE, Unigram, Vocab, WordPiece, train
+from training.evaluation import written as module
 from training.evaluation.forms import Examples, copies_of, form_of
 from training.evaluation.outcome import Net
 from training.evaluation.written import stops, written
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, LearnedPlain, TwoStream
+from training.specs import Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, LearnedPlain, Machine, TwoStream
 from training.tasks import Classify, Generate, Item, Question, TextToText, Writing
 
 WORDS = ["ape", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
@@ -82,6 +83,16 @@ def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: V
         first, again = (written(net("encoder", vocab), task, items, tuning) for _ in range(2))
         assert first == again
         assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = module.tune
+    monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
+    items = {"train": [Item("x", (Question((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
+    for name in ("decoder", "encoder and decoder"):
+        written(net(name, vocab), TASK, items, Tuning(steps=1), machine=Machine(micro_tokens=1_000))
+    assert seen == [1_000, 200]
 
 
 # What a net is asked

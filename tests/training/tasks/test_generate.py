@@ -92,6 +92,10 @@ def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
         Writing(**keys)
 
 
+def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
+    assert [Writing(**keys).tunes for keys in ({}, {"shots": 1}, {"as_it_is": True})] == [True, False, False]  # type: ignore[arg-type]
+
+
 def test_scores_are_those_of_the_libraries_as_shares() -> None:
     golds, texts = ["a dog runs fast", "the cat sat on the mat"], ["a dog ran fast", "the cat sat on a mat"]
     items = [Item("x", (), (gold,)) for gold in golds]
