@@ -29,7 +29,7 @@ def generate(
 
     A row depends on its own prompt and number only, not on what is beside it; samples are drawn from `key`. `cached`
     False reads whole rows at each step: slower, and for nets without a cache. With a `blank` an encoder whose rows say
-    what each token sees (visibility "rows") writes too, by whole rows. The model must not be in training mode.
+    what each token sees (visibility "rows") writes too. The model must not be in training mode.
     BadInput where a prompt is empty, has no room behind it, has a token that the net does not know or no source.
     """
     assert not model.training, "generation is without dropout: model.eval()"

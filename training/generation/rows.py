@@ -72,14 +72,16 @@ class Rows:
 def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank | None = None) -> Rows:
     """The rows of prompts, on the device of the model; a source is read here where there is a cache.
 
-    With a `blank` there is none: each step reads whole rows.
+    With a `blank` it is one of the net that lets the tokens of a prompt see each other, where it has such a one.
     """
     rows = [_row(prompt) for prompt in prompts]
     device = next(model.parameters()).device
     batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
     moved = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
     source = {name: x for name, x in moved.items() if name.startswith("source_")}
-    cache, begun_B = model.trunk.begin(moved) if cached and blank is None else None, batch["lengths"].long()
+    begun_B, cache = batch["lengths"].long(), None
+    if cached:
+        cache = model.trunk.begin(moved) if blank is None else model.trunk.begin_seeing(moved)
     return Rows(moved["ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
@@ -100,7 +102,8 @@ def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
     The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
     """
     if rows.blank is not None:
-        return scores(model, _at_blank(model, rows, rows.blank)), rows
+        hidden_BD, rows = _at_blank(model, rows, rows.blank)
+        return scores(model, hidden_BD), rows
     if rows.cache is None:
         return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
     held_B = rows.cache.lengths_B
@@ -127,25 +130,38 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
     }
 
 
-def _at_blank(model: Model, rows: Rows, blank: Blank) -> Tensor:
-    """States [B, D] of a mask behind each row."""
+def _at_blank(model: Model, rows: Rows, blank: Blank) -> tuple[Tensor, Rows]:
+    """States [B, D] of a mask behind each row, and the rows with what the net holds of them now.
+
+    The tokens of a prompt see the prompt, a token behind it all before it and itself. The mask is held in no cache: the
+    next token takes its slot.
+    """
     assert rows.begun_B is not None, "rows with a blank know where their prompts end"
-    device, lengths_B = rows.ids_BC.device, rows.lengths_B + 1
-    last_B1, begun_B1 = rows.lengths_B.to(device)[:, None], rows.begun_B.to(device)[:, None]
-    at_BS = torch.arange(int(lengths_B.max()), device=device).expand(len(lengths_B), -1)
-    ids_BS = F.pad(rows.ids_BC, (0, 1))[:, : at_BS.shape[1]].scatter(1, last_B1, blank.mask)
-    rank_BS = torch.where(at_BS < begun_B1, 0, at_BS)
-    first, second = blank.segments
+    device, cache = rows.ids_BC.device, rows.cache
+    held_B = torch.zeros_like(rows.lengths_B) if cache is None else cache.lengths_B.cpu()
+    new_B, begun_B1 = rows.lengths_B - held_B, rows.begun_B.to(device)[:, None]
+    at_BS = held_B.to(device)[:, None] + torch.arange(int(new_B.max()) + 1, device=device)
+    last_B1 = rows.lengths_B.to(device)[:, None]
+    ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1)).where(at_BS < last_B1, blank.mask)
+    rank_BS, first_at = torch.where(at_BS < begun_B1, 0, at_BS), torch.arange(len(new_B), device=device)
     batch = {
         "ids": ids_BS,
         "positions": at_BS.minimum(last_B1),
-        "segments": torch.where(at_BS < begun_B1, first, second),
+        "segments": torch.where(at_BS < begun_B1, *blank.segments),
         "rank": rank_BS.masked_fill(at_BS > last_B1, UNSEEN),
         "reach": rank_BS.masked_fill(at_BS > last_B1, -1),
-        "lengths": lengths_B,
-        "first_at": torch.arange(len(lengths_B), device=device) * at_BS.shape[1],
+        "lengths": new_B + 1,
+        "first_at": first_at * at_BS.shape[1],
     }
-    return model.trunk(batch).flatten(0, -2)[batch["first_at"] + last_B1.squeeze(1)]
+    if cache is None:
+        hidden = model.trunk(batch)
+    else:
+        slot_C = torch.arange(cache.in_use + at_BS.shape[1], device=device)
+        seen_BSC = (slot_C < begun_B1[..., None]) | (slot_C <= at_BS[..., None])
+        hidden, cache = model.trunk.go_on_seeing(batch, cache, seen_BSC)
+        longest = int(rows.lengths_B.max())
+        rows = replace(rows, cache=replace(cache, lengths_B=last_B1.squeeze(1), longest=longest))
+    return hidden[first_at, new_B.to(device)], rows
 
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:
