@@ -11,6 +11,7 @@ from preprocessing.errors import BadInput
 from training import metrics as measures
 from training.files import Coqa, Jsonl, Lines, Records
 from training.files.record import Fault
+from training.generation import Beams, Greedy, Limits, Sampling
 from training.tasks import (
     Choose,
     Classify,
@@ -90,6 +91,16 @@ def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
 def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Writing(**keys)
+
+
+def test_keys_of_writing_are_a_method_and_limits() -> None:
+    assert Writing().method() == Greedy()
+    assert Writing(beams=4, length_penalty=2.0).method() == Beams(beams=4, length_penalty=2.0)
+    assert Writing(top_k=2).method() == Sampling(top_k=2)
+    assert Writing(top_p=0.9, temperature=0.7).method() == Sampling(top_p=0.9, temperature=0.7)
+    limits = Writing(max_new=60, min_new=10, no_repeat=3, force_end=True).limits([3], [0, 1])
+    assert limits == Limits(max_new=60, min_new=10, no_repeat=3, force_end=True, ends=(3,), barred=(0, 1))
+    assert not Writing(force_end=True).limits([], []).force_end
 
 
 def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
