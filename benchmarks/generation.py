@@ -3,8 +3,8 @@
     python benchmarks/generation.py [--net gpt2|transformer_xl|bart] [--tokens 896] [--peers] [--json]
 
 Nets have random weights and the shapes of the family's base sizes, or smaller ones with --width, --layers and --vocab.
-Each figure is the median over 32 tokens, without a cache over 3. `--peers` adds transformers.generate on the same
-exported GPT-2, whole rows, in turn.
+Each figure is the median over 32 tokens, without a cache over 3. Times are processor time of this process: what else a
+machine does changes them little. `--peers` adds transformers.generate on the same exported GPT-2, whole rows, in turn.
 """
 
 import argparse
@@ -60,10 +60,10 @@ def milliseconds(model: Model, tokens: int, *, cached: bool) -> dict[int, float]
 
 def _timed(model: Model, rows: Any) -> tuple[float, Any]:
     """Seconds of a step, and the rows with the token that it gives."""
-    began = time.perf_counter()
+    began = time.process_time()
     score_BV, rows = step(model, rows)
     rows = rows.append(score_BV.argmax(-1))
-    return time.perf_counter() - began, rows
+    return time.process_time() - began, rows
 
 
 def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
@@ -79,13 +79,13 @@ def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = torch.tensor(np.stack([prompt.ids for prompt in prompts]))
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         ours = [row.ids.tolist() for row in generate(model, prompts, Limits(max_new=tokens))]
-        spent.setdefault("sesame", []).append(time.perf_counter() - began)
-        began = time.perf_counter()
+        spent.setdefault("sesame", []).append(time.process_time() - began)
+        began = time.process_time()
         kept = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}
         found = theirs.generate(ids, attention_mask=torch.ones_like(ids), **kept)[:, 16:].tolist()
-        spent.setdefault("transformers", []).append(time.perf_counter() - began)
+        spent.setdefault("transformers", []).append(time.process_time() - began)
         print("same tokens" if ours == found else "OTHER TOKENS")
     return {name: median(times) for name, times in spent.items()}
 

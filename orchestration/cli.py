@@ -479,6 +479,14 @@ def sample(
     temperature: Annotated[float | None, typer.Option(metavar="X", help="Scores are divided by it.")] = None,
     top_k: Annotated[int | None, typer.Option(metavar="N", help="From the N most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(metavar="P", help="From the fewest tokens that have P in all.")] = None,
+    masked: Annotated[
+        Literal["", "gibbs", "mask_predict"],
+        typer.Option(metavar="gibbs|mask_predict", help="Fill in --max-new masks, at ___ or behind the prompt."),
+    ] = "",
+    novelty: Annotated[bool, typer.Option("--novelty", help="Say what of it the corpus has, and where.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of the recipe that was trained; repeatable.")
+    ] = None,
     scale: options.Scale = "",
     data: options.Data = None,
     hold_out: options.HoldOut = None,
@@ -493,14 +501,17 @@ def sample(
         from orchestration.jobs import sample as sample_stage
         from orchestration.terminal import views
 
-    flags = _flags(run, None, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
+    flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     folder = pretrain_stage.run_folder(flags)
     given = {"greedy": greedy or None, "beams": beams, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     values = {name: value for name, value in given.items() if value is not None}
     with waiting("writing"):
-        found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw)
+        ways: dict[str, Any] = {"masked": masked, "novelty": novelty}
+        found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw, **ways)
     between = " -> " if any(one["source"] for one in found) else ""
+    between = between or (" [...] " if masked else "")
     said = [f"{one['prompt']}{between}{one['text']}" for one in found]
+    said += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
     next_ = (flags.command("inspect"),)
     return print_answer(Answer((views.lines(said),), {"folder": str(folder), "samples": found}, next_), as_json)
 

@@ -81,13 +81,23 @@ def nobody(done: int, doing: str) -> None:
     """The `doing` of a run that nobody looks at."""
 
 
+def no_samples(done: int) -> None:
+    """The `show` of a run that is not shown."""
+
+
 def pretrain(
-    run: Run, engine: Engine[Model], sink: Sink, should_stop: Callable[[], bool] = never, doing: Doing = nobody
+    run: Run,
+    engine: Engine[Model],
+    sink: Sink,
+    should_stop: Callable[[], bool] = never,
+    doing: Doing = nobody,
+    show: Callable[[int], None] = no_samples,
 ) -> Result:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
-    of each update, evaluation and checkpoint before it begins, and of the end.
+    of each update, evaluation and checkpoint before it begins, and of the end. `show` is called on the first worker,
+    with the number of updates done, before the first one and where an evaluation is due: it may look at the net.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, MiscountedLoss where a head does not score the targets that its loss counts.
     """
@@ -97,6 +107,9 @@ def pretrain(
     state = saved = resumed = _resume(run, engine)
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
+    show = show if engine.rank == 0 else no_samples
+    if state.step == 0:
+        show(0)
     doing(state.step, "")
     for step, batches in ahead(loader, state.step, run.steps):
         step_work = _step_work(run.losses, batches, should_stop(), engine)
@@ -128,6 +141,9 @@ def pretrain(
             doing(state.step, "evaluation")
             state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).length))
             log(state.step, state.evaluation)
+            meter.skip()
+        if _due(state.step, run.eval_every, run.steps):
+            show(state.step)
             meter.skip()
         if _due(state.step, run.save_every, run.steps):
             state = replace(state, sums=tally.added_to(state.sums))

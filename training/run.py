@@ -36,6 +36,7 @@ class Run:
     save_every: int = 1_000  # steps; also at the end and when stopped
     keep: int = 2  # checkpoints
     eval_every: int = 1_000  # steps; also at the end; 0: never
+    samples: tuple[str, ...] = ()  # prompts that a decoder goes on from before the first step and at each evaluation
     eval_rows: int = 1_024  # rows of the validation split, at most
 
     @property
@@ -59,5 +60,6 @@ class Run:
         made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
+        made["samples"] = tuple(value.get("samples", ()))
         made["machine"] = Machine(**value["machine"])
         return cls(**value | made)

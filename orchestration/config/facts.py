@@ -18,7 +18,18 @@ from preprocessing.vocab import VocabKind, VocabSpec
 from training.losses import Loss, LossPart
 from training.optim import Optim, OptimPart
 from training.specs import POSITIONS, TABLES, WINDOWS, Positions, Tables, Trunk, TrunkPart, Window
-from training.tasks import Kinds, LabelledTask, Scored, ScoredTask, TaskKind, TaskPart, Tasks, Tuned
+from training.tasks import (
+    Kinds,
+    LabelledTask,
+    Scored,
+    ScoredTask,
+    TaskKind,
+    TaskPart,
+    Tasks,
+    Tuned,
+    Written,
+    WrittenTask,
+)
 
 UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
     (Source, Reader),
@@ -33,6 +44,7 @@ UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
     (Kinds, TaskKind),
     (Tuned, LabelledTask),
     (Scored, ScoredTask),
+    (Written, WrittenTask),
 )
 
 INNER: Final[Mapping[Any, tuple[Any, ...]]] = {Positions: POSITIONS, Window: WINDOWS, Tables: TABLES}

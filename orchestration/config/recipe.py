@@ -40,6 +40,7 @@ LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change 
 T = TypeVar("T")
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
+SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 _LISTED = 30  # most names in a message
 
 
@@ -154,6 +155,7 @@ class Cluster:
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
     keep: int = 2  # checkpoints
+    samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
     machine: Machine = Machine()
 
     def __post_init__(self) -> None:
@@ -164,6 +166,8 @@ class Cluster:
         for name in ("eval_every", "save_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
+        whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)
+        require(whole, "samples", list(self.samples), "[] with machine.zero 3: no worker has the whole net")
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
         require(
             (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
@@ -176,6 +180,11 @@ class Cluster:
         """What the cluster says, or one for each `cpus_per_worker` cores; then never more than rows in a batch."""
         most = min(phase.batch for phase in recipe.phases)
         return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
+
+    def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
+        """The prompts of a recipe whose net goes on from them; with ZeRO-3, where no worker has all of it, none."""
+        writes = any(loss.kind == "next_token" for loss in recipe.objective.losses) and not recipe.trunk.reads_source
+        return self.samples if writes and self.machine.zero != 3 else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:
         """Steps between two points of the metrics, two evaluations, two checkpoints; they change nothing learned."""

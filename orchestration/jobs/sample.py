@@ -1,44 +1,152 @@
 """Samples of a finished run: what its net writes behind a prompt, or, with an encoder, for a source."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from orchestration import launch
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
+from preprocessing.schema import Ints
+from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.formats import load_weights
-from training.generation import Beams, Greedy, Limits, Method, Prompt, Sampling, generate
+from training.generation import (
+    Beams,
+    Blanks,
+    Generated,
+    Gibbs,
+    Greedy,
+    Limits,
+    MaskPredict,
+    Method,
+    Prompt,
+    Sampling,
+    fill,
+    find,
+    generate,
+    novelties,
+)
 from training.model import Model
+
+Masked = Literal["", "gibbs", "mask_predict"]
+HERE: Final = "___"  # where in a prompt masks stand; else they stand behind it
+SIZES: Final = (1, 2, 3, 4, 5, 8)  # of the n-grams that are looked up in a corpus
+LEAST: Final = 8  # tokens of a passage that is worth naming
 
 
 def sample(
-    folder: Path, prompts: Sequence[str], *, values: dict[str, Any], max_new: int, seed: int
+    folder: Path,
+    prompts: Sequence[str],
+    *,
+    values: dict[str, Any],
+    max_new: int,
+    seed: int,
+    masked: Masked = "",
+    novelty: bool = False,
 ) -> list[dict[str, Any]]:
     """One row for each prompt: `prompt`, `text` behind it, `score` in nats, `ended`, and whether it is a `source`.
 
     The same call gives the same rows. `values` are keys of a method, of `Sampling` where there are none of another:
-    `{"greedy": True}`, `{"beams": 4}`, `{"top_p": .9}`. BadInput where the run is not finished, or its net does not
-    write from left to right.
+    `{"greedy": True}`, `{"beams": 4}`, `{"top_p": .9}`. With `masked` a net that fills in masks writes `max_new` tokens
+    in one of these ways, where the prompt has ___, else behind it. With `novelty` a row has too which n-grams of its
+    text the corpus has, and the longest passage that is from there.
+    BadInput where the run is not finished, or its net does not write so.
     """
     weights, run = folder / launch.WEIGHTS, json.loads((folder / launch.RUN).read_text())
     if not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")
-    method, vocab, model = _method(values), Vocab.load(Path(run["corpus"]) / "vocab"), _model(weights)
+    # a folder of transformers would give model and vocabulary here, and has neither a run nor a corpus
+    vocab, model = Vocab.load(Path(run["corpus"]) / "vocab"), _model(weights)
     start = _start(folder) if model.spec.trunk.reads_source else None
+    if masked:
+        rows = _filled(model, vocab, prompts, masked, values, max_new, seed)
+    else:
+        rows = _written(model, vocab, prompts, start, _method(values), max_new, seed)
+    texts = [_spoken(row.ids, vocab) for row in rows]
+    found = [
+        {"prompt": prompt, "text": vocab.decode(ids), "score": row.score, "ended": row.ended}
+        | {"source": start is not None}
+        for prompt, ids, row in zip(prompts, texts, rows, strict=True)
+    ]
+    if novelty:
+        store = Store.open(Path(run["corpus"]), "train")
+        found = [each | {"novelty": _novelty(store, ids)} for each, ids in zip(found, texts, strict=True)]
+    return found
+
+
+def _written(
+    model: Model, vocab: Vocab, prompts: Sequence[str], start: int | None, method: Method, max_new: int, seed: int
+) -> list[Generated]:
+    """What a net writes from left to right."""
     barred = set(_barred(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
     limits = Limits(max_new=max_new, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
     given = [_prompt(text, vocab, start) for text in prompts]
-    rows = generate(model, given, limits, method=method, key=key(seed, "task"))
-    return [
-        {"prompt": text, "text": vocab.decode(id for id in row.ids.tolist() if id not in _unspoken(vocab))}
-        | {"score": row.score, "ended": row.ended, "source": start is not None}
-        for text, row in zip(prompts, rows, strict=True)
-    ]
+    return list(generate(model, given, limits, method=method, key=key(seed, "task")))
+
+
+def _filled(
+    model: Model,
+    vocab: Vocab,
+    prompts: Sequence[str],
+    masked: Masked,
+    values: dict[str, Any],
+    max_new: int,
+    seed: int,
+) -> list[Generated]:
+    """What a net writes that fills in masks."""
+    if vocab.mask is None:
+        raise BadInput("sample --masked: this vocabulary has no mask; sample from a net such as BERT")
+    wrong = values.keys() - ({"temperature", "top_k"} if masked == "gibbs" else set())
+    if wrong:
+        allowed = "--temperature and --top-k" if masked == "gibbs" else "no keys of a method"
+        raise BadInput(f"sample --masked {masked}: --{min(wrong).replace('_', '-')} is given, allowed is {allowed}")
+    try:
+        method = Gibbs(**values) if masked == "gibbs" else MaskPredict()
+    except ValueError as error:
+        raise BadInput(f"sample: {error}") from None
+    first = [] if vocab.cls is None else [vocab.cls]
+    rows = []
+    for text in prompts:
+        before, _, behind = text.partition(HERE)
+        ids = [np.array(each, np.int64) for each in ([*first, *vocab.encode(before)], vocab.encode(behind))]
+        rows.append(Blanks(ids[0], max_new, np.array([*ids[1], *_sep(vocab)], np.int64)))
+    barred = sorted({*vocab.special_ids, *range(vocab.size, model.spec.vocab_size)})
+    return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"))
+
+
+def _spoken(ids: Iterable[int], vocab: Vocab) -> Ints:
+    """Tokens that are text."""
+    unspoken = _unspoken(vocab)
+    return np.array([int(id) for id in ids if int(id) not in unspoken], np.int64)
+
+
+def _novelty(store: Store, ids: Ints) -> dict[str, Any]:
+    """Of each size the share of n-grams that the corpus has, and the longest passage that is from a document."""
+    shares = {each.size: each.share for each in novelties(store, [ids], SIZES) if each.written}
+    passages = find(store, ids, least=LEAST, most=1)
+    return {"found": shares, "longest": [asdict(each) | {"key": each.key.hex()} for each in passages]}
+
+
+def novelty_said(novelty: dict[str, Any]) -> str:
+    """The same in a line.
+
+    >>> novelty_said({"found": {1: 1.0, 2: 0.5}, "longest": []})
+    'the corpus has 100 % of its tokens, 50 % of its 2-grams; no passage of 8 tokens or more'
+    """
+    units = {1: "tokens"}
+    shares = [f"{100 * share:.0f} % of its {units.get(n, f'{n}-grams')}" for n, share in novelty["found"].items()]
+    said = f"the corpus has {', '.join(shares)}" if shares else "nothing is written"
+    if not novelty["longest"]:
+        return f"{said}; no passage of {LEAST} tokens or more"
+    (longest,) = novelty["longest"]
+    source = f" ({longest['source']})" if longest["source"] else ""
+    where = f"document {longest['document']} of {longest['shard']}{source}"
+    return f"{said}; tokens {longest['start']} to {longest['stop']} stand in {where}"
 
 
 def _model(weights: Path) -> Model:
@@ -92,5 +200,5 @@ def _prompt(text: str, vocab: Vocab, start: int | None) -> Prompt:
     ids, sep = vocab.encode(text), _sep(vocab)
     if start is None:
         return Prompt(np.array([*sep, *ids], np.int64))
-    first = [] if vocab.cls is None else [vocab.cls]
+    first = [] if vocab.cls is None or start == vocab.pad else [vocab.cls]  # T5 reads none
     return Prompt(np.array([start], np.int64), np.array([*first, *ids, *sep], np.int64))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from orchestration.launch.steps import Steps
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.run import Run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
+SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
 OURS = ("orchestration", "preprocessing", "training")
 
 Said = tuple[str, int, str]
@@ -99,7 +101,7 @@ class Worker:
 
         self._report("opening corpus and checkpoint")
         try:
-            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at)
+            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at, shown(run, engine, metrics))
         finally:
             if metrics:
                 self._report("mirroring metrics")
@@ -134,6 +136,30 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     if run.machine.device != "cuda":
         return {}
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
+
+
+def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Callable[[int], None]:
+    """What writes samples of the net into the run's folder, a file for each step, and has them mirrored to MLflow.
+
+    A net that writes none costs a warning, not the run.
+    """
+    if not run.samples or metrics is None:
+        return lambda step: None
+    from training.generation import samples
+
+    vocab = Vocab.load(Path(run.corpus) / "vocab")
+
+    def show(step: int) -> None:
+        try:
+            found = samples(engine.model, vocab, run.samples, seed=run.seed)
+        except BadInput as error:
+            logging.getLogger(__name__).warning("no samples at step %d: %s", step, error)
+            return
+        file = Path(run.folder) / SAMPLES / f"step-{step}.txt"
+        write_atomic(file, "\n\n---\n\n".join(found).encode() + b"\n")
+        metrics.mirror(file, SAMPLES)
+
+    return show
 
 
 def export_weights(run: Run, engine: "Engine[Model]") -> str:

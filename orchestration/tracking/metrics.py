@@ -62,6 +62,7 @@ class MetricLog:
         self._tags = dict(tags or {})
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
+        self._files: list[tuple[Path, str]] = []
         path = folder / METRICS_FILE
         self._file = path.open("ab")
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
@@ -80,6 +81,10 @@ class MetricLog:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         self._pending.append(line)
+
+    def mirror(self, file: Path, folder: str) -> None:
+        """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""
+        self._files.append((file, folder))
 
     def close(self) -> None:
         """Wait until all is in MLflow; if the store refuses, say so: the next start of the run tries again."""
@@ -103,6 +108,10 @@ class MetricLog:
                 if mirrored is None:
                     mirrored = _last_steps(client, tracked.run_id, self._last_step)
                 self._mirror_pending(client, tracked.run_id, mirrored)
+                while self._files:
+                    file, folder = self._files[0]
+                    client.log_artifact(tracked.run_id, str(file), folder)
+                    del self._files[0]
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
                 if last or not complained:
                     log.warning("MLflow does not take metrics (%s); they are kept in %s", error, self._file.name)

@@ -2,12 +2,14 @@
 
 Read targets.py (what is predicted, and which head that makes), heads.py, tuning.py (how it is trained), features.py
 (what heads read of a frozen trunk), model.py (a trunk with heads), rates.py (which layer learns how fast) and loop.py
-(`tune`, `outputs`).
+(`tune`, `outputs`). Nets that write: targets_text.py, heads_text.py, and stacked.py, which puts a decoder on top of an
+encoder.
 """
 
 from training.finetuning.loop import Example, OnStep, micro_batches, nobody, orders, outputs, tune
 from training.finetuning.model import TaskModel
 from training.finetuning.rates import groups
+from training.finetuning.stacked import under_decoder, with_decoder
 from training.finetuning.targets import (
     AnswerSpan,
     NoAnswer,
@@ -18,6 +20,7 @@ from training.finetuning.targets import (
     Target,
     TokenTag,
 )
+from training.finetuning.targets_text import MaskedTargetTokens, TargetTokens
 from training.finetuning.tuning import Features, Form, Schedule, Tuning
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "Example",
     "Features",
     "Form",
+    "MaskedTargetTokens",
     "NoAnswer",
     "OnStep",
     "OptionChoice",
@@ -33,6 +37,7 @@ __all__ = [
     "RowValue",
     "Schedule",
     "Target",
+    "TargetTokens",
     "TaskModel",
     "TokenTag",
     "Tuning",
@@ -42,4 +47,6 @@ __all__ = [
     "orders",
     "outputs",
     "tune",
+    "under_decoder",
+    "with_decoder",
 ]

@@ -74,6 +74,9 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each target, by its kind."""
+        if not any(isinstance(head, TaskHead) for head in self.heads.values()):  # it names tokens, as in pretraining
+            hidden, table = self.trunk(batch), self.trunk.table
+            return {kind: head(hidden, batch, table) for kind, head in self.heads.items()}
         hidden, batch = self._states(batch)
         return {kind: head(hidden, batch, self.trunk.table) for kind, head in self.heads.items()}
 
@@ -87,10 +90,11 @@ class TaskModel(nn.Module):
         return self.reading(self.trunk, batch), {**batch, "summary_at": self.trunk.summary_at(batch)}
 
     def take_over(self, weights: Mapping[str, Tensor]) -> list[str]:
-        """Take over the trunk of trained weights (names of `Model.named_parameters`), and a pooler of one of its
-        heads; the names of the weights that stay random. A larger token table keeps its further rows."""
+        """Take over the trunk of trained weights (names of `Model.named_parameters`), a pooler of one of its heads, and
+        heads of its own kinds, which name tokens; the names of the weights that stay random. A larger token table keeps
+        its further rows."""
         wanted = dict(self.named_parameters())
-        mine = {name: weight for name, weight in weights.items() if name.startswith("trunk.")}
+        mine = {name: weight for name, weight in weights.items() if name in wanted or name.startswith("trunk.")}
         for name, weight in weights.items():
             if found := _POOLER.fullmatch(name):
                 poolers = {f"heads.{kind}.summary.{found[1]}" for kind in self.heads} & wanted.keys()

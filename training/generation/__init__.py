@@ -2,29 +2,38 @@
 
 Read spec.py (what is asked for: limits, and the methods), filters.py (which tokens may follow, in the order of
 transformers), rows.py (rows so far, and one step of a net, with a cache or without), then sample.py (greedy and
-sampled), beam.py and decoding.py, which is the way in. novelty.py looks at what came out: how much of it a corpus has,
-and where.
+sampled), beam.py and decoding.py, which is the way in. masked.py writes with nets that fill in masks, in no order.
+in_training.py shows what a net writes while it is trained; novelty.py looks at what came out: how much of it a corpus
+has, and where.
 """
 
 from training.generation.decoding import generate
 from training.generation.filters import filtered
+from training.generation.in_training import samples
+from training.generation.masked import Blanks, Gibbs, MaskPredict, fill
 from training.generation.novelty import Novelty, Passage, find, novelties
-from training.generation.rows import Prompt
+from training.generation.rows import Blank, Prompt
 from training.generation.sample import Generated
 from training.generation.spec import Beams, Greedy, Limits, Method, Sampling
 
 __all__ = [
     "Beams",
+    "Blank",
+    "Blanks",
     "Generated",
+    "Gibbs",
     "Greedy",
     "Limits",
+    "MaskPredict",
     "Method",
     "Novelty",
     "Passage",
     "Prompt",
     "Sampling",
+    "fill",
     "filtered",
     "find",
     "generate",
     "novelties",
+    "samples",
 ]

@@ -6,7 +6,7 @@ from typing import Final
 from preprocessing.errors import BadInput
 from preprocessing.rng import Key
 from training.generation.beam import searched
-from training.generation.rows import Prompt, begin
+from training.generation.rows import Blank, Prompt, begin
 from training.generation.sample import Generated, chooser, sampled
 from training.generation.spec import Beams, Greedy, Limits, Method
 from training.model import Model
@@ -23,11 +23,13 @@ def generate(
     key: Key | None = None,
     batch: int = 16,
     cached: bool = True,
+    blank: Blank | None = None,
 ) -> Iterator[Generated]:
     """What the net writes behind each prompt, in their order, `batch` prompts side by side.
 
     A row depends on its own prompt and number only, not on what is beside it; samples are drawn from `key`. `cached`
-    False reads whole rows at each step: slower, and for nets without a cache. The model must not be in training mode.
+    False reads whole rows at each step: slower, and for nets without a cache. With a `blank` an encoder whose rows say
+    what each token sees (visibility "rows") writes too. The model must not be in training mode.
     BadInput where a prompt is empty, has no room behind it, has a token that the net does not know or no source.
     """
     assert not model.training, "generation is without dropout: model.eval()"
@@ -36,7 +38,7 @@ def generate(
     for first in range(0, len(prompts), batch):
         numbers = range(first, min(first + batch, len(prompts)))
         chosen = [prompts[number] for number in numbers]
-        rows = begin(model, chosen, cached=cached)
+        rows = begin(model, chosen, cached=cached, blank=blank)
         room = [min(limits.max_new, model.spec.trunk.longest - len(prompt.ids)) for prompt in chosen]
         if isinstance(method, Beams):
             yield from searched(model, rows, room, method, limits)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from preprocessing import collate
 from preprocessing.errors import BadInput
-from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.schema import IGNORE, UNSEEN, Ints, Row
 from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
 from training.trunks import Cache
@@ -29,6 +29,17 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Blank:
+    """How an encoder writes from left to right (UniLM, arXiv:1905.03197, 2.4): it fills in a mask behind each row.
+
+    The mask sees the prompt and what is written; a prompt sees itself alone.
+    """
+
+    mask: int
+    segments: tuple[int, int] = (0, 0)  # of the prompt and of what is written
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of a batch so far; a value, of which each step makes the next."""
 
@@ -36,6 +47,8 @@ class Rows:
     lengths_B: Tensor  # int64, of the host
     source: Mapping[str, Tensor] = field(default_factory=dict)  # the columns of the encoder, a row for each row
     cache: Cache | None = None  # None: each step reads whole rows
+    blank: Blank | None = None  # how a net that fills in masks writes
+    begun_B: Tensor | None = None  # int64, of the host: lengths of the prompts, where there is a blank
 
     def select(self, rows_A: Tensor) -> "Rows":
         """These rows, each once for each time that it is named."""
@@ -45,6 +58,8 @@ class Rows:
             self.lengths_B[on_host],
             {name: x[on_host if name == "source_lengths" else rows_A] for name, x in self.source.items()},
             None if self.cache is None else self.cache.select(rows_A),
+            self.blank,
+            None if self.begun_B is None else self.begun_B[on_host],
         )
 
     def append(self, token_B: Tensor) -> "Rows":
@@ -54,15 +69,20 @@ class Rows:
         return replace(self, ids_BC=wider_BC.scatter(1, lengths_B1, token_B[:, None]), lengths_B=self.lengths_B + 1)
 
 
-def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool) -> Rows:
-    """The rows of prompts, on the device of the model; a source is read here where there is a cache."""
+def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank | None = None) -> Rows:
+    """The rows of prompts, on the device of the model; a source is read here where there is a cache.
+
+    With a `blank` it is one of the net that lets the tokens of a prompt see each other, where it has such a one.
+    """
     rows = [_row(prompt) for prompt in prompts]
     device = next(model.parameters()).device
     batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
     moved = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
     source = {name: x for name, x in moved.items() if name.startswith("source_")}
-    cache = model.trunk.begin(moved) if cached else None
-    return Rows(moved["ids"], batch["lengths"].long(), source, cache)
+    begun_B, cache = batch["lengths"].long(), None
+    if cached:
+        cache = model.trunk.begin(moved) if blank is None else model.trunk.begin_seeing(moved)
+    return Rows(moved["ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
 def _row(prompt: Prompt) -> Row:
@@ -81,6 +101,9 @@ def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
 
     The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
     """
+    if rows.blank is not None:
+        hidden_BD, rows = _at_blank(model, rows, rows.blank)
+        return scores(model, hidden_BD), rows
     if rows.cache is None:
         return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
     held_B = rows.cache.lengths_B
@@ -105,6 +128,40 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
         "lengths": new_B,
         "first_at": torch.arange(len(new_B), device=device) * width,
     }
+
+
+def _at_blank(model: Model, rows: Rows, blank: Blank) -> tuple[Tensor, Rows]:
+    """States [B, D] of a mask behind each row, and the rows with what the net holds of them now.
+
+    The tokens of a prompt see the prompt, a token behind it all before it and itself. The mask is held in no cache: the
+    next token takes its slot.
+    """
+    assert rows.begun_B is not None, "rows with a blank know where their prompts end"
+    device, cache = rows.ids_BC.device, rows.cache
+    held_B = torch.zeros_like(rows.lengths_B) if cache is None else cache.lengths_B.cpu()
+    new_B, begun_B1 = rows.lengths_B - held_B, rows.begun_B.to(device)[:, None]
+    at_BS = held_B.to(device)[:, None] + torch.arange(int(new_B.max()) + 1, device=device)
+    last_B1 = rows.lengths_B.to(device)[:, None]
+    ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1)).where(at_BS < last_B1, blank.mask)
+    rank_BS, first_at = torch.where(at_BS < begun_B1, 0, at_BS), torch.arange(len(new_B), device=device)
+    batch = {
+        "ids": ids_BS,
+        "positions": at_BS.minimum(last_B1),
+        "segments": torch.where(at_BS < begun_B1, *blank.segments),
+        "rank": rank_BS.masked_fill(at_BS > last_B1, UNSEEN),
+        "reach": rank_BS.masked_fill(at_BS > last_B1, -1),
+        "lengths": new_B + 1,
+        "first_at": first_at * at_BS.shape[1],
+    }
+    if cache is None:
+        hidden = model.trunk(batch)
+    else:
+        slot_C = torch.arange(cache.in_use + at_BS.shape[1], device=device)
+        seen_BSC = (slot_C < begun_B1[..., None]) | (slot_C <= at_BS[..., None])
+        hidden, cache = model.trunk.go_on_seeing(batch, cache, seen_BSC)
+        longest = int(rows.lengths_B.max())
+        rows = replace(rows, cache=replace(cache, lengths_B=last_B1.squeeze(1), longest=longest))
+    return hidden[first_at, new_B.to(device)], rows
 
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:

@@ -3,8 +3,9 @@ in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one, and split.py (which files); regress.py,
 tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py and perplexity.py, of the same
-union, nothing is fine-tuned. task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of
-papers in it, task_score.py makes one score of the cells of a grid.
+union, nothing is fine-tuned; writing.py is what tasks are whose answer a net writes, generate.py and text_to_text.py
+are these. task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of papers in it,
+task_score.py makes one score of the cells of a grid.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -18,6 +19,7 @@ from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.cloze import Blank, Blanks, Cloze
 from training.tasks.follows import Follows
+from training.tasks.generate import Generate
 from training.tasks.grid import Grid
 from training.tasks.labelled import Encoded, Item, LabelledTask, ScoredTask, TaskKind, Way
 from training.tasks.likelihood import Likelihood
@@ -28,8 +30,10 @@ from training.tasks.source import Source
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
-from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, at_hand
+from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, Written, at_hand
 from training.tasks.task_score import STARTS, CellScore, Chosen, Start, TaskScore, better, chosen, spread_of
+from training.tasks.text_to_text import TextToText, as_text
+from training.tasks.writing import Question, Writing, WrittenTask, asked, ids_of
 
 __all__ = [
     "EACH",
@@ -49,6 +53,7 @@ __all__ = [
     "Encoded",
     "Examples",
     "Follows",
+    "Generate",
     "Grid",
     "HeldOutTask",
     "Item",
@@ -56,6 +61,7 @@ __all__ = [
     "LabelledTask",
     "LanguageModelling",
     "Likelihood",
+    "Question",
     "Regress",
     "Scored",
     "ScoredTask",
@@ -70,11 +76,18 @@ __all__ = [
     "TaskPart",
     "TaskScore",
     "Tasks",
+    "TextToText",
     "Tuned",
     "Way",
+    "Writing",
+    "Written",
+    "WrittenTask",
+    "as_text",
+    "asked",
     "at_hand",
     "better",
     "chosen",
+    "ids_of",
     "spread_of",
 ]
 

@@ -18,8 +18,8 @@ _AND: Final = " + "  # between columns whose texts are read as one, with a blank
 class Split:
     """The records of one split, below the data folder.
 
-    Of `paths`, the first that is there is read; * and ? stand for names. Where none is, `or_else` has other places with
-    formats and columns of their own.
+    Of `paths`, the first that is there is read; * and ? stand for names, ../ for the folder around the data folder.
+    Where none is, `or_else` has other places with formats and columns of their own.
     """
 
     paths: tuple[str, ...]  # where the files may lie, as distributions differ: the first that is there; with * and ?
@@ -31,6 +31,8 @@ class Split:
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column: what its values stand for
     tenths: tuple[int, ...] = ()  # where one file serves as several splits: which tenths of its records, from 0 to 9
     by: str = ""  # column whose equal values stay in one tenth (a premise, an article); empty: each record on its own
+    # columns of files beside, record by record: a part of the file's name, and what stands there in that of the other
+    aligned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     or_else: tuple["Split", ...] = ()  # where none of the paths is there: the first of these that is
 
     def __post_init__(self) -> None:
@@ -40,7 +42,23 @@ class Split:
     def records(self, data: Path) -> Records:
         """What the files have. BadInput, in one line, where none of the paths is there."""
         chosen = self.chosen(data)
-        return chosen._kept(read(data, chosen._path(data), chosen.format, chosen.member))
+        found = read(data, chosen._path(data), chosen.format, chosen.member)
+        for column, names in chosen.aligned.items():
+            found = chosen._beside(found, column, names, data)
+        return chosen._kept(found)
+
+    def _beside(self, found: Records, column: str, names: tuple[str, str], data: Path) -> Records:
+        """The records with a column more, the first of each record of the files beside; BadInput where these are not
+        as many."""
+        path = self._path(data)
+        beside = names[1].join(path.rsplit(names[0], 1))
+        others = read(data, beside, self.format, self.member)
+        if len(others) != len(found):
+            raise BadInput(
+                f"{data}: {path} has {len(found):,} records, {beside} has {len(others):,}; give aligned files"
+            )
+        rows = [{**row, column: next(iter(other.values()))} for row, other in zip(found.rows, others.rows, strict=True)]
+        return Records(rows=list[Record](rows), places=found.places, malformed=found.malformed, left_out=found.left_out)
 
     def chosen(self, data: Path) -> "Split":
         """Itself or the one of `or_else` whose files are there; BadInput where none is."""

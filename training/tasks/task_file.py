@@ -10,6 +10,7 @@ from preprocessing.spec import BY_KIND, require, spec
 from training.files import Records
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
+from training.tasks.generate import Generate
 from training.tasks.grid import Grid
 from training.tasks.labelled import Item, LabelledTask, ScoredTask, TaskKind
 from training.tasks.likelihood import Likelihood
@@ -18,10 +19,13 @@ from training.tasks.regress import Regress
 from training.tasks.span import Span
 from training.tasks.split import Split
 from training.tasks.tag import Tag
+from training.tasks.text_to_text import TextToText
+from training.tasks.writing import WrittenTask
 
 Tuned = Classify | Regress | Tag | Choose | Span
 Scored = Likelihood | LanguageModelling
-Kinds = Tuned | Scored
+Written = Generate | TextToText
+Kinds = Tuned | Scored | Written
 EACH: Final = "{each}"
 
 
@@ -115,4 +119,8 @@ def _is_tuned(task: Tuned) -> LabelledTask:
 
 
 def _is_scored(task: Scored) -> ScoredTask:
+    return task
+
+
+def _is_written(task: Written) -> WrittenTask:
     return task

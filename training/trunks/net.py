@@ -59,6 +59,15 @@ class Net(nn.Module):
         """
         raise no_writer(self.trunk)
 
+    def begin_seeing(self, batch: Mapping[str, Tensor]) -> Cache | None:
+        """An empty cache for rows whose tokens see what `go_on_seeing` is told; None where it has none."""
+        return None
+
+    def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
+        """The states [B, S, D] of new tokens, each of which sees the slots of its row that `seen_BSC` (bool) says, and
+        the cache with their keys and values in it, its lengths as they were: who asked says which of them stay."""
+        raise NotImplementedError("ask begin_seeing first")
+
     @property
     def takes_mask(self) -> bool:
         """Whether it has `masked_states`."""

@@ -1,14 +1,14 @@
 """Encoder and Decoder: one transformer, whose keys make it either."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from training.specs import Decoder, Encoder, Trunk
-from training.trunks.cache import Cache, empty
+from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
 from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.window import WindowAttention
@@ -120,10 +120,25 @@ class Transformer(Tables):
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         new = batch["ids"].shape[1]
         cache = cache.with_room(new)
+        return self._behind(batch, cache.holding(new)), cache.after(batch)
+
+    def begin_seeing(self, batch: Mapping[str, Tensor]) -> Cache | None:
+        trunk = self.trunk
+        if not self.takes_mask:
+            return None
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+
+    def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
+        cache = cache.with_room(batch["ids"].shape[1])
+        slot_BS = cache.positions(batch["ids"].shape[1])
+        return self._behind(batch, [Held(held, slot_BS, seen_BSC[:, None]) for held in cache.layers]), cache
+
+    def _behind(self, batch: Mapping[str, Tensor], holding: Sequence[Held]) -> Tensor:
+        """The states of new tokens behind those that are held."""
         x = self.widen(self.embed(batch))
-        for block, held in zip(self.blocks, cache.holding(new), strict=True):
+        for block, held in zip(self.blocks, holding, strict=True):
             x = block(x, going_on(held))
-        return self.final_norm(x), cache.after(batch)
+        return self.final_norm(x)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """An encoder's first token, and a decoder's last, the only one that attends to the whole row (GPT-1 3.2)."""

@@ -29,7 +29,9 @@ METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
     "perplexity": {
         *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
     },
+    "generate": {"rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1", "exact", "f1", "words"},
 }
+METRICS["as_text"] = {name for kind in ("classify", "regress", "choose", "span") for name in METRICS[kind]}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -379,6 +381,14 @@ ROWS = {  # task.split: rows, rows with the second label where that is known; sc
     "winogender.test": (240, None),
     "gap.dev": (392, None),
     "wikitext2.test": (1, None),
+    "cnndm_tldr.test_sample": (100, None),
+    "xsum.test_sample": (10, None),
+    "multi30k_en_de.train": (29_000, None),
+    "multi30k_en_fr.dev": (1_014, None),
+    "multi30k_en_fr_shots.test": (1_000, None),
+    "sst2_text.dev": (872, 444),
+    "mnli_text.dev": (9_815, None),
+    "squad1_text.dev": (10_570, None),
 }
 
 

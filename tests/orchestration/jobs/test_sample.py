@@ -5,26 +5,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from orchestration import launch
 from orchestration.cli import main
-from orchestration.jobs.sample import sample
+from orchestration.jobs import sample as module
+from orchestration.jobs.sample import _prompt, sample
 from preprocessing import vocab
 from preprocessing.choose import Nothing, Tokens
 from preprocessing.errors import BadInput
+from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.rewrite import Cloze, Noise, Shift
 from preprocessing.sampling import Sampling
 from preprocessing.segment import Packed
+from preprocessing.shards import shard_name, write_shard
 from preprocessing.vocab import Vocab
 from tests.training.encoder_decoders import BART
 from tests.training.parity import ONE_PAD, built, weights
 from training.formats import save_weights, to_transformers
+from training.generation import Generated
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
 from training.optim import AdamW
 from training.run import Run
-from training.specs import Decoder, Encoder, LearnedCausal, Machine, Phase
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine, Phase
 
 TEXT = ["The quick brown fox jumps over the lazy dog."]
 DECODER = ModelSpec(
@@ -107,3 +112,73 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     masked = Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze())
     with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new=5, seed=0)
+
+
+ENCODER = ModelSpec(
+    trunk=Encoder(layers=1, width=32, heads=4, positions=Learned(max=32)), losses=(MaskedTokens(),), vocab_size=320
+)
+MASKED = Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze())
+
+
+def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished(ENCODER, tmp_path / "run", sampling=MASKED)
+    for masked in ("gibbs", "mask_predict"):
+        keys = {"temperature": 5.0} if masked == "gibbs" else {}
+        asked: dict[str, Any] = {"values": keys, "max_new": 5, "seed": 0, "masked": masked}
+        first, again = (sample(folder, ["The ___ fox", ""], **asked) for _ in range(2))
+        assert first == again
+        assert [row["prompt"] for row in first] == ["The ___ fox", ""]
+        assert all(row["score"] < 0 for row in first)
+    words = ["sample", str(folder), "The fox", "--masked", "gibbs", "--max-new", "3", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "The fox [...] " in capsys.readouterr().out
+    for values, masked, message in (
+        ({"top_p": 0.5}, "gibbs", "--top-p is given, allowed is --temperature and --top-k"),
+        ({"greedy": True}, "mask_predict", "--greedy is given, allowed is no keys of a method"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            sample(folder, ["x"], values=values, max_new=3, seed=0, masked=masked)  # type: ignore[arg-type]
+    assert main([*words[:-4], "--max-new", "40", "--out", str(tmp_path)]) == 2
+    assert "40 masks, allowed are 1 to" in capsys.readouterr().err
+    decoder = finished(DECODER, tmp_path / "decoder")
+    with pytest.raises(BadInput, match="has no mask"):
+        sample(decoder, ["x"], values={}, max_new=3, seed=0, masked="gibbs")
+
+
+def test_novelty_says_what_the_corpus_has_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished(DECODER, tmp_path / "run")
+    corpus, pieces = folder / "corpus", Vocab.load(folder / "corpus" / "vocab")
+    ids = np.random.default_rng(0).integers(5, 200, 40)
+    starts = np.arange(len(ids)) == 0
+    path = corpus / shard_name("train", 0, 1)
+    info = write_shard(path, [ids], [starts], [starts], ["mine"], [bytes(16)], vocab_size=pieces.size)
+    total = Count(1, 0, len(ids))
+    about = {"kind": pieces.kind, "size": pieces.size, "hash": pieces.hash, "specials": pieces.specials}
+    Manifest("mine", "", "", about, {}, (info,), Ledger(total, total)).save(corpus)
+    copied = Generated(np.array([*ids[20:32], *ids[3:5], pieces.sep]), -1.0, ended=True)
+    monkeypatch.setattr(module, "generate", lambda *given, **keys: [copied])
+    (plain,) = sample(folder, ["The fox"], values={}, max_new=12, seed=0)
+    assert "novelty" not in plain
+    (row,) = sample(folder, ["The fox"], values={}, max_new=12, seed=0, novelty=True)
+    assert row["novelty"]["found"] == {1: 1.0, 2: 12 / 13, 3: 10 / 12, 4: 9 / 11, 5: 8 / 10, 8: 5 / 7}
+    (longest,) = row["novelty"]["longest"]
+    assert (longest["source"], longest["at"], longest["start"], longest["stop"]) == ("mine", 20, 0, 12)
+    assert main(["sample", str(folder), "The fox", "--novelty", "--out", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the corpus has 100 % of its tokens, 92 % of its 2-grams" in said
+    assert "tokens 0 to 12 stand in document 0 of train-00000-of-00001.arrow (mine)" in said
+
+
+def test_a_source_of_t5_has_no_token_before_it() -> None:
+    pieces = vocab.train(vocab.Unigram(size=36, sentinels=2), TEXT)
+    assert pieces.cls is not None
+    found = _prompt("The fox", pieces, pieces.pad)
+    assert found.source_ids is not None
+    assert found.source_ids.tolist() == [*pieces.encode("The fox"), pieces.sep]
+    begins = _prompt("The fox", pieces, pieces.sep).source_ids
+    assert begins is not None
+    assert begins[0] == pieces.cls

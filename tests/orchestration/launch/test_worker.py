@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from orchestration.config import load, load_cluster
 from orchestration.launch import worker
 from orchestration.launch.group import _counted
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, export_weights
-from tests.training.corpora import mini_corpus, mini_run
+from orchestration.tracking import MetricLog, history
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab
+from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
+from training.generation import samples
+from training.loop import pretrain
 from training.run import Run
 
 
@@ -68,3 +74,46 @@ def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
 def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
     worker._counter(tmp_path / "gone" / "0")(1)
     worker._counter(None)(1)
+
+
+# Samples
+
+
+def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Path) -> None:
+    losses, given = {}, decoder(tmp_path)
+    for prompts in ((), ("w7 w9", "")):
+        run = replace(given, samples=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
+        Path(run.folder).mkdir()
+        with_net, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
+        pretrain(run, with_net, metrics, show=worker.shown(run, with_net, metrics))
+        metrics.close()
+        losses[prompts] = history(Path(run.folder))["train/loss"]
+        names = sorted(file.name for file in (Path(run.folder) / "samples").glob("*"))
+        assert names == (["step-0.txt", "step-16.txt", "step-20.txt", "step-8.txt"] if prompts else [])
+    assert losses[()] == losses["w7 w9", ""]
+    first, last = ((Path(run.folder) / f"samples/step-{step}.txt").read_text() for step in (0, 20))
+    assert first != last
+    assert last.count("\n---\n") == 1
+    assert last.startswith("w7 w9")
+    with_net.model.train()
+    assert samples(with_net.model, vocab_of(run), run.samples, seed=run.seed) == last.strip("\n").split("\n\n---\n\n")
+    assert with_net.model.training
+
+
+def decoder(folder: Path) -> Run:
+    corpus = mini_corpus(folder / "corpus", num_train=3, num_validation=1)
+    return gpt(mini_run(corpus, folder / "run"))
+
+
+def vocab_of(run: Run) -> Vocab:
+    return Vocab.load(Path(run.corpus) / "vocab")
+
+
+@pytest.mark.parametrize(("zero", "samples"), [(3, ["one prompt"])])
+def test_samples_with_zero_3_are_refused_and_the_usual_ones_left_out(zero: int, samples: list[str]) -> None:
+    usual = load_cluster("local", [f"cluster.machine.zero={zero}"])
+    assert usual.samples_of(load("gpt2", scale="tiny")) == ()
+    assert len(load_cluster("local").samples_of(load("gpt2", scale="tiny"))) == 3
+    assert load_cluster("local").samples_of(load("bert_base", scale="tiny")) == ()
+    with pytest.raises(BadInput, match="no worker has the whole net"):
+        load_cluster("local", [f"cluster.machine.zero={zero}", f"cluster.samples={samples}"])

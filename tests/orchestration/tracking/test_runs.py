@@ -492,3 +492,16 @@ def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_p
         track.reached(track.place(tmp_path / folder)),
     ):
         pass
+
+
+def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.Tracked, tmp_path: Path) -> None:
+    log, file = MetricLog(tmp_path, tracked, system=False), tmp_path / "samples" / "step-4.txt"
+    file.parent.mkdir()
+    for text in ("first", "again"):
+        file.write_text(text)
+        log.mirror(file, "samples")
+    log.close()
+    client = track.client_of(tracked.uri)
+    assert [found.path for found in client.list_artifacts(tracked.run_id, "samples")] == ["samples/step-4.txt"]
+    kept = client.download_artifacts(tracked.run_id, "samples/step-4.txt", str(tmp_path))
+    assert Path(kept).read_text() == "again"

@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from preprocessing import vocab
+from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
+from preprocessing.schema import IGNORE
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5
 from tests.training.encoder_decoders import VOCAB as TABLE
 from tests.training.parity import ONE_PAD, built, loaded, vocabulary, weights
+from training.engines import to_tensors
 from training.formats import to_transformers
-from training.generation import Beams, Generated, Greedy, Limits, Method, Prompt, Sampling, generate
+from training.generation import Beams, Blank, Generated, Greedy, Limits, Method, Prompt, Sampling, generate
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import (
@@ -25,6 +28,7 @@ from training.specs import (
     Buckets,
     Decoder,
     Encoder,
+    Learned,
     LearnedCausal,
     LearnedPlain,
     Relative,
@@ -251,6 +255,45 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
         assert [row.ids.tolist() for row in found] == wanted, (method, limits)
         if scores:
             np.testing.assert_allclose([row.score for row in found], scores, atol=1e-4)
+
+
+# A net that fills in a mask behind each row
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm": "pre"}), (0, {"embedding": 16})])
+def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
+    how, limits = METHODS[method]
+    trunk = Encoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, segments=segments)
+    trunk = replace(trunk, positions=Learned(max=LONGEST), visibility="rows", **changes)
+    model = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=TABLE))
+    blank = Blank(mask=5, segments=(4, 5) if segments == 6 else (0, min(segments, 1)))
+    prompts = [
+        Prompt(np.random.default_rng(n).integers(6, TABLE, size=length)) for n, length in enumerate((5, 2, 9, 1))
+    ]
+    cached = list(generate(model, prompts, limits, method=how, blank=blank))
+    assert_alike(cached, list(generate(model, prompts, limits, method=how, blank=blank, cached=False)))
+    alone = [row for prompt in prompts for row in generate(model, [prompt], limits, method=how, blank=blank)]
+    assert_alike(cached, alone)
+    assert method != "greedy" or any(len(row.ids) > 3 for row in cached)
+
+
+def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
+    """Each token is the best one at a mask behind all before it, by the net's own loss."""
+    trunk = Encoder(layers=2, width=32, heads=4, positions=Learned(max=LONGEST), dropout=0.0, visibility="rows")
+    model, ids = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=TABLE)), [7, 20, 9]
+    (found,) = generate(model, [Prompt(np.array(ids))], Limits(max_new=2), blank=Blank(mask=5))
+    for step in range(2):
+        row = [*ids, *found.ids[:step].tolist(), 5]
+        rank = np.array([0] * len(ids) + list(range(len(ids), len(row))))
+        scores = []
+        for token in range(TABLE):
+            labels = np.array([IGNORE] * (len(row) - 1) + [token])
+            made = {"ids": np.array(row), "segments": np.zeros(len(row)), "labels": labels, "rank": rank, "reach": rank}
+            with torch.no_grad():
+                batch = to_tensors(unpadded([made]), torch.device("cpu"))
+                scores.append(float(model(batch)["masked_tokens"].loss))
+        assert int(np.argmin(scores)) == found.ids[step]
 
 
 # What cannot be gone on from.

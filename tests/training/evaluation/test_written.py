@@ -1,0 +1,225 @@
+"""Tasks whose answer a net writes: nets of each form learn, examples reach the prompt, what does not fit is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from preprocessing.schema import IGNORE
+from preprocessing.vocab import ByteBPE, Unigram, Vocab, WordPiece, train
+from training.evaluation import written as module
+from training.evaluation.forms import Examples, copies_of, form_of
+from training.evaluation.outcome import Net
+from training.evaluation.written import stops, written
+from training.finetuning import Tuning
+from training.losses import MaskedTokens, NextToken
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, LearnedPlain, Machine, TwoStream
+from training.tasks import Classify, Generate, Item, Question, TextToText, Writing
+
+WORDS = ["ape", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
+SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 1, "dropout": 0.0, "attention_dropout": 0.0}
+SIZES |= {"init_std": 0.1}
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocab:
+    return train(WordPiece(size=60), [" ".join(WORDS) + " = good bad"] * 30)
+
+
+def net(name: str, vocab: Vocab) -> Net:
+    trunk, loss = {
+        "decoder": (Decoder(**SIZES, positions=LearnedCausal(max=32)), NextToken()),
+        "encoder and decoder": (EncoderDecoder(**SIZES, positions=LearnedPlain(max=32)), NextToken()),
+        "encoder": (Encoder(**SIZES, positions=Learned(max=32)), MaskedTokens()),
+        "unilm": (Encoder(**SIZES, positions=Learned(max=32), segments=6, visibility="rows"), MaskedTokens()),
+        "xlnet": (TwoStream(layers=1, width=32, heads=2, dropout=0.0, segments=3), MaskedTokens(transform=False)),
+    }[name]
+    return Net(ModelSpec(trunk=trunk, losses=(loss,), vocab_size=vocab.size), None, vocab)
+
+
+def pretrained(given: Net) -> Net:
+    """The same net with weights, random ones."""
+    model = Model(given.spec.trunk, given.spec.losses, given.spec.vocab_size, seed=3)
+    return replace(given, weights={name: tensor.detach() for name, tensor in model.named_parameters()})
+
+
+def reversals(count: int, seed: int) -> list[Item]:
+    """Two or three words, to be written in reverse."""
+    rng, found = np.random.default_rng(seed), list[Item]()
+    for number in range(count):
+        words = [WORDS[at] for at in rng.integers(len(WORDS), size=rng.integers(2, 4))]
+        found.append(Item(f"x:{number}", (Question((), " ".join(words), " ="),), (" ".join(reversed(words)),)))
+    return found
+
+
+TASK = Generate(prompt="{a} =", answer="{b}", metrics=("exact", "bleu"), writing=Writing(max_new=6))
+
+
+@pytest.mark.parametrize(
+    ("name", "decoder"),
+    [("decoder", "own"), ("encoder and decoder", "own"), ("encoder", "fresh"), ("encoder", "own"), ("unilm", "own")],
+)
+def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vocab) -> None:
+    task = replace(TASK, writing=replace(TASK.writing, decoder=decoder, smoothing=0.05))
+    items = {"train": reversals(300, 0), "dev": reversals(16, 1), "test": reversals(16, 2)}
+    found = written(net(name, vocab), task, items, Tuning(peak=5e-3, batch=32, steps=120))
+    assert found.scores["dev"]["exact"] > 0.8
+    assert found.scores["test"]["exact"] > 0.8
+    assert len(found.losses) == 120
+    assert found.notes[0].startswith("dev: bleu: nrefs:1|case:mixed")
+    assert found.example == items["dev"][0].texts[0].text
+
+
+def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: Vocab) -> None:
+    items = {"train": reversals(20, 0), "dev": reversals(5, 1)}
+    for writing in (Writing(max_new=4), Writing(max_new=4, top_k=5), Writing(max_new=4, beams=3, length_penalty=2.0)):
+        task, state = replace(TASK, writing=writing), torch.get_rng_state()
+        tuning = Tuning(batch=8, steps=3)
+        first, again = (written(net("encoder", vocab), task, items, tuning) for _ in range(2))
+        assert first == again
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = module.tune
+    monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
+    items = {"train": [Item("x", (Question((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
+    for name in ("decoder", "encoder and decoder"):
+        written(net(name, vocab), TASK, items, Tuning(steps=1), machine=Machine(micro_tokens=1_000))
+    assert seen == [1_000, 200]
+
+
+# What a net is asked
+
+
+def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Vocab) -> None:
+    items = {"train": reversals(20, 0), "dev": reversals(3, 1)}
+    shot = replace(TASK, writing=Writing(shots=2, between=" ", max_new=4, instruction="cat"))
+    found = written(pretrained(net("decoder", vocab)), shot, items)
+    lines = found.example.split("=")
+    assert len(lines) == 4
+    assert found.example.startswith("cat ")
+    golds = [f"{item.texts[0].text} {item.gold[0]}" for item in items["train"]]
+    assert sum(gold in found.example for gold in golds) >= 2
+    assert found.losses == []
+    long = Item("x:1", (Question((), "ape " * 40, "="),), ("bee",))
+    found = written(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
+    assert "dev: 1 of 1 questions are longer than there is room: cut" in found.notes
+    many = replace(shot, writing=replace(shot.writing, shots=9))
+    assert any("fewer examples" in note for note in written(pretrained(net("decoder", vocab)), many, items).notes)
+    too_many = replace(shot, writing=replace(shot.writing, shots=99))
+    with pytest.raises(BadInput, match="x:0: 99 examples are asked for"):
+        written(pretrained(net("decoder", vocab)), too_many, items)
+
+
+def test_what_ends_an_answer_ends_it() -> None:
+    pieces = train(ByteBPE(size=300), ["a text\nof lines\n\nand more"] * 3)
+    ends = stops(pieces, "\n")
+    assert pieces.sep in ends
+    assert all("\n" in pieces.decode([id]) for id in ends if id != pieces.sep)
+    assert set(pieces.encode("\n")) <= set(ends)
+    assert stops(pieces, "") == [pieces.sep]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tuning", "said"),
+    [
+        ("encoder", {}, None, "a encoder writes once it is fine-tuned"),
+        ("decoder", {"decoder": "fresh"}, None, "it is no encoder"),
+        ("xlnet", {}, Tuning(), "a two_stream is not fine-tuned to write"),
+        ("decoder", {"max_new": 40}, None, "answers of 40 tokens leave no room for a question"),
+    ],
+)
+def test_a_net_that_cannot_is_refused_in_a_line(
+    name: str, changes: Any, tuning: Tuning | None, said: str, vocab: Vocab
+) -> None:
+    task = replace(TASK, writing=replace(TASK.writing, **changes))
+    with pytest.raises(BadInput, match=said) as caught:
+        written(pretrained(net(name, vocab)), task, {"train": reversals(4, 0), "dev": reversals(2, 1)}, tuning)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
+    found = written(pretrained(net("xlnet", vocab)), TASK, {"dev": reversals(2, 1)})
+    assert len(found.predictions["dev"]) == 2
+
+
+def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
+    items = [replace(item, gold=None) for item in reversals(2, 1)]
+    found = written(pretrained(net("decoder", vocab)), TASK, {"test": items})
+    assert found.scores == {"test": {}}
+    assert len(found.predictions["test"]) == 2
+
+
+# Rows
+
+
+def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
+    form = form_of(net("decoder", vocab), Writing(max_new=6))
+    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")
+    row = form.row(question, answer, key(0, "masking").at(0, 0))
+    assert row["ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
+    assert row["labels"].tolist() == [*[IGNORE] * 3, *vocab.encode("bee ape"), vocab.sep]
+    assert form.prompt(question).ids.tolist() == [vocab.sep, *question]
+
+
+def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Vocab) -> None:
+    form = form_of(net("unilm", vocab), Writing(max_new=6, mask=0.5))
+    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")
+    read = [vocab.cls, *question, vocab.sep]
+    tuning = Tuning(epochs=30, batch=1)
+    copies, spread = copies_of(form, 1, tuning)
+    rows = [example[0] for example in Examples(form, [(question, answer)], copies, seed=0)]
+    assert len(rows) == spread.num_steps(len(rows)) == tuning.num_steps(1) == 30
+    assert len({tuple(row["labels"]) for row in rows}) > 8
+    for row in rows:
+        targets = row["labels"] != IGNORE
+        assert targets.any()
+        assert not targets[: len(read)].any()
+        assert row["labels"][targets].tolist() == np.array([*read, *answer])[targets].tolist()
+        assert row["ids"][~targets].tolist() == np.array([*read, *answer])[~targets].tolist()
+        assert row["segments"].tolist() == [4] * len(read) + [5] * len(answer)
+        assert row["rank"].tolist() == [0] * len(read) + list(range(len(read), len(read) + len(answer)))
+    masked = np.mean([np.mean(row["labels"][len(read) :] != IGNORE) for row in rows])
+    assert masked == pytest.approx(0.5, abs=0.12)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
+    """Those of T5's and PEGASUS's rewrites, and of BART's."""
+    pieces = train(Unigram(size=24, sentinels=2), [" ".join(WORDS)] * 30)
+    given = net("encoder and decoder", pieces)
+    form = form_of(
+        replace(given, spec=replace(given.spec, trunk=replace(given.spec.trunk, norm=norm))), Writing(max_new=6)
+    )
+    row = form.row(pieces.encode("ape"), form.answer_ids("bee"), key(0, "masking").at(0, 0))
+    begins, reads = (pieces.pad, []) if norm == "pre" else (pieces.sep, [pieces.cls])
+    assert row["ids"].tolist() == [begins, *pieces.encode("bee")]
+    assert row["labels"].tolist() == [*pieces.encode("bee"), pieces.sep]
+    assert row["source_ids"].tolist() == [*reads, *pieces.encode("ape"), pieces.sep]
+    assert form.prompt(pieces.encode("ape")).ids.tolist() == [begins]
+
+
+# Text to text
+
+
+def test_labels_are_written_as_words(vocab: Vocab) -> None:
+    of = Classify(text="a", label="b", labels=("0", "1"), metrics=("accuracy", "f1", "matthews"))
+    task = TextToText(of=of, name="cat", words={"0": "bad", "1": "good"}, writing=Writing(max_new=4))
+    rng = np.random.default_rng(0)
+    items = [
+        Item(f"x:{n}", (" ".join(WORDS[at] for at in words),), int(words[0] < 4))
+        for n, words in enumerate(rng.integers(len(WORDS), size=(200, 3)))
+    ]
+    found = written(
+        net("encoder and decoder", vocab), task, {"train": items[:150], "dev": items[150:]}, Tuning(peak=5e-3, steps=60)
+    )
+    assert found.scores["dev"]["accuracy"] > 0.9
+    assert set(found.predictions["dev"]) <= {"0", "1"}
+    assert found.example.startswith("cat sentence: ")

@@ -1,0 +1,148 @@
+"""Fine-tuning to write: the first ten losses are those of transformers; an encoder under a decoder is the same."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.collate import padded, unpadded
+from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE, Row
+from tests.training.encoder_decoders import BART, T5
+from tests.training.parity import ONE_PAD, ZERO_PAD, built, labels_of, loaded, vocabulary, weights
+from training.engines import to_tensors
+from training.engines.local import LocalEngine
+from training.finetuning import (
+    MaskedTargetTokens,
+    TargetTokens,
+    TaskModel,
+    Tuning,
+    orders,
+    tune,
+    under_decoder,
+    with_decoder,
+)
+from training.formats import to_transformers
+from training.losses import MaskedTokens, NextToken
+from training.model import ModelSpec
+from training.optim import rate
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine, Sinusoidal, Trunk
+from training.trunks import EncoderDecoderNet
+from training.trunks.layers import layout
+
+VOCAB = 320
+GPT2 = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=40), dropout=0.0, attention_dropout=0.0)
+TRUNKS: dict[str, Trunk] = {"gpt-2": replace(GPT2, norm="pre"), "t5": T5, "bart": BART}
+TUNING = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, eps=1e-8)
+CPU = torch.device("cpu")
+
+
+def row(rng: np.random.Generator, *, source: bool) -> Row:
+    length = int(rng.integers(3, 16))
+    ids = rng.integers(4, VOCAB, length + 1).astype(np.int32)
+    labels = ids[1:].copy()
+    made = {"ids": ids[:-1], "segments": np.zeros(length, np.int8), "labels": labels}
+    if source:
+        return made | {"source_ids": rng.integers(4, VOCAB, int(rng.integers(3, 15))).astype(np.int32)}
+    labels[: length // 2] = IGNORE  # of the prompt
+    return made
+
+
+def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
+    """A padded batch as transformers takes it, but for its labels."""
+    batch = to_tensors(padded(rows, 40, 1), CPU)
+    side = "source_" if source else ""
+    ids = batch[f"{side}ids"]
+    mask = (torch.arange(ids.shape[1]) < batch[f"{side}lengths"][:, None]).long()
+    found = {"input_ids": ids, "attention_mask": mask}
+    return found | ({"decoder_input_ids": batch["ids"]} if source else {}) | {"wanted": labels_of(batch)}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", TRUNKS)
+def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: float, tmp_path: Path) -> None:
+    trunk, rng = TRUNKS[name], np.random.default_rng(0)
+    spec = ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB)
+    begun = built(spec)
+    to_transformers(
+        weights(begun), spec, vocabulary(ZERO_PAD if name == "gpt-2" else ONE_PAD, tmp_path / "v"), tmp_path
+    )
+    oracle = loaded(tmp_path)
+    rows = [row(rng, source=trunk.reads_source) for _ in range(40)]
+    optim, expected = TUNING.optim(TUNING.steps), []
+    named = dict(oracle.named_parameters())
+    groups = [
+        {"params": [x for x in named.values() if (x.ndim > 1) is matrices], "weight_decay": decay}
+        for matrices, decay in ((True, TUNING.decay), (False, 0.0))
+    ]
+    adam = torch.optim.AdamW(groups, lr=TUNING.peak, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
+    for step, index_N in enumerate(orders(len(rows), TUNING.batch, TUNING.steps, TUNING.seed)):
+        batch = theirs([rows[at] for at in index_N], source=trunk.reads_source)
+        wanted = batch.pop("wanted").flatten()
+        logits = oracle(**batch).logits.flatten(0, -2)
+        loss = torch.nn.functional.cross_entropy(logits, wanted, ignore_index=IGNORE, label_smoothing=smoothing)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(oracle.parameters(), TUNING.clip)
+        for group in adam.param_groups:
+            group["lr"] = rate(optim, step, TUNING.steps)
+        adam.step()
+        adam.zero_grad()
+        expected.append(float(loss.detach()))
+    model = TaskModel(trunk, [TargetTokens(smoothing=smoothing)], VOCAB, seed=9)
+    assert model.take_over(weights(begun)) == []
+    losses = list[float]()
+    engine = LocalEngine(model, optim, Machine())
+    tune(engine, [[each] for each in rows], TUNING, on_step=lambda done, loss: losses.append(loss))
+    assert losses == pytest.approx(expected, abs=1e-4)
+    assert abs(losses[-1] - losses[0]) > 5e-3
+
+
+def test_heads_of_pretraining_go_on() -> None:
+    encoder = Encoder(layers=1, width=16, heads=2)
+    begun = weights(built(ModelSpec(trunk=encoder, losses=(MaskedTokens(),), vocab_size=50)))
+    for smoothing in (0.0, 0.1):
+        model = TaskModel(encoder, [MaskedTargetTokens(smoothing=smoothing)], 50, seed=1)
+        assert model.take_over(begun) == []
+        assert torch.equal(
+            dict(model.named_parameters())["heads.masked_tokens.bias"], begun["heads.masked_tokens.bias"]
+        )
+
+
+# A decoder on top of an encoder
+
+
+def bert(**changes: Any) -> Encoder:
+    sizes: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0}
+    return Encoder(**(sizes | {"positions": Learned(max=24, offset=2)} | changes))
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"segments": 0}, {"activation": "gelu_tanh", "inner": 40}])
+def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
+    trunk, rng = bert(**changes), np.random.default_rng(0)
+    net = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=50))
+    stacked = with_decoder(trunk)
+    model = TaskModel(stacked, [TargetTokens()], 50, seed=1)
+    random = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    assert model.take_over(random | under_decoder(weights(net), trunk)) == []
+    rows = [{"ids": rng.integers(0, 50, n), "segments": np.zeros(n), "labels": np.full(n, IGNORE)} for n in (5, 22, 9)]
+    batch = to_tensors(unpadded(rows), CPU)
+    both = model.eval().trunk
+    assert isinstance(both, EncoderDecoderNet)
+    with torch.no_grad():
+        wanted = net.trunk(batch)
+        found = both.encoder(both.tokens(batch["ids"]), batch, layout(batch, "full"))
+    torch.testing.assert_close(found, wanted)
+    changed = {name for name, tensor in model.named_parameters() if not torch.equal(tensor, random[name])}
+    assert changed == {name for name in random if name.startswith(("trunk.encoder.", "trunk.tokens."))}
+
+
+@pytest.mark.parametrize(
+    "trunk",
+    [GPT2, bert(embedding=8), bert(sharing="all"), bert(positions=Sinusoidal()), bert(languages=2)],
+)
+def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Trunk) -> None:
+    with pytest.raises(BadInput, match=f"a decoder on top of this {trunk.kind}: "):
+        with_decoder(trunk)

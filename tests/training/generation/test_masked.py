@@ -1,0 +1,103 @@
+"""Nets that fill in masks write: Gibbs sampling has the joint distribution, mask-predict its steps."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from tests.training.parity import built
+from training.generation import Blanks, Gibbs, MaskPredict, fill
+from training.generation import masked as module
+from training.losses import MaskedTokens, NextToken
+from training.model import Model, ModelSpec
+from training.specs import Decoder, Encoder, Learned
+
+MASK, VOCAB = 4, 12
+ROW = Blanks(np.array([2, 7]), 3, np.array([3]))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    trunk = Encoder(layers=1, width=16, heads=2, positions=Learned(max=12), dropout=0.0, init_std=0.5)
+    return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=VOCAB))
+
+
+def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
+    """Of each token at a place, by the model's own loss head, one mask at a time."""
+    masked = torch.tensor([[*ids[:at], MASK, *ids[at + 1 :]]])
+    batch = {
+        "ids": masked,
+        "positions": torch.arange(len(ids))[None],
+        "segments": torch.zeros_like(masked),
+        "lengths": torch.tensor([len(ids)]),
+        "first_at": torch.tensor([0]),
+        "targets_at": torch.tensor([at]),
+    }
+    with torch.no_grad():
+        return torch.stack(
+            [-model(batch | {"targets": torch.tensor([token])})["masked_tokens"].loss for token in range(VOCAB)]
+        )
+
+
+def test_scores_are_those_of_each_token_given_all_others(model: Model) -> None:
+    for method in (MaskPredict(iterations=2), Gibbs(sweeps=2, warm=1)):
+        (found,) = fill(model, [ROW], method, mask=MASK, barred=(), key=key(0, "task"))
+        ids = [2, 7, *found.ids.tolist(), 3]
+        wanted = sum(float(log_p(model, ids, at)[ids[at]]) for at in (2, 3, 4))
+        assert found.score == pytest.approx(wanted, abs=1e-4)
+
+
+def test_one_iteration_takes_the_best_token_of_each_place_and_a_last_one_changes_the_least_sure(model: Model) -> None:
+    (first,) = fill(model, [ROW], MaskPredict(iterations=1), mask=MASK, barred=(), key=key(0, "task"))
+    alone = [log_p(model, [2, 7, MASK, MASK, MASK, 3], at) for at in (2, 3, 4)]
+    assert first.ids.tolist() == [int(each.argmax()) for each in alone]
+    (second,) = fill(model, [ROW], MaskPredict(iterations=2), mask=MASK, barred=(), key=key(0, "task"))
+    sure = [float(each.max()) for each in alone]
+    kept = [at for at in range(3) if sure[at] > min(sure)]  # of three places, int(3 / 2) = 1 is masked again
+    assert [second.ids[at] for at in kept] == [first.ids[at] for at in kept]
+
+
+def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) -> None:
+    """A second sweep over one place: its frequencies given the other one are the net's; chi-square, pooled below 5."""
+    row, draws = Blanks(np.array([2]), 1, np.array([6, 3])), 3_000
+    found = fill(model, [row] * draws, Gibbs(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
+    counts = Counter(int(each.ids[0]) for each in found)
+    assert 0 not in counts
+    p = log_p(model, [2, MASK, 6, 3], 1).exp().double().numpy()
+    p[0] = 0
+    expected = p / p.sum() * draws
+    large = expected >= 5
+    observed = np.array([counts[token] for token in range(VOCAB)])
+    pairs = [*zip(observed[large], expected[large], strict=True), (observed[~large].sum(), expected[~large].sum())]
+    statistic = sum((seen - wanted) ** 2 / wanted for seen, wanted in pairs if wanted > 0)
+    assert statistic < 2.5 * len(pairs) + 10
+
+
+def test_rows_depend_on_their_number_and_the_key_alone(model: Model) -> None:
+    method = Gibbs(sweeps=2, warm=2)
+    both = fill(model, [ROW, ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
+    (alone,) = fill(model, [ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
+    assert both[0].ids.tolist() == alone.ids.tolist()
+    many = fill(model, [ROW] * 9, method, mask=MASK, barred=(0,), key=key(0, "task"))
+    assert len({tuple(each.ids.tolist()) for each in many}) > 3
+
+
+def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise AssertionError("nothing is drawn any more")
+
+    monkeypatch.setattr(module, "draw", refuse)
+    fill(model, [ROW], Gibbs(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task"))
+
+
+def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
+    with pytest.raises(BadInput, match="9 masks, allowed are 1 to 8"):
+        fill(model, [Blanks(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
+    decoder = built(ModelSpec(trunk=Decoder(layers=1, width=16, heads=2), losses=(NextToken(),), vocab_size=VOCAB))
+    with pytest.raises(BadInput, match="this decoder fills in no masks"):
+        fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
+    with pytest.raises(ValueError, match="warm is 3, allowed is from 0 up to sweeps, 2"):
+        Gibbs(sweeps=2, warm=3)

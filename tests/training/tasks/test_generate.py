@@ -1,0 +1,286 @@
+"""Tasks whose answer a net writes: items, what counts of a text, scores; tasks as text to text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from training import metrics as measures
+from training.files import Coqa, Jsonl, Lines, Records
+from training.files.record import Fault
+from training.generation import Beams, Greedy, Limits, Sampling
+from training.tasks import (
+    Choose,
+    Classify,
+    Generate,
+    Item,
+    LabelledTask,
+    Question,
+    Regress,
+    Span,
+    Split,
+    TextToText,
+    Writing,
+    as_text,
+    asked,
+    ids_of,
+)
+from training.tasks.generate import METRICS
+
+TASK = Generate(prompt="{a}\nTL;DR:", answer="{b}", metrics=("bleu", "rouge1", "coqa_f1", "exact"))
+
+
+def items_of(task: Any, rows: list[dict[str, Any]], **columns: str) -> list[Item]:
+    return task.items(Records(rows=list(rows), places=[f"x:{n + 1}" for n in range(len(rows))]), columns)
+
+
+def test_a_prompt_has_a_tail_that_stays_and_an_answer_may_be_a_list() -> None:
+    (item,) = items_of(TASK, [{"a": "text", "b": ["one", "two"]}])
+    assert item.texts == (Question((), "text", "\nTL;DR:"),)
+    assert item.gold == ("one", "two")
+    assert TASK.target(item) == "one"
+    (other,) = items_of(TASK, [{"a": "text", "c": "x"}], prompt="{a} -> {{}}", answer="the {c}!")
+    assert (other.texts[0].text, other.gold) == ("text -> {}", ("the x!",))
+    (without,) = items_of(TASK, [{"a": "text"}], answer="")
+    assert without.gold is None
+    with pytest.raises(BadInput, match="x:1: has no answer to learn from"):
+        TASK.target(without)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"a": "x"}, "x:1: has no column b; its columns are a"),
+        ({"a": ["x"], "b": "y"}, "x:1: column a is ['x'], allowed is text"),
+        ({"a": "x", "b": []}, "x:1: column b has no answer in it"),
+        ({"a": "x", "b": [{}]}, "x:1: column b is {}, allowed is text"),
+    ],
+)
+def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        items_of(TASK, [row])
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"metrics": ("bleurt",)}, "metrics is 'bleurt', allowed is rouge1 or"),
+        ({"prompt": "{a!r}"}, "prompt is '{a!r}', allowed is a text with columns in braces"),
+        ({"prompt": "{a"}, "prompt is '{a', allowed is a text with columns in braces"),
+    ],
+)
+def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("{", r"\{")):
+        Generate(**{"prompt": "{a}", "answer": "{b}"} | keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"beams": 2, "top_k": 3}, "beams is 2, allowed is 1 where tokens are drawn"),
+        ({"min_new": 9, "max_new": 4}, "min_new is 9, allowed is from 0 up to max_new, 4"),
+        ({"smoothing": 1.0}, "smoothing is 1.0, allowed is a share, below 1"),
+        ({"mask": 0.0}, "mask is 0.0, allowed is a share above 0"),
+        ({"shots": -1}, "shots is -1, allowed is a whole number from 0 up"),
+    ],
+)
+def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Writing(**keys)
+
+
+def test_keys_of_writing_are_a_method_and_limits() -> None:
+    assert Writing().method() == Greedy()
+    assert Writing(beams=4, length_penalty=2.0).method() == Beams(beams=4, length_penalty=2.0)
+    assert Writing(top_k=2).method() == Sampling(top_k=2)
+    assert Writing(top_p=0.9, temperature=0.7).method() == Sampling(top_p=0.9, temperature=0.7)
+    limits = Writing(max_new=60, min_new=10, no_repeat=3, force_end=True).limits([3], [0, 1])
+    assert limits == Limits(max_new=60, min_new=10, no_repeat=3, force_end=True, ends=(3,), barred=(0, 1))
+    assert not Writing(force_end=True).limits([], []).force_end
+
+
+def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
+    assert [Writing(**keys).tunes for keys in ({}, {"shots": 1}, {"as_it_is": True})] == [True, False, False]  # type: ignore[arg-type]
+
+
+def test_scores_are_those_of_the_libraries_as_shares() -> None:
+    golds, texts = ["a dog runs fast", "the cat sat on the mat"], ["a dog ran fast", "the cat sat on a mat"]
+    items = [Item("x", (), (gold,)) for gold in golds]
+    found = Generate(prompt="", answer="", metrics=tuple(METRICS)).scores(items, texts)
+    assert found["bleu"] == pytest.approx(measures.bleu(golds, texts).score / 100)
+    assert found["chrf"] == pytest.approx(measures.chrf(golds, texts).score / 100)
+    for name, value in measures.rouge(golds, texts).items():
+        assert found[name] == pytest.approx(value / 100)
+    assert found["words"] == 5.0
+    numbered = {"0": golds[:1], "1": golds[1:]}
+    words = measures.squad1(numbered, dict(zip("01", texts, strict=True)))
+    assert (found["f1"], found["exact"]) == pytest.approx((words["f1"] / 100, words["exact"] / 100))
+    perfect = Generate(prompt="", answer="", metrics=tuple(METRICS)).scores(items, golds)
+    assert all(value == pytest.approx(1) for name, value in perfect.items() if name != "words")
+
+
+def test_lsum_is_over_sentences_a_line() -> None:
+    """Sentences in another order cost L and not Lsum, as in scores of summaries."""
+    items = [Item("x", (), ("a b c.\nd e f.",))]
+    found = Generate(prompt="", answer="", metrics=("rougeL", "rougeLsum")).scores(items, ["d e f. a b c."])
+    assert found["rougeLsum"] == pytest.approx(1.0)
+    assert found["rougeL"] == pytest.approx(0.5)
+
+
+def test_notes_have_signatures_and_empty_texts() -> None:
+    items = [Item("x", (), ("a b c d",)), Item("x", (), ("a",))]
+    assert TASK.notes(items, ["a b c d", ""])[0].startswith("bleu: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert TASK.notes(items, ["a b c d", ""])[1] == "1 of 2 texts are empty"
+    assert TASK.predictions(items, [" a \n", "b"]) == ["a", "b"]
+
+
+def test_examples_stand_in_the_form_of_gpt2() -> None:
+    """english sentence = french sentence (GPT-2 3.7)."""
+    task = Generate(prompt="{en} =", answer="{fr}", writing=Writing(shots=2, instruction="Translate."))
+    rows = [{"en": f"dog {n}", "fr": f"chien {n}"} for n in range(5)]
+    train, (item,) = items_of(task, rows), items_of(task, [{"en": "cat", "fr": "chat"}])
+    (question,) = asked(task, [item], train)
+    first, *shown = question.before
+    assert first == "Translate.\n"
+    assert len(shown) == 2
+    assert all(line in {f"dog {n} = chien {n}\n" for n in range(5)} for line in shown)
+    assert question.text.endswith("\ncat =")
+    assert asked(task, [item, *train[:2]], train)[0] == question
+
+
+def test_what_has_no_room_is_left_out_examples_first() -> None:
+    def letters(text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    question = Question(("ab", "cd"), "efg", "!")
+    for room, wanted, cut in ((8, "abcdefg!", ""), (6, "cdefg!", "fewer examples"), (4, "efg!", "fewer examples")):
+        ids, said = ids_of(question, letters, room)
+        assert ("".join(map(chr, ids)), said) == (wanted, cut)
+    assert ids_of(question, letters, 3) == (letters("ef!"), "cut")
+
+
+# Files
+
+
+def test_turns_of_a_conversation_have_those_before_and_all_answers() -> None:
+    story = {
+        "id": "s",
+        "story": "Ada wrote.",
+        "questions": [{"input_text": "Who?"}, {"input_text": "What?"}],
+        "answers": [{"input_text": "Ada"}, {"input_text": "she wrote"}],
+        "additional_answers": {"0": [{"input_text": "Ada."}, {"input_text": "wrote"}]},
+    }
+    broken = story | {"answers": [{"input_text": "Ada"}]}
+    first, second = [found for _, found in Coqa().records(json.dumps({"data": [story]}).encode())]
+    assert isinstance(first, dict)
+    assert (first["history"], first["answers"]) == ("", ["Ada", "Ada."])
+    assert isinstance(second, dict)
+    assert second["history"] == "Q: Who?\nA: Ada\n"
+    assert (second["turn"], second["answers"]) == (2, ["she wrote", "wrote"])
+    for content in (json.dumps({"data": [broken]}).encode(), b"[]"):
+        *_, fault = [found for _, found in Coqa().records(content)]
+        assert isinstance(fault, Fault)
+        assert "not in CoQA's form" in fault.why
+
+
+def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_data_folder(tmp_path: Path) -> None:
+    data, beside = tmp_path / "downstream", tmp_path / "text"
+    data.mkdir()
+    beside.mkdir()
+    (beside / "train.en").write_text("dog\ncat\n")
+    (beside / "train.de").write_text("Hund\nKatze\n")
+    split = Split(paths=("x/train.en", "../text/train.en"), format=Lines(), aligned={"de": (".en", ".de")})
+    assert split.is_there(data)
+    records = split.records(data)
+    assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("cat", "Katze")]
+    assert records.places == ["../text/train.en:1", "../text/train.en:2"]
+    (beside / "train.de").write_text("Hund\n")
+    with pytest.raises(BadInput, match=r"\.\./text/train\.en has 2 records, \.\./text/train\.de has 1"):
+        split.records(data)
+
+
+# Text to text
+
+CLASSIFY = Classify(text="a", pair="b", label="c", labels=("no", "yes", "maybe"), metrics=("accuracy", "macro_f1"))
+KINDS: dict[str, tuple[LabelledTask, list[dict[str, Any]], list[str], list[str]]] = {
+    "classify": (
+        CLASSIFY,
+        [{"a": "p", "b": "h", "c": "yes"}, {"a": "q", "b": "i", "c": "no"}],
+        ["mine sentence1: p sentence2: h", "mine sentence1: q sentence2: i"],
+        ["yes", "no"],
+    ),
+    "regress": (
+        Regress(text="a", label="c", least=0, most=5),
+        [{"a": "p", "c": "2.57"}, {"a": "q", "c": "4"}, {"a": "r", "c": "0"}],
+        ["mine sentence: p", "mine sentence: q", "mine sentence: r"],
+        ["2.6", "4.0", "0.0"],
+    ),
+    "choose": (
+        Choose(context="a", question="q", options=("x", "y"), label="c", labels=("0", "1")),
+        [{"a": "p", "q": "why", "x": "one", "y": "two", "c": 1}],
+        ["mine context: p question: why choice1: one choice2: two"],
+        ["choice2"],
+    ),
+    "span": (
+        Span(version=2),
+        [
+            {"id": "1", "question": "who", "context": "Ada wrote", "answers": ["Ada", "she"], "starts": [0, 0]},
+            {"id": "2", "question": "why", "context": "Ada wrote", "answers": [], "starts": []},
+        ],
+        ["mine question: who context: Ada wrote", "mine question: why context: Ada wrote"],
+        ["Ada", "unanswerable"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_writes_the_target_gets_the_whole_score(kind: str) -> None:
+    of, rows, sources, targets = KINDS[kind]
+    task = as_text(of, "mine")  # type: ignore[arg-type]
+    items = items_of(task, rows)
+    assert [task.question(item).text for item in items] == sources
+    assert [task.target(item) for item in items] == targets
+    predictions = task.predictions(items, [target.upper().replace("_", " _ ") for target in targets])
+    scores = task.scores(items, predictions)
+    assert scores.keys() >= set(of.metrics)
+    assert all(value == pytest.approx(1, abs=0.02) for value in scores.values()), scores
+    wrong = task.scores(items, task.predictions(items, ["nonsense"] * len(items)))
+    if kind != "regress":
+        assert wrong[of.metrics[0]] == 0
+    json.dumps(predictions)
+
+
+def test_what_is_no_label_is_wrong_and_counted() -> None:
+    task = TextToText(of=CLASSIFY, words={"no": "nein", "yes": "ja"})
+    items = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "no")])
+    predictions = task.predictions(items, ["ja", "no", "NEIN"])
+    assert predictions == ["yes", "", "no"]
+    assert task.scores(items, predictions)["accuracy"] == pytest.approx(2 / 3)
+    assert task.notes(items, predictions) == ["1 of 3 texts are none of the labels"]
+    f1 = Classify(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
+    both = items_of(TextToText(of=f1), [{"a": "p", "c": label} for label in "1100"])
+    found = TextToText(of=f1).scores(both, ["1", "", "0", ""])
+    assert found["f1"] == pytest.approx(2 / 3)  # one of two found, nothing found that is not one
+    numbers = KINDS["regress"][0]
+    assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
+
+
+def test_words_that_mean_nothing_are_one_line() -> None:
+    with pytest.raises(ValueError, match="words is 'ja', allowed is labels of the task: no or yes or maybe"):
+        TextToText(of=CLASSIFY, words={"ja": "yes"})
+    with pytest.raises(ValueError, match="allowed is another word for each label"):
+        TextToText(of=CLASSIFY, words={"no": "yes"})
+    task = TextToText(of=CLASSIFY, fields=("premise",))
+    with pytest.raises(BadInput, match="as many as the 2 texts are needed"):
+        task.question(items_of(task, [{"a": "p", "b": "h", "c": "yes"}])[0])
+
+
+def test_a_file_of_objects_gives_items_with_the_place_of_each(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text('{"a": "p", "b": "q"}\n\n{"a": "r", "b": "s"}\n')
+    records = Split(paths=("dev.jsonl",), format=Jsonl()).records(tmp_path)
+    assert [item.place for item in TASK.items(records, {})] == ["dev.jsonl:1", "dev.jsonl:3"]
+    assert np.array_equal([len(item.gold) for item in TASK.items(records, {})], [1, 1])

@@ -1,0 +1,172 @@
+"""What a net writes for the items of a task: as it is, with examples before a question, or fine-tuned to write."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import key
+from preprocessing.vocab import Vocab
+from training.engines import LocalEngine
+from training.evaluation.forms import Examples, FillsInMasks, Form, copies_of, form_of
+from training.evaluation.outcome import Evaluated, Net
+from training.finetuning import OnStep, TaskModel, Tuning, nobody, tune, under_decoder
+from training.generation import generate
+from training.model import Model
+from training.specs import Encoder, Machine
+from training.tasks import Item, Question, Writing, WrittenTask, asked, ids_of
+
+
+def written(
+    net: Net,
+    task: WrittenTask,
+    items: Mapping[str, Sequence[Item]],
+    tuning: Tuning | None = None,
+    *,
+    machine: Machine | None = None,
+    on_step: OnStep = nobody,
+) -> Evaluated:
+    """What the net writes for the items of all splits but `train`, and how it scores.
+
+    With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
+    `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
+    In float32, as one process; the global generator is as it was before. BadInput where the net does not write, or only
+    once fine-tuned; Diverged where a loss is not finite.
+    """
+    machine, form = machine or Machine(), form_of(net, task.writing)
+    losses, notes = list[float](), list[str]()
+
+    def step(done: int, loss: float) -> None:
+        losses.append(loss)
+        on_step(done, loss)
+
+    with torch.random.fork_rng(devices=[]):
+        if tuning is None:
+            model = _as_it_is(net, form)
+        else:
+            task = _without_shots(task)
+            model = _tuned(net, task, form, items["train"], tuning, machine, step)
+    model.to(machine.device).eval()
+    scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
+    example = ""
+    for split in (name for name in items if name != "train"):
+        questions = asked(task, items[split], items.get("train", ()))
+        texts, said = _texts(model, form, questions, net.vocab, task.writing)
+        predictions[split] = task.predictions(items[split], texts)
+        scores[split] = task.scores(items[split], predictions[split])
+        notes += [f"{split}: {note}" for note in (*said, *task.notes(items[split], predictions[split]))]
+        example = example or (questions[0].text if questions else "")
+    return Evaluated(scores, predictions, losses, tuple(notes), example)
+
+
+def _without_shots(task: WrittenTask) -> WrittenTask:
+    """A task of a net that knows what is asked: no examples before a question."""
+    return replace(task, writing=replace(task.writing, shots=0)) if task.writing.shots else task  # type: ignore[type-var]
+
+
+def _as_it_is(net: Net, form: Form) -> Model:
+    """The net as a model that writes, its weights taken over."""
+    if isinstance(form, FillsInMasks) or form.trunk.reads_source != net.spec.trunk.reads_source:
+        raise BadInput(
+            f"a {net.spec.trunk.kind} writes once it is fine-tuned to; give hyper-parameters and a split named train"
+        )
+    model = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
+    return _with_weights(model, net.weights) if net.weights is not None else model
+
+
+def _tuned(
+    net: Net, task: WrittenTask, form: Form, train: Sequence[Item], tuning: Tuning, machine: Machine, step: OnStep
+) -> Model:
+    """The net fine-tuned to write, as a model."""
+    questions = [ids_of(each, net.vocab.encode, form.room)[0] for each in asked(task, train, ())]
+    answers = [form.answer_ids(task.target(item)) for item in train]
+    if not train:
+        raise BadInput("the split train has no items to learn from")
+    copies, spread = copies_of(form, len(train), tuning)
+    examples = Examples(form, list(zip(questions, answers, strict=True)), copies, tuning.seed)
+    model = TaskModel(form.trunk, (form.target,), net.spec.vocab_size, tuning.seed)
+    if net.weights is not None:
+        model.take_over(_fitting(net, form, model))
+    engine = LocalEngine(model, spread.optim(spread.num_steps(len(examples))), machine)
+    tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
+    made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
+    return _with_weights(made, {name: tensor.detach() for name, tensor in model.named_parameters()})
+
+
+def _micro_tokens(
+    form: Form, questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], machine: Machine
+) -> int:
+    """Tokens of a micro-batch, of which those of a decoder are counted: fewer where an encoder reads more beside."""
+    if not form.trunk.reads_source:
+        return machine.micro_tokens
+    read, wrote = sum(map(len, questions)), sum(map(len, answers))
+    return max(1, machine.micro_tokens * wrote // max(1, read + wrote))
+
+
+def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tensor]:
+    """The weights of a net by the names that they have in the model; a decoder on top of it begins with random ones."""
+    assert net.weights is not None
+    trunk = net.spec.trunk
+    if not isinstance(trunk, Encoder) or not form.trunk.reads_source:
+        return net.weights
+    random = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    return random | under_decoder(net.weights, trunk)
+
+
+def _with_weights(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
+    """The model with those of the weights that it has."""
+    wanted = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            if name in weights:
+                tensor.copy_(weights[name])
+            elif name.startswith("trunk."):
+                raise BadInput(f"the weights have no {name}; give those of this net")
+    return model
+
+
+def _texts(
+    model: Model, form: Form, questions: Sequence[Question], vocab: Vocab, how: Writing
+) -> tuple[list[str], list[str]]:
+    """What the model writes for each question, and what of the questions it could not read.
+
+    Questions of like length are side by side.
+    """
+    ids, cuts = list[list[int]](), dict[str, int]()
+    for question in questions:
+        found, cut = ids_of(question, vocab.encode, form.room)
+        ids.append(found)
+        cuts[cut] = cuts.get(cut, 0) + bool(cut)
+    order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
+    ends, barred = stops(vocab, how.until), _barred(vocab, model.spec.vocab_size)
+    rows = generate(
+        model,
+        [form.prompt(ids[number]) for number in order],
+        how.limits(ends, barred),
+        method=how.method(),
+        key=key(how.seed, "task"),
+        blank=form.blank,
+    )
+    unspoken, texts = set(vocab.special_ids), [""] * len(ids)
+    for number, row in zip(order, rows, strict=True):
+        texts[number] = vocab.decode(id for id in row.ids.tolist() if id not in unspoken)
+    return texts, [
+        f"{count} of {len(ids)} questions are longer than there is room: {cut}" for cut, count in cuts.items() if cut
+    ]
+
+
+def stops(vocab: Vocab, until: str) -> list[int]:
+    """The tokens that end an answer: that of a text, and those with what ends an answer, where this is one sign."""
+    ends = [] if vocab.sep is None else [vocab.sep]
+    if len(until) == 1:
+        special = set(vocab.special_ids)
+        ends += [id for id in range(vocab.size) if id not in special and until in vocab.decode([id])]
+    return ends
+
+
+def _barred(vocab: Vocab, rows: int) -> list[int]:
+    """Tokens that are never written: special ones but the end of a text, and rows of the table without a piece."""
+    ends = set() if vocab.sep is None else {vocab.sep}
+    return sorted({*vocab.special_ids, *range(vocab.size, rows)} - ends)

@@ -1,0 +1,43 @@
+"""CoQA's JSON: stories, each with a conversation of questions and answers about it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from preprocessing.spec import spec
+from training.files.record import Fault, Record, text_of
+
+
+@spec
+class Coqa:
+    """A turn of a conversation as `id`, `turn`, `story`, `history`, `question` and `answers`, those of all people.
+
+    `history` has the turns before as "Q: ...", "A: ..." lines, with the first person's answers (GPT-2 3.5).
+    """
+
+    kind: Literal["coqa"] = "coqa"
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        try:
+            stories = json.loads(text_of(content))["data"]
+        except (ValueError, KeyError, TypeError) as error:
+            yield 1, Fault(f"not in CoQA's form: {error}")
+            return
+        number = 0
+        for story in stories:
+            for found in _turns(story):
+                number += 1
+                yield number, found
+
+
+def _turns(story: Any) -> Iterator[Record | Fault]:
+    history = ""
+    try:
+        others = story.get("additional_answers", {}).values()
+        for at, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
+            asked, said = question["input_text"], answer["input_text"]
+            found = {"id": story["id"], "turn": at + 1, "story": story["story"], "history": history, "question": asked}
+            yield found | {"answers": [said, *(other[at]["input_text"] for other in others)]}
+            history += f"Q: {asked}\nA: {said}\n"
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        yield Fault(f"not in CoQA's form: {error!r}")

@@ -1,0 +1,39 @@
+"""The heads of targets_text.py: those of pretraining, with smoothed targets (arXiv:1512.00567, 7)."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
+from training.score import Score
+from training.specs import Trunk
+
+
+class SmoothedNextToken(NextTokenHead):
+    """The tied table; of each target a share goes to all tokens alike, as in torch and transformers."""
+
+    def __init__(self, vocab_size: int, bias: bool, smoothing: float) -> None:
+        super().__init__(vocab_size, bias)
+        self.smoothing = smoothing
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        feature_MD = tokens_at(hidden, batch["targets_at"])
+        return _smoothed(F.linear(feature_MD, table_VD, self.bias), batch["targets"], self.smoothing)
+
+
+class SmoothedMaskedTokens(MaskedTokensHead):
+    """The head that fills in masks, the same way."""
+
+    def __init__(self, trunk: Trunk, vocab_size: int, transform: bool, smoothing: float) -> None:
+        super().__init__(trunk, vocab_size, transform)
+        self.smoothing = smoothing
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+        feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
+        return _smoothed(F.linear(feature_MD, table_VD, self.bias), batch["targets"], self.smoothing)
+
+
+def _smoothed(logits_MV: Tensor, target_M: Tensor, smoothing: float) -> Score:
+    loss = F.cross_entropy(logits_MV.float(), target_M, label_smoothing=smoothing, reduction="sum")
+    return Score(loss, len(target_M), (logits_MV.argmax(-1) == target_M).sum())

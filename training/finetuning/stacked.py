@@ -1,0 +1,72 @@
+"""A decoder on top of a pretrained encoder: general sequence to sequence from a net that only reads.
+
+The encoder keeps its weights; the decoder has as many blocks, with random ones, and attends to the encoder's states
+(arXiv:1907.12461, BERT2RND). Both have one token table, which is the tied output too.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from training.specs import Encoder, EncoderDecoder, Learned, LearnedPlain, Trunk
+
+_POSITIONS, _SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
+
+
+def with_decoder(trunk: Trunk) -> EncoderDecoder:
+    """The trunk of an encoder with a decoder on top. BadInput where the stacks cannot be of one kind."""
+    why = _unfit(trunk)
+    if why or not isinstance(trunk, Encoder):
+        raise BadInput(f"a decoder on top of this {trunk.kind}: {why}; take an encoder such as BERT's or RoBERTa's")
+    return EncoderDecoder(
+        layers=trunk.layers,
+        width=trunk.width,
+        heads=trunk.heads,
+        head_width=trunk.head_width,
+        inner=trunk.inner,
+        norm=trunk.norm,
+        norm_eps=trunk.norm_eps,
+        activation=trunk.activation,
+        dropout=trunk.dropout,
+        attention_dropout=trunk.attention_dropout,
+        init_std=trunk.init_std,
+        positions=LearnedPlain(max=trunk.positions.rows, offset=trunk.positions.offset),
+        embedding_norm=trunk.embedding_norm,
+    )
+
+
+def _unfit(trunk: Trunk) -> str:
+    if not isinstance(trunk, Encoder):
+        return "it is no encoder"
+    if not isinstance(trunk.positions, Learned):
+        return f"its positions are {trunk.positions.kind}, allowed is learned"
+    if trunk.sharing != "none" or trunk.table_width != trunk.width:
+        return "its layers share weights, or its tables are narrower than its blocks"
+    if trunk.languages or trunk.window.narrows(0):
+        return "it has languages or a window"
+    return ""
+
+
+def under_decoder(weights: Mapping[str, Tensor], trunk: Encoder) -> dict[str, Tensor]:
+    """The weights of an encoder by the names that they have under a decoder.
+
+    A source is one text, whose segment is 0: that row of the table is added to each position.
+    """
+    found = {}
+    for name, weight in weights.items():
+        if not name.startswith("trunk.") or name in (_POSITIONS, _SEGMENTS):
+            continue
+        if name == "trunk.tokens.weight":
+            found[name] = weight
+        elif ".attention.qkv." in name:
+            query, key_value = weight.split([len(weight) // 3, 2 * len(weight) // 3])
+            for part, tensor in (("query", query), ("key_value", key_value)):
+                found[name.replace("trunk.", "trunk.encoder.", 1).replace("qkv", part)] = tensor
+        else:
+            found[name.replace("trunk.", "trunk.encoder.", 1)] = weight
+    positions = weights[_POSITIONS]
+    if trunk.segments:
+        positions = positions + weights[_SEGMENTS][0]
+    return found | {"trunk.encoder.positions.weight": torch.as_tensor(positions)}

@@ -1,0 +1,61 @@
+"""What a net that writes is fine-tuned to predict: the tokens of a target, given a source. No torch in here.
+
+Targets have the kinds and the heads of the losses of pretraining, NextToken and MaskedTokens: so their weights go on
+from there, and generation reads what fine-tuning leaves.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+from preprocessing.spec import require, spec
+from training.losses import Arrays, MaskedTokens, NextToken
+from training.specs import Trunk
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@spec
+class TargetTokens:
+    """The next token of each place that has a label, by the tied table (arXiv:1706.03762, 5.4)."""
+
+    kind: Literal["next_token"] = "next_token"
+    bias: bool = False  # one for each token, as its loss of pretraining had
+    smoothing: float = 0.0  # share of each target that is spread over all tokens
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        if not self.smoothing or trunk.cutoffs:
+            require(not self.smoothing, "smoothing", self.smoothing, "0 with an adaptive softmax")
+            return NextToken(bias=self.bias).head(trunk, vocab_size)
+        from training.finetuning.heads_text import SmoothedNextToken
+
+        return SmoothedNextToken(vocab_size, self.bias, self.smoothing)
+
+
+@spec
+class MaskedTargetTokens:
+    """The tokens that are masked in a target, by a net that reads and writes in one (UniLM, arXiv:1905.03197, 2.4)."""
+
+    kind: Literal["masked_tokens"] = "masked_tokens"
+    transform: bool = True  # as its loss of pretraining had
+    smoothing: float = 0.0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+
+    def count(self, batch: Arrays) -> int:
+        return len(batch["targets"])
+
+    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+        if not self.smoothing:
+            return MaskedTokens(transform=self.transform).head(trunk, vocab_size)
+        from training.finetuning.heads_text import SmoothedMaskedTokens
+
+        return SmoothedMaskedTokens(trunk, vocab_size, self.transform, self.smoothing)

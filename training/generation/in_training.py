@@ -1,0 +1,45 @@
+"""What a net that is being trained writes behind a few prompts, to be looked at."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from preprocessing.rng import key
+from preprocessing.vocab import Vocab
+from training.generation.decoding import generate
+from training.generation.rows import Prompt
+from training.generation.spec import Limits, Sampling
+from training.model import Model
+
+METHOD: Final = Sampling(top_k=40)  # as GPT-2's samples were made
+MAX_NEW: Final = 64
+
+
+def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) -> list[str]:
+    """Each prompt with what the net writes behind it: the same for the same weights and seed.
+
+    A prompt begins a document, and loses its beginning where it leaves no room. The model is in training mode
+    afterwards where it was before; the global generator is not drawn from.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        most = model.spec.trunk.longest // 2
+        begun = [[*([] if vocab.sep is None else [vocab.sep]), *vocab.encode(text)[-most:]] for text in prompts]
+        ends = () if vocab.sep is None else (vocab.sep,)
+        unspoken = set(vocab.special_ids)
+        barred = sorted({*unspoken, *range(vocab.size, model.spec.vocab_size)} - set(ends))
+        rows = generate(
+            model,
+            [Prompt(np.array(ids, np.int64)) for ids in begun],
+            Limits(max_new=MAX_NEW, ends=ends, barred=tuple(barred)),
+            method=METHOD,
+            key=key(seed, "task"),
+        )
+        return [
+            vocab.decode(id for id in (*ids, *row.ids.tolist()) if id not in unspoken)
+            for ids, row in zip(begun, rows, strict=True)
+        ]
+    finally:
+        model.train(was_training)

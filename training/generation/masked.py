@@ -1,0 +1,151 @@
+"""Nets that fill in masks write: a row of a fixed number of masks is filled, and filled again.
+
+Gibbs sampling (Wang and Cho 2019, arXiv:1902.04094) draws one place after the other given all others; mask-predict
+(Ghazvininejad et al. 2019, arXiv:1904.09324) fills all places at once, then masks those of which it was least sure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from preprocessing.errors import BadInput
+from preprocessing.rng import Key
+from preprocessing.schema import Ints
+from preprocessing.spec import require, spec
+from training.generation.filters import filtered
+from training.generation.sample import Generated, draw
+from training.generation.spec import Sampling
+from training.losses.heads import MaskedTokensHead
+from training.model import Model
+
+
+@spec
+class Gibbs:
+    """One place of a row after the other, in random order, from the net's distribution given all other places.
+
+    After `warm` sweeps over the row the best token is taken instead (section 4).
+    """
+
+    kind: Literal["gibbs"] = "gibbs"
+    sweeps: int = 10
+    warm: int = 5
+    temperature: float = 1.0
+    top_k: int = 0  # 0: all
+
+    def __post_init__(self) -> None:
+        require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
+        require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"from 0 up to sweeps, {self.sweeps}")
+        Sampling(temperature=self.temperature, top_k=self.top_k)  # has the same limits
+
+
+@spec
+class MaskPredict:
+    """All masks at once by the best tokens; then, of N places, the N (T - t) / T least sure ones are masked again."""
+
+    kind: Literal["mask_predict"] = "mask_predict"
+    iterations: int = 10
+
+    def __post_init__(self) -> None:
+        require(self.iterations >= 1, "iterations", self.iterations, "a whole number from 1 up")
+
+
+@dataclass(frozen=True)
+class Blanks:
+    """A row to fill in: what stands before and behind `count` masks, special tokens among it."""
+
+    before: Ints
+    count: int
+    behind: Ints
+
+
+@torch.no_grad()
+def fill(
+    model: Model, rows: Sequence[Blanks], method: Gibbs | MaskPredict, *, mask: int, barred: Sequence[int], key: Key
+) -> list[Generated]:
+    """What the net writes at the masks of each row; `score` is the sum of log p of each token given all others.
+
+    A row depends on its own number only. BadInput where the net fills in no masks, or a row does not fit it.
+    """
+    assert not model.training, "generation is without dropout: model.eval()"
+    head = dict(model.heads.items()).get("masked_tokens")
+    trunk = model.spec.trunk
+    if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
+        raise BadInput(f"generate: this {trunk.kind} fills in no masks; give an encoder such as BERT's")
+    return [_filled(model, row, method, mask, barred, key.at(0, number)) for number, row in enumerate(rows)]
+
+
+def _filled(
+    model: Model,
+    row: Blanks,
+    method: Gibbs | MaskPredict,
+    mask: int,
+    barred: Sequence[int],
+    rng: np.random.Generator,
+) -> Generated:
+    ids_S = np.concatenate([row.before, np.full(row.count, mask), row.behind]).astype(np.int64)
+    if row.count < 1 or len(ids_S) > model.spec.trunk.longest:
+        most = model.spec.trunk.longest - len(row.before) - len(row.behind)
+        raise BadInput(f"generate: {row.count} masks, allowed are 1 to {most} in this row of the net; ask for as many")
+    net = _Net(model, torch.tensor(list(barred), dtype=torch.int64), torch.from_numpy(ids_S)[None])
+    place_N = len(row.before) + np.arange(row.count)
+    if isinstance(method, MaskPredict):
+        net.predict(place_N, method.iterations, mask)
+    else:
+        net.sweep(place_N, method, mask, rng)
+    score = sum(float(net.log_p(np.array([at]), mask)[0, net.ids_1S[0, at]]) for at in place_N)
+    return Generated(net.ids_1S[0, torch.from_numpy(place_N)].numpy(), score, ended=False)
+
+
+class _Net:
+    """A row that is being filled in."""
+
+    def __init__(self, model: Model, barred: Tensor, ids_1S: Tensor) -> None:
+        self.model, self.barred, self.ids_1S = model, barred, ids_1S
+
+    def predict(self, place_N: Ints, iterations: int, mask: int) -> None:
+        """Mask-predict, 3.2; of a place that is not masked again, its sureness stays."""
+        sure_N, masked = np.zeros(len(place_N)), np.arange(len(place_N))
+        for done in range(iterations):
+            log_p_MV = self.log_p(place_N[masked], mask)
+            best_M, token_M = log_p_MV.max(-1)
+            self.ids_1S[0, torch.from_numpy(place_N[masked])] = token_M
+            sure_N[masked] = best_M.numpy()
+            again = int(len(place_N) * (iterations - done - 1) / iterations)
+            if again == 0:
+                break
+            masked = np.argsort(sure_N, kind="stable")[:again]
+
+    def sweep(self, place_N: Ints, method: Gibbs, mask: int, rng: np.random.Generator) -> None:
+        """Gibbs sampling; all are masks at first."""
+        drawn = Sampling(temperature=method.temperature, top_k=method.top_k)
+        for done in range(method.sweeps):
+            for at in rng.permutation(place_N):
+                log_p_1V = self.log_p(np.array([at]), mask)
+                uniform_1 = torch.tensor([rng.random()])
+                warm = done < method.warm
+                token_1 = draw(filtered(log_p_1V, drawn), uniform_1) if warm else log_p_1V.argmax(-1)
+                self.ids_1S[0, at] = token_1[0]
+
+    def log_p(self, place_M: Ints, mask: int) -> Tensor:
+        """Log-probabilities float32 [M, V], on the host, of each token at places that are masked for it together."""
+        place = torch.from_numpy(np.asarray(place_M, np.int64))
+        device, ids_1S = next(self.model.parameters()).device, self.ids_1S.index_fill(1, place, mask)
+        length = ids_1S.shape[1]
+        batch = {
+            "ids": ids_1S.to(device),
+            "positions": torch.arange(length, device=device)[None],
+            "segments": torch.zeros_like(ids_1S).to(device),
+            "lengths": torch.tensor([length]),
+            "first_at": torch.zeros(1, dtype=torch.int64, device=device),
+        }
+        head, table = self.model.heads["masked_tokens"], self.model.trunk.table
+        assert isinstance(head, MaskedTokensHead)
+        assert isinstance(table, Tensor)
+        hidden_MD = self.model.trunk(batch)[0, place.to(device)]
+        logits_MV = F.linear(head.features(hidden_MD), table, head.bias).float().cpu()
+        return logits_MV.index_fill(1, self.barred, -torch.inf).log_softmax(-1)

@@ -1,0 +1,133 @@
+"""What does a net write? Summaries, translations, answers in words of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, Literal
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from preprocessing.text import sentences
+from training import metrics as measures
+from training.files import Record, Records
+from training.tasks.labelled import Item, Way, mean_of
+from training.tasks.split import value_of
+from training.tasks.writing import Question, Writing, filled, is_template, text_of
+
+Golds = Sequence[Sequence[str]]
+Score = Callable[[Golds, Sequence[str]], float]
+
+
+def _rouge(name: str) -> Score:
+    def score(golds: Golds, texts: Sequence[str]) -> float:
+        lines = ["\n".join(_lines(gold[0])) for gold in golds]
+        return measures.rouge(lines, ["\n".join(_lines(text)) for text in texts])[name] / 100
+
+    return score
+
+
+def _lines(text: str) -> list[str]:
+    """The sentences of a text, as ROUGE-Lsum wants them; its lines, where it has several."""
+    return text.splitlines() if "\n" in text else [each.strip() for each in sentences(text)]
+
+
+def _of_words(name: Literal["exact", "f1"]) -> Score:
+    def score(golds: Golds, texts: Sequence[str]) -> float:
+        numbered = {str(number): gold for number, gold in enumerate(golds)}
+        return measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)})[name] / 100
+
+    return score
+
+
+METRICS: Final[Mapping[str, Score]] = {
+    "rouge1": _rouge("rouge1"),
+    "rouge2": _rouge("rouge2"),
+    "rougeL": _rouge("rougeL"),
+    "rougeLsum": _rouge("rougeLsum"),
+    "bleu": lambda golds, texts: measures.bleu([gold[0] for gold in golds], texts).score / 100,
+    "chrf": lambda golds, texts: measures.chrf([gold[0] for gold in golds], texts).score / 100,
+    "coqa_f1": lambda golds, texts: measures.coqa_f1(golds, texts) / 100,
+    "exact": _of_words("exact"),
+    "f1": _of_words("f1"),
+    "words": lambda golds, texts: mean_of([float(len(text.split())) for text in texts]),
+}
+"""Of the right answers to each question and the text that was written; `words` is a mean number, all others shares."""
+
+SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
+
+
+@spec
+class Generate:
+    """A text that a net writes: summaries (GPT-2 3.6), translations (GPT-2 3.7), answers (CoQA).
+
+    `prompt` is a text with columns in braces, "{article}\\nTL;DR:"; `answer` one such, or a column that has a list of
+    right answers. A net that was not fine-tuned goes on from the prompt, with examples before it where `shots` are
+    asked for; a fine-tuned one was taught the first answer of each item of `train`. ROUGE and BLEU compare with the
+    first answer; F1 and exact match (those of SQuAD 1.1) with the best.
+    """
+
+    kind: Literal["generate"] = "generate"
+    prompt: str  # with columns in braces
+    answer: str  # with columns in braces; one alone may have a list; empty: there are no answers
+    writing: Writing = Writing()
+    metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
+
+    way: ClassVar[Way] = "written"
+
+    def __post_init__(self) -> None:
+        for name, text in (("prompt", self.prompt), ("answer", self.answer)):
+            require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """Items with the texts (Question,), and as gold the right answers."""
+        prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
+        return [
+            Item(place, (filled(prompt, record, place),), _golds(answer, record, place) if answer else None)
+            for record, place in zip(records.rows, records.places, strict=True)
+        ]
+
+    def question(self, item: Item) -> Question:
+        return item.texts[0]
+
+    def target(self, item: Item) -> str:
+        if not item.gold:
+            raise BadInput(f"{item.place}: has no answer to learn from")
+        return item.gold[0]
+
+    def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[str]:
+        """The texts themselves, as far as they count."""
+        return [self.writing.kept(text) for text in texts]
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
+        golds, texts = _scored(items, predictions)
+        return {name: METRICS[name](golds, texts) for name in self.metrics} if golds else {}
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
+        """The signature of each metric of sacrebleu, and how many texts are empty."""
+        golds, texts = _scored(items, predictions)
+        found = [
+            f"{name}: {SIGNED[name]([gold[0] for gold in golds], texts).signature}"
+            for name in self.metrics
+            if name in SIGNED and golds
+        ]
+        empty = sum(not text for text in predictions)
+        return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
+
+
+def _golds(template: str, record: Record, place: str) -> tuple[str, ...]:
+    """The right answers: one text, or, of a column alone that has a list, those in it."""
+    name = template[1:-1]
+    if template == f"{{{name}}}" and "{" not in name:
+        value = value_of(record, name, place)
+        golds = tuple(text_of(each, name, place) for each in (value if isinstance(value, list) else [value]))
+    else:
+        golds = (filled(template, record, place).text,)
+    if not golds:
+        raise BadInput(f"{place}: column {name} has no answer in it")
+    return golds
+
+
+def _scored(items: Sequence[Item], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
+    """Right answers and texts of the items that have answers."""
+    both = [(item.gold, text) for item, text in zip(items, predictions, strict=True) if item.gold]
+    return [gold for gold, _ in both], [text for _, text in both]

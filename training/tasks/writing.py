@@ -1,0 +1,203 @@
+"""What tasks have in common whose answer a net writes: what is asked, the keys of writing, what of a text counts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from preprocessing.text import sentences
+from training.files import Record
+from training.likelihood import Example, shots
+from training.tasks.labelled import Item, TaskKind
+from training.tasks.split import value_of
+
+if TYPE_CHECKING:
+    from training.generation import Limits, Method
+
+Encode = Callable[[str], Sequence[int]]
+"""Ids of a text without special tokens."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a net is asked: examples, or an instruction, then the question. Of a long one `tail` always stays."""
+
+    before: tuple[str, ...]
+    body: str
+    tail: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self.before) + self.body + self.tail
+
+
+@spec
+class Writing:
+    """How a net writes answers: prompt, lengths, method, and how it is fine-tuned to write.
+
+    With one beam it takes the best token each time, or, where `top_k` is above 0 or `top_p` below 1, draws tokens.
+    """
+
+    instruction: str = ""  # before all else (GPT-3 2.4)
+    as_it_is: bool = False  # no fine-tuning, though there is a split `train`; nor is there any with examples in prompts
+    shots: int = 0  # examples before a question, drawn from the split `train` for each question
+    between: str = "\n"  # behind the instruction and behind each example
+    delimiter: str = " "  # between a question and its answer, in one text of a decoder
+    source: int = 512  # most tokens of a question; 0: as many as the net reads. Its end is cut, but for the tail
+    max_new: int = 64  # most tokens of an answer, its end among them
+    min_new: int = 0
+    until: str = ""  # a text that ends an answer, in none of it
+    sentences: int = 0  # how many sentences of what was written count, from its beginning; 0: all
+    beams: int = 1
+    length_penalty: float = 1.0  # exponent of the length that the log-probability of a beam is divided by
+    no_repeat: int = 0  # no n-gram of this size twice in an answer; 0: any
+    force_end: bool = False  # the last of max_new tokens is the one that ends a text (BART)
+    top_k: int = 0
+    top_p: float = 1.0
+    temperature: float = 1.0
+    seed: int = 0  # of examples and draws
+    smoothing: float = 0.0  # of targets while it is fine-tuned: this share of each is spread over all tokens
+    mask: float = 0.7  # share of target tokens that are masked while an encoder is fine-tuned to write (UniLM)
+    decoder: Literal["own", "fresh"] = "own"  # fresh: an encoder gets a decoder with random weights on top of it
+
+    def __post_init__(self) -> None:
+        for name in ("shots", "source", "sentences", "no_repeat", "top_k"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a whole number from 0 up")
+        require(self.max_new >= 1, "max_new", self.max_new, "a whole number from 1 up")
+        require(0 <= self.min_new <= self.max_new, "min_new", self.min_new, f"from 0 up to max_new, {self.max_new}")
+        require(self.beams >= 1, "beams", self.beams, "a whole number from 1 up")
+        require(self.beams == 1 or not self.draws, "beams", self.beams, "1 where tokens are drawn")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1")
+        require(self.temperature > 0, "temperature", self.temperature, "a number above 0")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+        require(0 < self.mask <= 1, "mask", self.mask, "a share above 0")
+
+    @property
+    def tunes(self) -> bool:
+        """Whether a net is fine-tuned on `train` first, where there is such a split."""
+        return not (self.as_it_is or self.shots)
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn."""
+        return self.top_k > 0 or self.top_p < 1
+
+    def method(self) -> "Method":
+        """How tokens are chosen."""
+        from training.generation import Beams, Greedy, Sampling
+
+        if self.beams > 1:
+            return Beams(beams=self.beams, length_penalty=self.length_penalty)
+        drawn = Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        return drawn if self.draws else Greedy()
+
+    def limits(self, ends: Sequence[int], barred: Sequence[int]) -> "Limits":
+        """What may be written, with tokens that end a text and tokens that are in none."""
+        from training.generation import Limits
+
+        return Limits(
+            max_new=self.max_new,
+            min_new=self.min_new,
+            ends=tuple(ends),
+            barred=tuple(barred),
+            no_repeat=self.no_repeat,
+            force_end=self.force_end and bool(ends),
+        )
+
+    def kept(self, text: str) -> str:
+        """What of a text that was written counts.
+
+        >>> Writing(until="\\n", sentences=2).kept(" One. Two! Three.\\nQ: four")
+        'One. Two!'
+        """
+        text = text.partition(self.until)[0] if self.until else text
+        text = "".join(sentences(text.strip())[: self.sentences]) if self.sentences else text
+        return text.strip()
+
+
+class WrittenTask(TaskKind, Protocol):
+    """A kind whose answer is a text that a net writes."""
+
+    @property
+    def writing(self) -> Writing:
+        """How answers are written."""
+
+    def question(self, item: Item) -> Question:
+        """What a net reads."""
+
+    def target(self, item: Item) -> str:
+        """What it is to write; BadInput where the item has no answer."""
+
+    def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[Any]:
+        """What the texts that were written for the items say, as `scores` and a submission take it."""
+
+    def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
+        """Each of `metrics` as a share, of the items that have an answer."""
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        """How scores were counted, and what could not be: a line each."""
+
+
+def asked(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> list[Question]:
+    """The question of each item, with the instruction and examples from `train` before it.
+
+    Which examples follows from the seed, `train` and the question alone. BadInput where `train` has too few.
+    """
+    how = task.writing
+    pool = [Example(task.question(item).text, how.delimiter + task.target(item)) for item in train] if how.shots else []
+    first = (how.instruction + how.between,) if how.instruction else ()
+    found = []
+    for item in items:
+        question = task.question(item)
+        try:
+            drawn = shots(pool, how.shots, how.seed, question.text)
+        except ValueError as error:
+            raise BadInput(f"{item.place}: {error}") from None
+        before = (*first, *(example.text + how.between for example in drawn))
+        found.append(Question(before, question.body, question.tail))
+    return found
+
+
+def ids_of(question: Question, encode: Encode, room: int) -> tuple[list[int], str]:
+    """The ids of a question, at most `room`, and what had to be left out of it, "" where nothing had.
+
+    The first examples are left out first, then the question loses its end, but for the tail.
+
+    >>> ids_of(Question(("ab",), "cdef", "!"), lambda text: [ord(char) for char in text], 4)
+    ([99, 100, 101, 33], 'cut')
+    """
+    for first in range(len(question.before) + 1):
+        ids = list(encode("".join(question.before[first:]) + question.body + question.tail))
+        if len(ids) <= room:
+            return ids, "fewer examples" if first else ""
+    tail = list(encode(question.tail)) if question.tail else []
+    return [*list(encode(question.body))[: max(room - len(tail), 0)], *tail][-room:], "cut"
+
+
+def filled(template: str, record: Record, place: str) -> Question:
+    """A text with columns in braces as a question; what stands behind the last column is its tail.
+
+    BadInput where a column is missing or is no text.
+    """
+    parts = list(Formatter().parse(template))
+    last = max((number for number, (_, name, *_) in enumerate(parts) if name), default=-1)
+    texts = [text + (text_of(value_of(record, name, place), name, place) if name else "") for text, name, *_ in parts]
+    return Question((), "".join(texts[: last + 1]), "".join(texts[last + 1 :]))
+
+
+def is_template(text: str) -> bool:
+    """Whether braces in it are around names of columns."""
+    try:
+        return all(not form and conversion is None for _, name, form, conversion in Formatter().parse(text) if name)
+    except ValueError:
+        return False
+
+
+def text_of(value: Any, column: str, place: str) -> str:
+    """A value as text; BadInput where it is a list or an object."""
+    if not isinstance(value, str | int | float):
+        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
+    return str(value)
