@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from preprocessing.vocab import table_rows
 from training.tasks import TASKS
-
-if TYPE_CHECKING:  # it takes a second to import
-    from matplotlib.figure import Figure
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
 POLL_S: Final = 0.5
@@ -179,8 +176,8 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
     return json.loads((folder / SCORES).read_text())
 
 
-def _picture(table: Table, summary: Mapping[str, Any]) -> "Figure":
-    """Curves over the axis of the table, or bars where it has none."""
+def _picture(table: Table, summary: Mapping[str, Any]) -> Any:
+    """The figure: curves over the axis of the table, or bars where it has none."""
     if table.axis:
         return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
     return figures.groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))

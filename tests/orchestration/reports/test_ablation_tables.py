@@ -386,7 +386,7 @@ def test_a_table_with_an_axis_is_curves_beside_the_papers() -> None:
     scores = {row: {name: [place, place + 1.0] for name in one.columns} for place, row in enumerate(one.rows)}
     facts = {row: {"parameters": 100.0 * 4**place, "FLOPs": 1.0} for place, row in enumerate(one.rows)}
     panels = table_page.lines(one, scores, facts)
-    assert list(panels) == ["loss (nats)", "MLM (accuracy)", "follows (accuracy)", "paper: GLUE (test)"]
+    assert list(panels) == ["loss (nats)", "MLM (accuracy)", "NSP (accuracy)", "paper: GLUE (test)"]
     assert panels["loss (nats)"] == {
         "BERT": [(100.0, [0, 1.0]), (400.0, [1, 2.0]), (1600.0, [2, 3.0]), (6400.0, [3, 4.0])]
     }
