@@ -79,12 +79,8 @@ def groups(
             axes.set_ylim(0, 1)
     panels[0].set_title(title, color=INK, fontsize=10, loc="left")
     handles, labels = panels[0].get_legend_handles_labels()
-    if len(kinds) == 1:
-        panels[0].legend(
-            frameon=False, ncols=min(4, len(labels)), fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.08)
-        )
-    else:
-        figure.legend(handles, labels, frameon=False, ncols=min(4, len(labels)), fontsize=9, loc="outside lower center")
+    columns = max(1, min(len(labels), 95 // (max(map(len, labels)) + 4)))  # as many as fit below the axes
+    figure.legend(handles, labels, frameon=False, ncols=columns, fontsize=9, loc="outside lower center")
     return figure
 
 
@@ -95,7 +91,8 @@ def _bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> 
         colour = [ACCENT, MUTED, INK][index] if len(labels) <= 3 else f"C{index}"
         at = [place + (index - (len(labels) - 1) / 2) * width for place in range(len(scores))]
         means = [sum(group[label]) / len(group[label]) for group in scores.values()]
-        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label)
+        hatch = "//" if index >= 10 else ""  # the colours begin again
+        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label, hatch=hatch)
         for place, group in zip(at, scores.values(), strict=True):
             axes.plot([place] * len(group[label]), group[label], "o", color=INK, markersize=3)
     axes.set_xticks(range(len(scores)), list(scores))
@@ -119,6 +116,10 @@ def panels(
         _dress(axes, name)
         axes.set_xscale("log")
         axes.set_xlabel(xlabel)
+        named = {f"{place:.2g}".replace("e+", "e"): place for points in lines.values() for place, _ in points}
+        if all(later / sooner > 1.2 for sooner, later in pairwise(sorted(named.values()))):  # else names would overlap
+            axes.set_xticks(list(named.values()), list(named), fontsize=8, rotation=30)
+            axes.set_xticks([], minor=True)
         if len(lines) > 1:
             axes.legend(frameon=False, fontsize=8)
     figure.suptitle(title, color=INK, fontsize=10)
