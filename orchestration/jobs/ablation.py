@@ -9,7 +9,7 @@ import dataclasses
 import json
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,7 +137,7 @@ def equal_steps(recipe: Recipe, reference: Recipe, share: float) -> int:
 
 def flops(recipe: Recipe) -> float:
     """FLOPs of training; unlike `training_flops`, with what a second loss projects to the vocabulary too."""
-    _, *others = [loss for loss in recipe.objective.losses if loss.names_tokens]
+    others = [loss for loss in recipe.objective.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.vocab) * recipe.trunk.table_width
     chosen = recipe.objective.choose.predicted
     projected = 0.0
@@ -219,12 +219,18 @@ def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -
         "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores)],
         "rests_on": {name: first[name].rests_on for name in columns},
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
-        "facts": {row: {"parameters": net(one).parameters, "FLOPs": flops(one)} for row, one in of_row.items()},
+        "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},
         "steps": [recipe.num_steps for recipe in of_row.values()],
         "rows_of_a_step": phases[-1].batch,
         "tokens_of_a_row": max(phase.length for phase in phases),
         "recipes": sorted({cell.job.recipe.name for cell in plan.cells}),
     }
+
+
+FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
+    "parameters": lambda recipe: net(recipe).parameters,
+    "FLOPs": flops,
+}
 
 
 # Cells on Ray

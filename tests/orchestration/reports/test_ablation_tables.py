@@ -226,6 +226,13 @@ def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
         recipes(TABLES["electra-compute"], tmp_path, phases)
 
 
+@pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
+def test_each_fact_that_a_table_shows_is_known_of_its_rows(one: Table, tmp_path: Path) -> None:
+    recipe = recipes(one, tmp_path)[next(iter(one.rows))]
+    assert all(table.FACTS[fact](recipe) > 0 for fact in one.facts)
+    assert not one.axis or one.axis in one.facts
+
+
 @pytest.mark.parametrize("method", ["MLM", "ELECTRA", "ELECTRA 15 %", "replace MLM", "all-tokens MLM"])
 def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) -> None:
     """A second loss that names tokens projects its own targets to the vocabulary, and the loop counts those too."""
