@@ -61,6 +61,10 @@ _FIGURES: Final[dict[tuple[int, str], tuple[float, ...]]] = {  # F1 of SQuAD; ta
 }
 
 
+def _label(width: int, shared: str) -> str:
+    return f"E {width}: {shared}"
+
+
 def _row(width: int, shared: str) -> Row:
     tiny, small = _WIDTHS[width]
     return Row(
@@ -73,8 +77,8 @@ def _row(width: int, shared: str) -> Row:
 
 def _sharing_hurts(column: str, width: int) -> tuple[Below, ...]:
     """What the paper says of both widths: most of the drop comes from sharing the feed-forward layers."""
-    costly = (f"E={width}, shared-FFN", f"E={width}, all-shared")
-    return (Below(column, costly, (f"E={width}, shared-attention", f"E={width}, not-shared")),)
+    costly = (_label(width, "shared-FFN"), _label(width, "all-shared"))
+    return (Below(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
 
 
 ALBERT_SHARING: Final = Table(
@@ -82,21 +86,23 @@ ALBERT_SHARING: Final = Table(
     title="Width of the embeddings, and which parameters the layers share",
     paper=f"{_PAPER}, tables 3 and 4 (E = 128 is in both, from different runs: table 4's figures)",
     stub="embeddings, sharing",
-    rows={f"E={width}, {shared}": _row(width, shared) for width, shared in _FIGURES},
+    rows={_label(width, shared): _row(width, shared) for width, shared in _FIGURES},
     columns={
         "MLM": Measure(
-            kind="masked", of="E=128, all-shared", means="masked-token accuracy, in two segments, swapped or not"
+            kind="masked", of=_label(128, "all-shared"), means="masked-token accuracy, in two segments, swapped or not"
         ),
-        "SOP": Measure(kind="pairs", of="E=128, all-shared", means="a linear probe: are the two segments swapped?"),
+        "SOP": Measure(
+            kind="pairs", of=_label(128, "all-shared"), means="a linear probe: are the two segments swapped?"
+        ),
     },
     claims=(
-        *(Below("MLM", (f"E={width}, all-shared",), (f"E={width}, not-shared",)) for width in _WIDTHS),
+        *(Below("MLM", (_label(width, "all-shared"),), (_label(width, "not-shared"),)) for width in _WIDTHS),
         *_sharing_hurts("MLM", 128),
         *_sharing_hurts("MLM", 768),
-        Below("MLM", ("E=64, not-shared",), ("E=128, not-shared",)),
-        Below("MLM", ("E=128, not-shared",), ("E=256, not-shared",)),
-        Below("MLM", ("E=256, not-shared",), ("E=768, not-shared",)),
-        Below("MLM", tuple(f"E={width}, all-shared" for width in (64, 256, 768)), ("E=128, all-shared",)),
+        Below("MLM", (_label(64, "not-shared"),), (_label(128, "not-shared"),)),
+        Below("MLM", (_label(128, "not-shared"),), (_label(256, "not-shared"),)),
+        Below("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),
+        Below("MLM", tuple(_label(width, "all-shared") for width in (64, 256, 768)), (_label(128, "all-shared"),)),
     ),
     varies=("trunk.embedding", "trunk.sharing"),
     vocab=_WORDS,

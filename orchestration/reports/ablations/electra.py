@@ -9,7 +9,7 @@ _METHODS: Final = {  # the losses beside the generator's, which reads the same i
     "ELECTRA": ("{kind: replaced, weight: 5.0}", 85.0),
     "all-tokens MLM": ("{kind: replaced, asks: original, weight: 1.0}", 84.3),
     "replace MLM": ("{kind: replaced, asks: original, at: chosen, weight: 1.0}", 82.4),
-    "ELECTRA 15 %": ("{kind: replaced, at: chosen, weight: 5.0}", 82.4),
+    "ELECTRA 15 percent": ("{kind: replaced, at: chosen, weight: 5.0}", 82.4),
 }
 _MLM: Final = "MLM"
 _MLM_LIKE_ELECTRA: Final = (  # BERT with all of ELECTRA's recipe but its second net and what that one predicts
@@ -22,7 +22,7 @@ _ORDER: Final = "data.segment={kind: pair, negative: swap, short: 0.05}"
 
 
 def _label(method: str, compute: float) -> str:
-    return f"{method}, compute {compute:g}"
+    return f"{method}: compute {compute:g}"
 
 
 def _row(method: str, compute: float) -> Row:
@@ -60,9 +60,9 @@ ELECTRA_COMPUTE: Final = Table(
     claims=tuple(
         Below("follows", (_at_most_compute(lower),), (_at_most_compute(higher),))
         for lower, higher in (
-            (_MLM, "ELECTRA 15 %"),
+            (_MLM, "ELECTRA 15 percent"),
             (_MLM, "replace MLM"),
-            ("ELECTRA 15 %", "all-tokens MLM"),
+            ("ELECTRA 15 percent", "all-tokens MLM"),
             ("replace MLM", "all-tokens MLM"),
             ("all-tokens MLM", "ELECTRA"),
         )

@@ -63,21 +63,21 @@ _BETAS: Final = ("0.98", "0.999")
 
 
 def _label(epsilon: str, beta2: str) -> str:
-    return f"{epsilon}, {beta2}"
+    return f"{epsilon} / {beta2}"
 
 
 ADAM_EPS: Final = Table(
     name="adam-eps",
     title="Adam's epsilon and beta2",
     paper=f"{_PAPER}, section 3.1, which prints no figures; table 9 has what it chose: 1e-6 and 0.98",
-    stub="epsilon, beta2",
+    stub="epsilon / beta2",
     rows={
         _label(epsilon, beta2): Row(recipe="roberta_base", overrides=(f"optim.eps={epsilon}", f"optim.beta2={beta2}"))
         for beta2 in _BETAS
         for epsilon in _EPSILONS
     },
     columns={
-        "loss": Measure(kind="loss", of="1e-6, 0.98", means="loss of a masked token of held-out text"),
+        "loss": Measure(kind="loss", of=_label("1e-6", "0.98"), means="loss of a masked token of held-out text"),
         "rise": Measure(kind="rise", means="how far the training loss rose above its lowest value so far, at the most"),
     },
     claims=(

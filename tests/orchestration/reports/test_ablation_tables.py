@@ -132,6 +132,11 @@ def test_the_papers_figures_and_their_source_stand_in_the_table(one: Table) -> N
     assert bool(one.axis) == bool(one.curves)
 
 
+@pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
+def test_rows_and_columns_can_be_names_in_mlflow(one: Table) -> None:
+    assert [name for name in (*one.rows, *one.columns) if not re.fullmatch(r"[\w\-. :/]+", name, re.ASCII)] == []
+
+
 @pytest.mark.parametrize("name", ["size-ladder", "roberta-formats"])
 def test_figures_of_a_table_are_those_that_its_recipes_expect(name: str) -> None:
     """They were typed in twice, here and in the recipes."""
@@ -174,7 +179,7 @@ def test_sharing_and_width_are_all_combinations_of_tables_3_and_4(tmp_path: Path
         *((width, shared) for width in (8, 32) for shared in both),
         *((width, shared) for width in (16, 64) for shared in four),
     }
-    assert found["E=768, all-shared"].trunk.table_width == found["E=768, all-shared"].trunk.width  # no mapping layer
+    assert found["E 768: all-shared"].trunk.table_width == found["E 768: all-shared"].trunk.width  # no mapping layer
 
 
 def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
@@ -187,18 +192,18 @@ def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
 
 def test_what_stands_between_masked_and_replaced_tokens_is_the_second_loss_alone(tmp_path: Path) -> None:
     found = recipes(TABLES["electra-compute"], tmp_path)
-    of_method = {row.split(",")[0]: one.objective.losses for row, one in found.items()}
+    of_method = {row.split(":")[0]: one.objective.losses for row, one in found.items()}
     assert [loss.kind for loss in of_method.pop("MLM")] == ["masked_tokens"]
     assert {method: (losses[1].asks, losses[1].at) for method, losses in of_method.items()} == {
         "ELECTRA": ("replaced", "all"),
         "all-tokens MLM": ("original", "all"),
         "replace MLM": ("original", "chosen"),
-        "ELECTRA 15 %": ("replaced", "chosen"),
+        "ELECTRA 15 percent": ("replaced", "chosen"),
     }
-    electra = found["ELECTRA, compute 1"]
-    assert differing(electra, found["ELECTRA 15 %, compute 1"]) == {"objective.losses.1.at"}
-    assert differing(electra, found["ELECTRA, compute 0.5"]) == {"phases.0.steps"}
-    masked = differing(electra, found["MLM, compute 1"])
+    electra = found["ELECTRA: compute 1"]
+    assert differing(electra, found["ELECTRA 15 percent: compute 1"]) == {"objective.losses.1.at"}
+    assert differing(electra, found["ELECTRA: compute 0.5"]) == {"phases.0.steps"}
+    masked = differing(electra, found["MLM: compute 1"])
     assert {key.split(".")[0] for key in masked} == {"objective", "trunk", "phases"}
     assert not {"trunk.layers", "trunk.width", "trunk.heads", "trunk.embedding"} & masked
 
@@ -216,8 +221,8 @@ def test_rows_of_one_compute_take_as_many_operations(scale: str, tmp_path: Path)
 def test_a_shorter_budget_is_shared_out_in_the_same_way(tmp_path: Path) -> None:
     shorter = ("phases=[{length: 32, batch: 8, steps: 40}]", "optim.warmup=2")
     steps = {row: one.num_steps for row, one in recipes(TABLES["electra-compute"], tmp_path, *shorter).items()}
-    assert (steps["MLM, compute 1"], steps["MLM, compute 0.25"]) == (40, 10)
-    assert steps["all-tokens MLM, compute 1"] < steps["ELECTRA, compute 1"] < 40
+    assert (steps["MLM: compute 1"], steps["MLM: compute 0.25"]) == (40, 10)
+    assert steps["all-tokens MLM: compute 1"] < steps["ELECTRA: compute 1"] < 40
 
 
 def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
@@ -233,10 +238,10 @@ def test_each_fact_that_a_table_shows_is_known_of_its_rows(one: Table, tmp_path:
     assert not one.axis or one.axis in one.facts
 
 
-@pytest.mark.parametrize("method", ["MLM", "ELECTRA", "ELECTRA 15 %", "replace MLM", "all-tokens MLM"])
+@pytest.mark.parametrize("method", ["MLM", "ELECTRA", "ELECTRA 15 percent", "replace MLM", "all-tokens MLM"])
 def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) -> None:
     """A second loss that names tokens projects its own targets to the vocabulary, and the loop counts those too."""
-    recipe = recipes(TABLES["electra-compute"], tmp_path)[f"{method}, compute 1"]
+    recipe = recipes(TABLES["electra-compute"], tmp_path)[f"{method}: compute 1"]
     batches = family.loader(recipe, steps=4).at(0)
     losses = recipe.objective.losses
     targets = sum(loss.count(batch) for batch in batches for loss in losses if loss.names_tokens)
@@ -408,7 +413,13 @@ def test_a_line_for_each_objective_over_compute() -> None:
     scores = {row: {name: [0.5] for name in one.columns} for row in one.rows}
     facts = {row: {"parameters": 1.0, "FLOPs": of_row.compute} for row, of_row in one.rows.items()}
     panels = table_page.lines(one, scores, facts)
-    assert list(panels["follows (accuracy)"]) == ["ELECTRA", "all-tokens MLM", "replace MLM", "ELECTRA 15 %", "MLM"]
+    assert list(panels["follows (accuracy)"]) == [
+        "ELECTRA",
+        "all-tokens MLM",
+        "replace MLM",
+        "ELECTRA 15 percent",
+        "MLM",
+    ]
     assert [place for place, _ in panels["order (accuracy)"]["MLM"]] == [0.25, 0.5, 1.0]
     assert list(panels["paper: GLUE (dev)"]) == ["ELECTRA small", "BERT small"]
 
