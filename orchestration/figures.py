@@ -115,22 +115,71 @@ def confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]
     return figure
 
 
-def groups(title: str, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
-    """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot."""
-    figure, axes = _axes("accuracy")
+def groups(
+    title: str, scores: Mapping[str, Mapping[str, Sequence[float]]], units: Mapping[str, str] | None = None
+) -> "Figure":
+    """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot.
+
+    Names of another unit (`units`; none given: accuracy) stand in a panel of their own.
+    """
+    from matplotlib.figure import Figure
+
+    unit_of = {name: (units or {}).get(name, "accuracy") for name in scores}
+    kinds = list(dict.fromkeys(unit_of.values()))
+    widths = [sum(kind == one for one in unit_of.values()) for kind in kinds]
+    figure = Figure(figsize=(7 + 2 * (len(kinds) - 1), 4), dpi=120, layout="constrained")
+    panels = figure.subplots(1, len(kinds), squeeze=False, width_ratios=widths)[0]
+    for axes, kind in zip(panels, kinds, strict=True):
+        _bars(axes, {name: group for name, group in scores.items() if unit_of[name] == kind})
+        _dress(axes, kind)
+        if kind == "accuracy":
+            axes.set_ylim(0, 1)
+    panels[0].set_title(title, color=INK, fontsize=10, loc="left")
+    handles, labels = panels[0].get_legend_handles_labels()
+    columns = max(1, min(len(labels), 95 // (max(map(len, labels)) + 4)))  # as many as fit below the axes
+    figure.legend(handles, labels, frameon=False, ncols=columns, fontsize=9, loc="outside lower center")
+    return figure
+
+
+def _bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     labels = list(next(iter(scores.values())))
     width = 0.8 / len(labels)
     for index, label in enumerate(labels):
         colour = [ACCENT, MUTED, INK][index] if len(labels) <= 3 else f"C{index}"
         at = [place + (index - (len(labels) - 1) / 2) * width for place in range(len(scores))]
         means = [sum(group[label]) / len(group[label]) for group in scores.values()]
-        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label)
+        hatch = "//" if index >= 10 else ""  # the colours begin again
+        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label, hatch=hatch)
         for place, group in zip(at, scores.values(), strict=True):
             axes.plot([place] * len(group[label]), group[label], "o", color=INK, markersize=3)
     axes.set_xticks(range(len(scores)), list(scores))
-    axes.set_ylim(0, 1)
-    axes.set_title(title, color=INK, fontsize=10, loc="left")
-    axes.legend(frameon=False, ncols=len(labels), fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.08))
+
+
+def panels(
+    title: str, xlabel: str, of: Mapping[str, Mapping[str, Sequence[tuple[float, Sequence[float]]]]]
+) -> "Figure":
+    """A panel for each name, in it a curve for each line: the means at its places (logarithmic), each score a dot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.6 * len(of), 3.8), dpi=120, layout="constrained")
+    colour_of: dict[str, str] = {}
+    for axes, (name, lines) in zip(figure.subplots(1, len(of), squeeze=False)[0], of.items(), strict=True):
+        for line, points in lines.items():
+            colour = colour_of.setdefault(line, f"C{len(colour_of)}")
+            places, scores = zip(*sorted(points), strict=True)
+            axes.plot(places, [sum(each) / len(each) for each in scores], "o-", color=colour, label=line, markersize=4)
+            for place, each in zip(places, scores, strict=True):
+                axes.plot([place] * len(each), each, "o", color=colour, markersize=2, alpha=0.6)
+        _dress(axes, name)
+        axes.set_xscale("log")
+        axes.set_xlabel(xlabel)
+        named = {f"{place:.2g}".replace("e+", "e"): place for points in lines.values() for place, _ in points}
+        if all(later / sooner > 1.2 for sooner, later in pairwise(sorted(named.values()))):  # else names would overlap
+            axes.set_xticks(list(named.values()), list(named), fontsize=8, rotation=30)
+            axes.set_xticks([], minor=True)
+        if len(lines) > 1:
+            axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(title, color=INK, fontsize=10)
     return figure
 
 
@@ -139,10 +188,14 @@ def _axes(ylabel: str) -> tuple["Figure", "Axes"]:
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
+    _dress(axes, ylabel)
+    return figure, axes
+
+
+def _dress(axes: "Axes", ylabel: str) -> None:
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=MUTED, alpha=0.3)
-    return figure, axes
 
 
 def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":

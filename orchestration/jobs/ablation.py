@@ -9,14 +9,16 @@ import dataclasses
 import json
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from orchestration import figures, launch, tracking
-from orchestration.config import digest
+from orchestration.config import Recipe, digest, load, split_overrides
 from orchestration.jobs import corpus as corpus_stage
 from orchestration.jobs import hold_out, stages
 from orchestration.jobs import pretrain as pretrain_stage
@@ -24,10 +26,11 @@ from orchestration.jobs.ablation_cell import FINETUNINGS, LABELS, STEPS, Questio
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked, ray_session, stop_signals
 from orchestration.progress import Report
-from orchestration.reports import ablations
-from orchestration.reports.ablations import Row, Table
-from preprocessing.errors import DataError
+from orchestration.reports import ablations, net, training_flops
+from orchestration.reports.ablations import Measure, Row, Table
+from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
+from preprocessing.vocab import table_rows
 from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
@@ -74,25 +77,16 @@ class Plan:
 def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
     """The cells of `table` under the flags of a command; BadInput where a row does not fit them."""
     jobs = {
-        (label, seed): _job(table, row, replace(flags, seed=seed))
+        (label, seed): job_of(table, row, replace(flags, seed=seed))
         for seed in range(num_seeds)  # first: what is done of an interrupted table is a table of fewer seeds
         for label, row in table.rows.items()
     }
-    questions = {}
+    questions, causes = {}, {}
     for name, measure in table.columns.items():
-        is_task = measure.kind == "task"
-        assert measure.of in (TASKS if is_task else table.rows), measure
-        questions[name] = Question(
-            measure.kind, measure.of, "" if is_task else jobs[measure.of, 0].pretraining().to_json()
-        )
-    causes = {
-        name: {
-            "kind": one.kind,
-            "of": one.of,
-            "by": jobs[one.of, 0].plan.run.hash if one.rows else [LABELS, STEPS, *FINETUNINGS],
-        }
-        for name, one in questions.items()
-    }
+        asked = _rows_of(table, measure, flags)
+        questions[name] = Question(measure.kind, measure.of, asked.pretraining().to_json() if asked else "")
+        by = asked.plan.run.hash if asked else [LABELS, STEPS, *FINETUNINGS] if measure.kind == "task" else ""
+        causes[name] = {"kind": measure.kind, "of": measure.of, "by": by, "unit": measure.unit}
     cells = [
         Cell(label, seed, job, stages.measures(job.plan.run, table.name, causes)) for (label, seed), job in jobs.items()
     ]
@@ -100,16 +94,58 @@ def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
     return Plan(table, tuple(cells), questions, stage)
 
 
-def _job(table: Table, row: Row, flags: Flags) -> Job:
+def _rows_of(table: Table, measure: Measure, flags: Flags) -> Job | None:
+    """The job whose held-out rows a measure is taken on; None where it takes none."""
+    if measure.kind in ("task", "rise"):
+        assert measure.kind == "rise" or measure.of in TASKS, measure
+        return None
+    row = table.rows[measure.of]
+    return job_of(table, replace(row, overrides=(*row.overrides, *measure.overrides)), replace(flags, seed=0))
+
+
+def job_of(table: Table, row: Row, flags: Flags) -> Job:
     """The job of a cell: one worker, unless the command says otherwise, and the table's text unless it names some."""
-    vocab = [] if flags.data else [table.vocab]
-    budget = table.budget.get(flags.scale, ())
-    overrides = ["cluster.workers=1", *budget, *vocab, *row.overrides, *flags.overrides]
-    job = open_job(replace(flags, recipe=row.recipe, overrides=overrides))
-    if flags.data:
+    job = open_job(replace(flags, recipe=row.recipe, overrides=_overrides(table, row, flags)))
+    if flags.data or table.text == "demo":
         return job
     corpus = ablations.corpus(flags.out / "text_of_tables", row.units)
     return replace(job, recipe=replace(job.recipe, data=replace(job.recipe.data, corpus=corpus.name)), corpus=corpus)
+
+
+def _overrides(table: Table, row: Row, flags: Flags) -> list[str]:
+    """The overrides of a row; those of the command stand above all but the steps of a row of equal compute."""
+    vocab = [table.vocab] if table.vocab and not flags.data else []
+    own = [*row.overrides, *row.sizes.get(flags.scale, ())]
+    given = ["cluster.workers=1", *table.budget.get(flags.scale, ()), *vocab, *own, *flags.overrides]
+    if not row.compute:
+        return given
+    whole = replace(table.rows[table.equal_to], compute=0.0)
+    reference = _recipe(whole.recipe, _overrides(table, whole, flags), flags.scale)
+    return [*given, f"phases.0.steps={equal_steps(_recipe(row.recipe, given, flags.scale), reference, row.compute)}"]
+
+
+def _recipe(name: str, overrides: Sequence[str], scale: str) -> Recipe:
+    return load(name, split_overrides(overrides)[0], scale)
+
+
+def equal_steps(recipe: Recipe, reference: Recipe, share: float) -> int:
+    """Steps of `recipe` for a share of the FLOPs that training the reference takes; BadInput where it has phases."""
+    if len(recipe.phases) > 1:
+        raise BadInput("a table of equal compute has one phase a row; give phases one length, batch and steps")
+    return max(1, round(share * flops(reference) / (flops(recipe) / recipe.num_steps)))
+
+
+def flops(recipe: Recipe) -> float:
+    """FLOPs of training; unlike `training_flops`, with what a second loss projects to the vocabulary too."""
+    others = [loss for loss in recipe.objective.losses if loss.names_tokens][1:]
+    table = table_rows(recipe.data.vocab) * recipe.trunk.table_width
+    chosen = recipe.objective.choose.predicted
+    projected = 0.0
+    for phase in recipe.phases:
+        tokens = phase.batch * phase.length
+        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(chosen * tokens), bool)}
+        projected += phase.steps * sum(loss.count(batch) for loss in others)
+    return training_flops(recipe) + 6 * table * projected
 
 
 def make(plan: Plan, report: Report) -> dict[str, Any]:
@@ -131,13 +167,20 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             summary = _summary(plan, found)
             write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
             write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
-            picture = figures.groups(plan.table.title, ablations.by_column(plan.table, summary["scores"]))
+            picture = _picture(plan.table, summary)
             picture.savefig(folder / FIGURE)
             with tracking.log_and_suppress("the table"):
                 tracking.log_table(parent, ablations.means(summary["scores"]), folder / PAGE, picture)
                 tracking.tag(parent, outcome=summary["outcome"])
         plan.stage.finish()
     return json.loads((folder / SCORES).read_text())
+
+
+def _picture(table: Table, summary: Mapping[str, Any]) -> Any:
+    """The figure: curves over the axis of the table, or bars where it has none."""
+    if table.axis:
+        return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
+    return figures.groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
 
 
 def _require_held_out(plan: Plan, corpus: Path) -> None:
@@ -151,7 +194,7 @@ def _metadata(plan: Plan) -> tracking.Metadata:
     """Which recipes are the rows, by their hashes, and what the columns are."""
     table = plan.table
     rows = {row: [cell.job.recipe.hash for cell in plan.cells if cell.row == row] for row in table.rows}
-    columns = {name: dataclasses.asdict(measure) for name, measure in table.columns.items()}
+    columns = {name: dataclasses.asdict(measure) | {"unit": measure.unit} for name, measure in table.columns.items()}
     return tracking.Metadata(
         table.name,
         {"rows": rows, "columns": columns},
@@ -166,8 +209,9 @@ def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -
     rows, columns = plan.table.rows, plan.table.columns
     seeds = sorted({seed for _, seed in found})
     first = found[next(iter(rows)), seeds[0]]
+    of_row = {cell.row: cell.job.recipe for cell in plan.cells}
     phases = plan.job.recipe.phases
-    scores = {row: {name: [found[row, seed][name].accuracy for seed in seeds] for name in columns} for row in rows}
+    scores = {row: {name: [found[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
     return {
         "table": plan.table.name,
         "scores": scores,
@@ -175,11 +219,18 @@ def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -
         "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores)],
         "rests_on": {name: first[name].rests_on for name in columns},
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
-        "steps": sum(phase.steps for phase in phases),
+        "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},
+        "steps": [recipe.num_steps for recipe in of_row.values()],
         "rows_of_a_step": phases[-1].batch,
         "tokens_of_a_row": max(phase.length for phase in phases),
         "recipes": sorted({cell.job.recipe.name for cell in plan.cells}),
     }
+
+
+FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
+    "parameters": lambda recipe: net(recipe).parameters,
+    "FLOPs": flops,
+}
 
 
 # Cells on Ray
@@ -230,7 +281,7 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     if tracked := tracking.known(folder):
         with tracking.log_and_suppress(f"the scores of {cell.name}"):
             tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
-            tracking.log_scores(tracked, {f"table/{name}": one.accuracy for name, one in found.items()})
+            tracking.log_scores(tracked, {f"table/{name}": one.value for name, one in found.items()})
     progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
     return found
 

@@ -1,11 +1,15 @@
 """One cell of a table, in a process of Ray's: a finished run is measured, its weights stay as they are."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from statistics import mean
 from typing import Final
 
 from orchestration.launch import WEIGHTS, finetune_one, made
+from orchestration.tracking import history
 from preprocessing.errors import BadInput
 from training.run import Run
 from training.tasks import LENGTH
@@ -25,9 +29,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Score:
-    """A measured accuracy, and on what it rests, in words."""
+    """What was measured, an accuracy or nats, and on what it rests, in words."""
 
-    accuracy: float
+    value: float
     rests_on: str
 
 
@@ -48,6 +52,12 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
         case "masked":
             found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
             return Score(found.accuracy, f"{found.scored:,} masked tokens of held-out text")
+        case "loss":
+            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return Score(found.loss, f"{found.scored:,} masked tokens of held-out text")
+        case "rise":
+            losses = [value for _, value in history(folder)["train/loss"]]
+            return Score(rise(losses), f"{len(losses):,} means over the steps of training")
         case "pairs":
             found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
             return Score(
@@ -61,7 +71,18 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
             how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
             return Score(mean(outcome.accuracy for outcome in outcomes), f"{how}; chance is {outcomes[0].chance:.3f}")
         case _:
-            raise BadInput(f"a table measures masked, pairs or task, not {question.kind!r}")
+            raise BadInput(f"a table measures masked, loss, pairs, task or rise, not {question.kind!r}")
+
+
+def rise(losses: Sequence[float]) -> float:
+    """How far the losses were above their lowest value so far, at the most; infinite where one is not finite.
+
+    >>> rise([5.0, 3.0, 4.5, 2.0, 2.5])
+    1.5
+    """
+    if not all(map(math.isfinite, losses)):
+        return math.inf
+    return max(loss - lowest for loss, lowest in zip(losses, accumulate(losses, min), strict=True))
 
 
 def _rows(run: Run, question: Question) -> Run:

@@ -78,8 +78,6 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     def on_done(number: int, found: Evaluated) -> str:
         plan, cell = todo[number]
         plan.keep(cell, found)
-        for note in found.notes:
-            log.warning("%s: %s", cell.name, note)
         return f"{cell.name}: {plan.result(found)}"
 
     with (
@@ -116,6 +114,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example},
+        notes=tuple(results[0][1].notes),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )
 
@@ -153,7 +152,7 @@ def kept(stage: stages.Stage) -> TaskScore:
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
     }
-    return TaskScore(**{**found, "starts": starts, "failed": tuple(found["failed"])})
+    return TaskScore(**{**found, "starts": starts, "notes": tuple(found["notes"]), "failed": tuple(found["failed"])})
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:

@@ -212,7 +212,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
     items, notes = _at_hand(task, wanted.data)
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
-    is_tuned = getattr(task.task, "way", "tuned") == "tuned"
+    is_tuned = _is_tuned(task, items)
     _check_splits(task, items, answered, wanted.data, is_tuned)
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
@@ -262,6 +262,12 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         kind=task.task,
         step=subject.step,
     )
+
+
+def _is_tuned(task: TaskFile, items: Mapping[str, Sequence[Item]]) -> bool:
+    """Whether a net is fine-tuned for it: always for a head, and to write where there is something to learn from."""
+    kind: Any = task.task
+    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in items)
 
 
 def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:

@@ -1,23 +1,21 @@
 """A grid of evaluations on Ray: each cell is a task of Ray's, sized from the cluster file, as many at once as fit."""
 
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestration.launch.session import Asked
 from orchestration.launch.steps import FineTunings
-from orchestration.launch.worker import made, step_counter
+from orchestration.launch.worker import WEIGHTS, made, step_counter
 from orchestration.progress import Report
 from preprocessing.errors import ResourceError, SesameError
 from preprocessing.rng import key
-from preprocessing.vocab import Vocab
 from training.specs import Machine
-from training.tasks import Item, Start, TaskFile
+from training.tasks import Item, LabelledTask, ScoredTask, Start, TaskFile, WrittenTask
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.evaluation import Evaluated, Net
@@ -188,12 +186,16 @@ def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
     items = {split: _items(_Keyed(f"{task!r} {split} {cell.data}", (task, split, cell.data))) for split in cell.splits}
     if cell.labels and cell.tuning and "train" in items:
         items["train"] = drawn(items["train"], cell.labels, cell.tuning.seed)
-    way = getattr(task.task, "way", "tuned")
-    if way == "tuned":
-        assert cell.tuning is not None
-        how: dict[str, Any] = {"length": cell.length, "machine": cell.machine, "on_step": lambda done, _: tell(done)}
-        return evaluation.finetuned(net, task.task, items, cell.tuning, **how)
-    raise NotImplementedError(way)
+    how: dict[str, Any] = {"machine": cell.machine, "on_step": lambda done, _: tell(done)}
+    match task.task.way:
+        case "tuned":
+            assert cell.tuning is not None
+            kind = cast(LabelledTask, task.task)
+            return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, **how)
+        case "scored":
+            return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
+        case "written":
+            return evaluation.written(net, cast(WrittenTask, task.task), items, cell.tuning, **how)
 
 
 def drawn(items: Sequence[Item], count: int, seed: int) -> list[Item]:
@@ -231,10 +233,12 @@ def _net(cell: Cell) -> "Net":
 
 @lru_cache(maxsize=2)
 def _pretrained(folder: Path, weights: str) -> "Net":
-    """The net of a run, read once in a process."""
-    from training.evaluation import Net
+    """The net of a run, of one of its steps or of a folder of transformers, read once in a process."""
+    from training.evaluation import Net, net_of
     from training.formats import load_weights
 
-    spec, tensors = load_weights(folder / weights)
-    corpus = Path(json.loads((folder / "pretrain.json").read_text())["corpus"])
-    return Net(spec, tensors, Vocab.load(corpus / "vocab"))
+    place = folder / weights
+    if weights == WEIGHTS or not (place / "spec.json").is_file():
+        return net_of(folder if weights == WEIGHTS else place)
+    spec, tensors = load_weights(place)
+    return Net(spec, tensors, net_of(folder).vocab)

@@ -70,6 +70,7 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
                 for metric, values in metrics.items()
             )
             parts.append(f"* {score.task}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {score.task}: {note}" for note in score.notes]
         parts += [f"* {score.task}: no score of {failed}" for failed in score.failed]
     return "\n\n".join(parts) + "\n"
 

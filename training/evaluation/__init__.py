@@ -1,15 +1,18 @@
 """Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
 
-Read outcome.py (`Net`, `Evaluated`), then the ways to evaluate: tuned.py (a head is fine-tuned on labelled files) and
-finetuning.py (on held-out documents of the corpus), cloze.py (nothing is trained). probe.py (`load`, `held_out`,
-`masked`, `pairs`) asks what a net knows as it is.
+Read outcome.py (`Net`, `Evaluated`), net.py (from disk), then the ways to evaluate on files: tuned.py (a head is
+fine-tuned), scored.py (how likely a net finds texts), written.py (what it writes; forms.py); and on held-out documents:
+finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks what a net knows as it is.
 """
 
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
+from training.evaluation.net import net_of
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
+from training.evaluation.scored import scored
 from training.evaluation.tuned import finetuned
+from training.evaluation.written import written
 
 __all__ = [
     "Budget",
@@ -22,5 +25,8 @@ __all__ = [
     "held_out",
     "load",
     "masked",
+    "net_of",
     "pairs",
+    "scored",
+    "written",
 ]

@@ -40,6 +40,7 @@ class Finding:
     accuracy: float
     fitted: int  # pairs; 0 where nothing is fitted
     scored: int  # pairs, or masked tokens
+    loss: float = 0.0  # nats of a masked token
 
 
 def load(weights: Path) -> Model:
@@ -68,15 +69,15 @@ def held_out(run: Run) -> Rows:
 
 @torch.no_grad()
 def masked(model: Model, rows: Rows) -> Finding:
-    """Accuracy on the masked tokens of at most MOST_ROWS rows; BadInput where no loss of the net predicts any."""
+    """Accuracy and loss on the masked tokens of at most MOST_ROWS rows; BadInput where no loss predicts any."""
     losses = [loss.kind for loss in model.spec.losses if loss.names_tokens and "full" in loss.sees]
     if not losses:
         raise BadInput("no loss of this net predicts masked tokens, so that they cannot be probed")
-    head, right, total = model.heads[losses[0]], 0, 0
+    head, right, total, loss = model.heads[losses[0]], 0, 0, 0.0
     for batch in _batches([rows.row(*address) for address in rows.addresses(0, min(MOST_ROWS, rows.count(0)))]):
         score = head(model.trunk(batch), batch, model.trunk.table)
-        right, total = right + int(score.correct), total + score.count
-    return Finding(right / max(1, total), 0, total)
+        right, total, loss = right + int(score.correct), total + score.count, loss + float(score.loss)
+    return Finding(right / max(1, total), 0, total, loss / max(1, total))
 
 
 def pairs(model: Model, rows: Rows) -> Finding:

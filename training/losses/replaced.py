@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @spec
 class Replaced:
-    """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.4)."""
+    """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.5)."""
 
     kind: Literal["replaced"] = "replaced"
     weight: float = 50.0  # its weight in the sum of the losses

@@ -45,6 +45,7 @@ class TaskScore:
     chance: float | None = None  # what a guess gets, or the majority
     paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there
     examples: Mapping[str, str] = field(default_factory=dict)  # by start: what the net says, a line each
+    notes: tuple[str, ...] = ()  # what the scores mean, and what of the items could not be used
     failed: tuple[str, ...] = ()  # cells without a score, and why
 
     def values(self, start: str) -> tuple[float, ...]:

@@ -1,7 +1,25 @@
-"""Tables of the literature as values: tables.py says what is compared, text.py makes a language, page.py the page."""
+"""Tables of the literature as values.
 
-from orchestration.reports.ablations.page import by_column, markdown, means, outcome, verdicts
-from orchestration.reports.ablations.tables import TABLES, Row, Table
+Read table.py first (what a table is), then a file of tables, as albert.py; tables.py lists them all. text.py makes a
+language, page.py the page and what the figure shows.
+"""
+
+from orchestration.reports.ablations.page import by_column, lines, markdown, means, outcome, units, verdicts
+from orchestration.reports.ablations.table import Measure, Row, Table
+from orchestration.reports.ablations.tables import TABLES
 from orchestration.reports.ablations.text import corpus
 
-__all__ = ["TABLES", "Row", "Table", "by_column", "corpus", "markdown", "means", "outcome", "verdicts"]
+__all__ = [
+    "TABLES",
+    "Measure",
+    "Row",
+    "Table",
+    "by_column",
+    "corpus",
+    "lines",
+    "markdown",
+    "means",
+    "outcome",
+    "units",
+    "verdicts",
+]

@@ -1,14 +1,18 @@
 """Scores of a table -> whether the order of the paper came out, and the page that says so. Nothing here is typed in."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from orchestration.reports.ablations.tables import Alike, Below, Claim, Table
+from orchestration.reports.ablations.table import Alike, Below, Claim, Fact, Table, Unit
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""Accuracies by row and column, one for each seed."""
+"""What was measured by row and column, one value for each seed."""
+
+Facts = Mapping[str, Mapping[Fact, float]]
+"""What is known of the runs of each row without a measurement."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ def verdicts(table: Table, scores: Scores) -> list[Verdict]:
     """Each claim of the paper against the scores.
 
     >>> claims = (Below("SOP", ("none",), ("SOP",)),)
-    >>> table = Table(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, vocab="")
+    >>> table = Table(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, varies=())
     >>> str(verdicts(table, {"none": {"SOP": [0.5, 0.6]}, "SOP": {"SOP": [0.7, 0.6]}})[0])
     'SOP: none < SOP: yes (by 0.100; in 1 of 2 seeds)'
     """
@@ -37,24 +41,31 @@ def verdicts(table: Table, scores: Scores) -> list[Verdict]:
 
 
 def _verdict(claim: Claim, scores: Scores) -> Verdict:
-    rows = claim.rows or tuple(scores) if isinstance(claim, Alike) else claim.lower + claim.higher
+    rows = claim.lower + claim.higher if isinstance(claim, Below) else claim.rows or tuple(scores)
     column = {row: scores[row][claim.column] for row in rows}
     by_seed = [_margin(claim, dict(zip(column, one, strict=True))) for one in zip(*column.values(), strict=True)]
     margin = _margin(claim, {row: mean(values) for row, values in column.items()})
     holds = sum(map(_is_borne_out, by_seed))
-    if isinstance(claim, Alike):
-        said = f"{', '.join(claim.rows) or 'all'} within {claim.within:g}"
-        figure = f"they differ by {claim.within - margin:.3f}"
-    else:
-        said, figure = f"{', '.join(claim.lower)} < {', '.join(claim.higher)}", f"by {margin:.3f}"
+    said, figure = _said(claim, margin)
     return Verdict(f"{claim.column}: {said}", _is_borne_out(margin), figure, holds, len(by_seed))
+
+
+def _said(claim: Claim, margin: float) -> tuple[str, str]:
+    """A claim in words, and by how much it holds or does not."""
+    if isinstance(claim, Below):
+        return f"{', '.join(claim.lower)} < {', '.join(claim.higher)}", f"by {margin:.3f}"
+    rows = ", ".join(claim.rows) or "all"
+    if isinstance(claim, Alike):
+        return f"{rows} within {claim.within:g}", f"they differ by {claim.within - margin:.3f}"
+    return f"{rows} more than {claim.by:g} apart", f"they differ by {claim.by + margin:.3f}"
 
 
 def _margin(claim: Claim, score_of: Mapping[str, float]) -> float:
     """How far from being refuted a claim is; negative where it is refuted."""
     if isinstance(claim, Below):
         return min(score_of[row] for row in claim.higher) - max(score_of[row] for row in claim.lower)
-    return claim.within - (max(score_of.values()) - min(score_of.values()))
+    spread = max(score_of.values()) - min(score_of.values())
+    return claim.within - spread if isinstance(claim, Alike) else spread - claim.by
 
 
 def _is_borne_out(margin: float) -> bool:
@@ -64,7 +75,7 @@ def _is_borne_out(margin: float) -> bool:
 def outcome(table: Table, scores: Scores) -> str:
     """In a line, whether the order of the paper's rows came out, and what is alike there and is not here."""
     found = dict(zip(table.claims, verdicts(table, scores), strict=True))
-    order = [verdict for claim, verdict in found.items() if isinstance(claim, Below)]
+    order = [verdict for claim, verdict in found.items() if not isinstance(claim, Alike)]
     missed = [verdict.claim for verdict in order if not verdict.holds]
     unlike = [verdict.claim for verdict in found.values() if verdict not in order and not verdict.holds]
     held = f"{len(order) - len(missed)} of {len(order)} claims hold"
@@ -81,18 +92,14 @@ def markdown(table: Table, summary: Mapping[str, Any]) -> str:
 
 def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
     scores: Scores = summary["scores"]
-    theirs = list(dict.fromkeys(name for row in table.rows.values() for name in row.paper))
     num_seeds = len(next(iter(next(iter(scores.values())).values())))
     yield f"# {table.title}"
     yield ""
     seeds = f"mean +- standard deviation over {num_seeds} seeds" if num_seeds > 1 else "of one seed"
-    yield f"After {table.paper}. Accuracies, {seeds}; the paper's are in percent."
+    theirs = "the paper's are in percent" if any(row.paper for row in table.rows.values()) else "the paper has no table"
+    yield f"After {table.paper}. {_measured(table)}, {seeds}; {theirs}."
     yield ""
-    yield f"| {' | '.join([table.stub, *table.columns, *(f'paper: {name}' for name in theirs)])} |"
-    yield "|---" * (1 + len(table.columns) + len(theirs)) + "|"
-    for label, row in table.rows.items():
-        ours = [spread(scores[label][name]) for name in table.columns]
-        yield f"| {' | '.join([label, *ours, *(str(row.paper.get(name, '')) for name in theirs)])} |"
+    yield from _grid(table, scores, summary.get("facts", {}))
     yield ""
     yield f"**{outcome(table, scores)}**"
     yield ""
@@ -100,23 +107,91 @@ def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
     yield ""
-    rows, tokens = summary["rows_of_a_step"], summary["tokens_of_a_row"]
-    size = f"{summary['steps']:,} steps of {rows:,} rows of at most {tokens:,} tokens"
     recipes = ", ".join(f"`{name}`" for name in summary["recipes"])
-    yield f"Each row: {size}, on {' and '.join(summary['text'])}, by {recipes}."
+    yield f"Each row: {_size(summary)}, on {' and '.join(summary['text'])}, by {recipes}."
+    if table.note:
+        yield ""
+        yield table.note
+
+
+def _measured(table: Table) -> str:
+    """
+    >>> from orchestration.reports.ablations.tables import TABLES
+    >>> _measured(TABLES["albert-sp"]), _measured(TABLES["adam-eps"])
+    ('Accuracies', 'Nats')
+    """
+    found = list(dict.fromkeys(measure.unit for measure in table.columns.values()))
+    return " and ".join({"accuracy": "accuracies", "nats": "nats"}[unit] for unit in found).capitalize()
+
+
+def _grid(table: Table, scores: Scores, facts: Facts) -> Iterator[str]:
+    """The rows of the table: what is known of each, what was measured, and the paper's figures."""
+    theirs = list(dict.fromkeys(name for row in table.rows.values() for name in row.paper))
+    heads = [f"{name} (nats)" if measure.unit == "nats" else name for name, measure in table.columns.items()]
+    yield f"| {' | '.join([table.stub, *table.facts, *heads, *(f'paper: {name}' for name in theirs)])} |"
+    yield "|---" * (1 + len(table.facts) + len(heads) + len(theirs)) + "|"
+    for label, row in table.rows.items():
+        known = [shown(fact, facts[label][fact]) for fact in table.facts]
+        ours = [spread(scores[label][name]) for name in table.columns]
+        yield f"| {' | '.join([label, *known, *ours, *(str(row.paper.get(name, '')) for name in theirs)])} |"
+
+
+def _size(summary: Mapping[str, Any]) -> str:
+    """How long the rows were trained."""
+    steps = summary["steps"]
+    fewest, most = (min(steps), max(steps)) if isinstance(steps, list) else (steps, steps)
+    said = f"{most:,} steps" if fewest == most else f"{fewest:,} to {most:,} steps"
+    return f"{said} of {summary['rows_of_a_step']:,} rows of at most {summary['tokens_of_a_row']:,} tokens"
+
+
+def shown(fact: Fact, value: float) -> str:
+    """
+    >>> shown("parameters", 159_138), shown("FLOPs", 2_104_098_000_000)
+    ('159,138', '2.1e12')
+    """
+    return f"{value:,.0f}" if fact == "parameters" else f"{value:.2g}".replace("e+", "e")
 
 
 def spread(values: Sequence[float]) -> str:
     """
-    >>> spread([0.5, 0.6]), spread([0.5])
-    ('0.550 +- 0.071', '0.500')
+    >>> spread([0.5, 0.6]), spread([0.5]), spread([0.5, float("inf")])
+    ('0.550 +- 0.071', '0.500', 'inf')
     """
-    return f"{mean(values):.3f}" + (f" +- {stdev(values):.3f}" if len(values) > 1 else "")
+    deviation = _deviation(values)
+    return f"{mean(values):.3f}" + (f" +- {deviation:.3f}" if deviation is not None else "")
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of several values; None of one, and where a loss was not finite."""
+    return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
 
 
 def by_column(table: Table, scores: Scores) -> dict[str, dict[str, Sequence[float]]]:
     """The scores by column, then row, as the figure has them."""
     return {name: {row: of_row[name] for row, of_row in scores.items()} for name in table.columns}
+
+
+def units(table: Table) -> dict[str, Unit]:
+    """What each column is in."""
+    return {name: measure.unit for name, measure in table.columns.items()}
+
+
+def lines(table: Table, scores: Scores, facts: Facts) -> dict[str, dict[str, list[tuple[float, Sequence[float]]]]]:
+    """The panels of a figure of curves: by column, then line, the place of each row on the axis and its scores.
+
+    The last panel is what the paper prints, where it does.
+    """
+    assert table.axis, table.name
+    panels: dict[str, dict[str, list[tuple[float, Sequence[float]]]]] = {}
+    for name, measure in table.columns.items():
+        panel = panels.setdefault(f"{name} ({measure.unit})", {})
+        for label, row in table.rows.items():
+            panel.setdefault(row.line, []).append((facts[label][table.axis], scores[label][name]))
+    if table.curves:
+        panels[f"paper: {table.theirs}"] = {
+            curve.name: [(place, (value,)) for place, value in curve.points] for curve in table.curves
+        }
+    return panels
 
 
 def means(scores: Scores) -> dict[str, float]:
@@ -125,6 +200,6 @@ def means(scores: Scores) -> dict[str, float]:
     for row, of_row in scores.items():
         for name, values in of_row.items():
             found[f"{row}/{name}"] = mean(values)
-            if len(values) > 1:
-                found[f"{row}/{name} deviation"] = stdev(values)
+            if (deviation := _deviation(values)) is not None:
+                found[f"{row}/{name} deviation"] = deviation
     return found

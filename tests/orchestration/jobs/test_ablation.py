@@ -1,9 +1,22 @@
-"""What is shown of a table while its cells are made side by side."""
+"""What is shown of a table while its cells are made side by side, and how a cell is measured."""
 
+import json
+import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
+
 from orchestration.jobs.ablation import _Together
+from orchestration.jobs.ablation_cell import Question, Score, measured, rise
+from orchestration.tracking import METRICS_FILE
+from preprocessing.errors import BadInput
+from tests.training.corpora import mini_corpus, mini_run
+from training.evaluation import held_out, probe
+from training.formats import save_weights
+from training.model import Model, ModelSpec
 
 
 def cell(name: str) -> Any:
@@ -31,3 +44,41 @@ def test_the_steps_of_all_cells_are_one_bar_that_says_what_is_done_beside_them()
         common | {"done": 23, "ended": "0/2 cells", "now": "scores"},
         common | {"done": 60, "ended": "2/2 cells"},
     ]
+
+
+def test_a_loss_that_is_not_finite_rises_without_end() -> None:
+    assert rise([5.0, math.nan, 4.0]) == math.inf
+    assert rise([5.0, 4.0, 3.0]) == 0.0
+
+
+def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) -> None:
+    run = mini_run(mini_corpus(tmp_path / "corpus"), tmp_path)
+    spec = ModelSpec(trunk=run.trunk, losses=run.losses, vocab_size=run.vocab_size)
+    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=3)
+    save_weights(dict(model.named_parameters()), spec, tmp_path / "weights")
+    points = [
+        (10, {"train/loss": 6.0}),
+        (20, {"train/loss": 4.0}),
+        (20, {"eval/loss": 9.0}),
+        (30, {"train/loss": 4.75}),
+    ]
+    lines = [json.dumps({"step": step, "metrics": metrics}) + "\n" for step, metrics in points]
+    (tmp_path / METRICS_FILE).write_text("".join(lines))
+    threads = torch.get_num_threads()
+    rows = run.to_json()
+    found = measured(
+        tmp_path,
+        rows,
+        {
+            "loss": Question("loss", "a row", rows),
+            "MLM": Question("masked", "a row", rows),
+            "rise": Question("rise", ""),
+        },
+    )
+    torch.set_num_threads(threads)
+    wanted = probe.masked(model.eval(), held_out(run))
+    assert found["loss"] == Score(pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text")
+    assert found["MLM"].value == wanted.accuracy
+    assert found["rise"] == Score(0.75, "3 means over the steps of training")
+    with pytest.raises(BadInput, match="a table measures masked, loss, pairs, task or rise, not 'luck'"):
+        measured(tmp_path, rows, {"luck": Question("luck", "")})

@@ -1,13 +1,17 @@
 """Tables of the literature: values that fit together, an order that is computed, cells that are not done again."""
 
 import json
+import math
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestration import cli, figures
+from orchestration.config import Recipe, flat, load
 from orchestration.jobs import Flags
 from orchestration.jobs import ablation as table
 from orchestration.launch import group as launch
@@ -15,9 +19,13 @@ from orchestration.progress import ignore
 from orchestration.reports.ablations import Row, Table
 from orchestration.reports.ablations import page as table_page
 from orchestration.reports.ablations import text as table_text
-from orchestration.reports.ablations.tables import TABLES, Alike, Below, Measure, named
+from orchestration.reports.ablations.table import Alike, Apart, Below, Measure
+from orchestration.reports.ablations.tables import TABLES, named
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
+from tests import family
+from training import meter
+from training.specs import Work
 
 SMALL = Table(
     name="small",
@@ -37,6 +45,7 @@ SMALL = Table(
         "SOP": Measure(kind="pairs", of="SOP", means="order"),
     },
     claims=(Below("SOP", ("none",), ("SOP",)), Alike("MLM", 0.1)),
+    varies=("data.segment.negative", "objective.losses"),
     vocab="data.vocab={kind: wordpiece, size: 300}",
     budget={"tiny": ("phases=[{length: 48, batch: 8, steps: 6}]", "optim.warmup=2")},
 )
@@ -69,31 +78,178 @@ def test_measures_and_claims_speak_of_rows_and_columns_that_are_there(one: Table
     for claim in one.claims:
         assert claim.column in one.columns
         assert set(claim.lower + claim.higher if isinstance(claim, Below) else claim.rows) <= set(one.rows)
-    assert all(measure.of in one.rows for measure in one.columns.values() if measure.kind != "task")
+    assert all(measure.of in one.rows for measure in one.columns.values() if measure.kind not in ("task", "rise"))
+
+
+def recipes(one: Table, out: Path, *overrides: str, scale: str = "tiny") -> dict[str, Recipe]:
+    """The recipe of each row."""
+    flags = Flags(recipe=one.name, overrides=overrides, out=out, scale=scale)
+    return {label: table.job_of(one, row, flags).recipe for label, row in one.rows.items()}
+
+
+def keys_of(recipe: Recipe) -> dict[str, Any]:
+    """The keys of a recipe that change what is learned, as `trunk.layers`."""
+    return dict(flat(recipe.science))
+
+
+def differing(*rows: Recipe) -> set[str]:
+    """The keys in which these recipes differ."""
+    found = [keys_of(row) for row in rows]
+    return {key for one in found for key in one if len({str(other.get(key)) for other in found}) > 1}
 
 
 @pytest.mark.parametrize("scale", ["tiny", "small"])
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_rows_have_one_budget_and_one_text(one: Table, scale: str, tmp_path: Path) -> None:
-    plan = planned(one, tmp_path, scale=scale, seeds=2)
-    assert len(plan.cells) == 2 * len(one.rows)
-    recipes = [cell.job.recipe for cell in plan.cells]
-    assert len({(recipe.phases, recipe.optim, recipe.trunk, recipe.data.vocab) for recipe in recipes}) == 1
+def test_rows_differ_in_what_the_paper_varies_and_in_nothing_else(one: Table, scale: str, tmp_path: Path) -> None:
+    found = recipes(one, tmp_path, scale=scale)
+    keys = differing(*found.values())
+    assert all(any(f"{key}.".startswith(f"{varied}.") for key in keys) for varied in one.varies)
+    assert not {key for key in keys if not any(f"{key}.".startswith(f"{varied}.") for varied in one.varies)}
+    assert len({recipe.hash for recipe in found.values()}) == len(found)  # no row is another one's twin
+
+
+def test_cells_are_the_rows_from_each_seed_on_one_text(tmp_path: Path) -> None:
+    plan = planned(SMALL, tmp_path, seeds=2)
+    assert [cell.name for cell in plan.cells] == ["none, seed 0", "SOP, seed 0", "none, seed 1", "SOP, seed 1"]
+    assert len({cell.job.plan.run.folder for cell in plan.cells}) == 4
     assert len({cell.job.corpus.sources[0].path for cell in plan.cells}) == 1
-    assert len({cell.job.plan.run.folder for cell in plan.cells}) == len(plan.cells)  # no row is another one's twin
     assert {cell.job.cluster.num_workers(cell.job.recipe) for cell in plan.cells} == {1}
 
 
-def test_pair_losses_are_all_that_differs_between_the_rows_of_albert() -> None:
-    segments = {
-        label: dict(part.split("=") for part in row.overrides) for label, row in TABLES["albert-sp"].rows.items()
+@pytest.mark.parametrize("name", ["size-ladder", "adam-eps"])
+def test_real_text_is_the_installed_documentation(name: str, tmp_path: Path) -> None:
+    one = TABLES[name]
+    job = table.job_of(one, next(iter(one.rows.values())), Flags(recipe=name, out=tmp_path, scale="tiny"))
+    assert job.corpus.name == "demo"
+    assert job.recipe.data.vocab == load(job.recipe.name.removesuffix("_tiny"), scale="tiny").data.vocab
+
+
+@pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
+def test_the_papers_figures_and_their_source_stand_in_the_table(one: Table) -> None:
+    assert re.search(r"arXiv:\d{4}\.\d{5}[,;] (tables?|section|README)", one.paper)
+    assert one.name == "adam-eps" or all(row.paper for row in one.rows.values() if row.compute in (0, 1))
+    assert all(0 < figure < 100 for row in one.rows.values() for figure in row.paper.values())
+    assert bool(one.axis) == bool(one.curves)
+
+
+@pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
+def test_rows_and_columns_can_be_names_in_mlflow(one: Table) -> None:
+    assert [name for name in (*one.rows, *one.columns) if not re.fullmatch(r"[\w\-. :/]+", name, re.ASCII)] == []
+
+
+@pytest.mark.parametrize("name", ["size-ladder", "roberta-formats"])
+def test_figures_of_a_table_are_those_that_its_recipes_expect(name: str) -> None:
+    """They were typed in twice, here and in the recipes."""
+    keys = {"GLUE": "glue.average", "SQuAD 1.1": "squad.f1", "SQuAD 2": "squad2.f1", "MNLI-m": "glue.mnli_m"}
+    keys |= {"SST-2": "glue.sst2", "RACE": "race.accuracy"}
+    for row in TABLES[name].rows.values():
+        expected = dict(flat(load(row.recipe).expected))
+        shared = {key for key in row.paper if keys.get(key) in expected}
+        assert shared
+        assert {key: row.paper[key] for key in shared} == {key: expected[keys[key]] for key in shared}
+
+
+def test_the_sizes_of_the_miniatures_are_those_of_their_recipes(tmp_path: Path) -> None:
+    """Widths a quarter of the published, layers and heads the published, where `--scale` alone makes all rows twins."""
+    one = TABLES["size-ladder"]
+    for row, ours in recipes(one, tmp_path).items():
+        full = load(one.rows[row].recipe).trunk
+        assert (full.layers, full.width, full.heads) == (ours.trunk.layers, 4 * ours.trunk.width, ours.trunk.heads)
+    parameters = [point for point, _ in one.curves[0].points]
+    assert parameters == sorted(parameters)
+
+
+def test_formats_are_the_recipes_of_the_four(tmp_path: Path) -> None:
+    found = recipes(TABLES["roberta-formats"], tmp_path)
+    of_all = differing(found["FULL-SENTENCES"], found["DOC-SENTENCES"])
+    assert of_all == {"data.segment.cross_documents", "phases.0.fill"}
+    of_pairs = differing(found["SEGMENT-PAIR"], found["SENTENCE-PAIR"])
+    assert of_pairs == {"data.segment.unit", "phases.0.fill"}
+    for row, one in TABLES["roberta-formats"].rows.items():
+        full = load(one.recipe)
+        assert found[row].phases[0].fill == full.phases[0].fill
+        assert found[row].data.segment == full.data.segment
+        assert found[row].trunk.segments == full.trunk.segments
+
+
+def test_sharing_and_width_are_all_combinations_of_tables_3_and_4(tmp_path: Path) -> None:
+    found = recipes(TABLES["albert-sharing"], tmp_path)
+    both, four = ("none", "all"), ("none", "all", "attention", "feed_forward")
+    assert {(one.trunk.embedding, one.trunk.sharing) for one in found.values()} == {
+        *((width, shared) for width in (8, 32) for shared in both),
+        *((width, shared) for width in (16, 64) for shared in four),
     }
-    assert {label: found.get("data.segment.negative", "swap") for label, found in segments.items()} == {
-        "none": "none",
-        "NSP": "random",
-        "SOP": "swap",
+    assert found["E 768: all-shared"].trunk.table_width == found["E 768: all-shared"].trunk.width  # no mapping layer
+
+
+def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
+    found = {(one.optim.eps, one.optim.beta2) for one in recipes(TABLES["adam-eps"], tmp_path).values()}
+    assert found == {(eps, beta2) for eps in (1e-8, 1e-6, 1e-4, 1e-2) for beta2 in (0.98, 0.999)}
+
+
+# Equal compute
+
+
+def test_what_stands_between_masked_and_replaced_tokens_is_the_second_loss_alone(tmp_path: Path) -> None:
+    found = recipes(TABLES["electra-compute"], tmp_path)
+    of_method = {row.split(":")[0]: one.objective.losses for row, one in found.items()}
+    assert [loss.kind for loss in of_method.pop("MLM")] == ["masked_tokens"]
+    assert {method: (losses[1].asks, losses[1].at) for method, losses in of_method.items()} == {
+        "ELECTRA": ("replaced", "all"),
+        "all-tokens MLM": ("original", "all"),
+        "replace MLM": ("original", "chosen"),
+        "ELECTRA 15 percent": ("replaced", "chosen"),
     }
-    assert [label for label, found in segments.items() if "objective.losses" in found] == ["none"]
+    electra = found["ELECTRA: compute 1"]
+    assert differing(electra, found["ELECTRA 15 percent: compute 1"]) == {"objective.losses.1.at"}
+    assert differing(electra, found["ELECTRA: compute 0.5"]) == {"phases.0.steps"}
+    masked = differing(electra, found["MLM: compute 1"])
+    assert {key.split(".")[0] for key in masked} == {"objective", "trunk", "phases"}
+    assert not {"trunk.layers", "trunk.width", "trunk.heads", "trunk.embedding"} & masked
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small"])
+def test_rows_of_one_compute_take_as_many_operations(scale: str, tmp_path: Path) -> None:
+    one = TABLES["electra-compute"]
+    found = recipes(one, tmp_path, scale=scale)
+    flops = {row: table.flops(recipe) for row, recipe in found.items()}
+    for row, of_row in one.rows.items():
+        assert flops[row] == pytest.approx(of_row.compute * flops[one.equal_to], rel=0.005)
+    assert found[one.equal_to].num_steps == 2_000
+
+
+def test_a_shorter_budget_is_shared_out_in_the_same_way(tmp_path: Path) -> None:
+    shorter = ("phases=[{length: 32, batch: 8, steps: 40}]", "optim.warmup=2")
+    steps = {row: one.num_steps for row, one in recipes(TABLES["electra-compute"], tmp_path, *shorter).items()}
+    assert (steps["MLM: compute 1"], steps["MLM: compute 0.25"]) == (40, 10)
+    assert steps["all-tokens MLM: compute 1"] < steps["ELECTRA: compute 1"] < 40
+
+
+def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
+    phases = "phases=[{length: 32, batch: 8, steps: 400}, {length: 64, batch: 8, steps: 400}]"
+    with pytest.raises(BadInput, match="a table of equal compute has one phase a row"):
+        recipes(TABLES["electra-compute"], tmp_path, phases)
+
+
+@pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
+def test_each_fact_that_a_table_shows_is_known_of_its_rows(one: Table, tmp_path: Path) -> None:
+    recipe = recipes(one, tmp_path)[next(iter(one.rows))]
+    assert all(table.FACTS[fact](recipe) > 0 for fact in one.facts)
+    assert not one.axis or one.axis in one.facts
+
+
+@pytest.mark.parametrize("method", ["MLM", "ELECTRA", "ELECTRA 15 percent", "replace MLM", "all-tokens MLM"])
+def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) -> None:
+    """A second loss that names tokens projects its own targets to the vocabulary, and the loop counts those too."""
+    recipe = recipes(TABLES["electra-compute"], tmp_path)[f"{method}: compute 1"]
+    batches = family.loader(recipe, steps=4).at(0)
+    losses = recipe.objective.losses
+    targets = sum(loss.count(batch) for batch in batches for loss in losses if loss.names_tokens)
+    tokens = sum(int(batch["lengths"].sum()) for batch in batches)
+    of_step = table.flops(recipe) / recipe.num_steps
+    work = Work(tokens=32 * 64, squares=32 * 64**2, targets=0)
+    projected = (of_step - meter.flops(recipe.trunk, 800, work)) / (6 * 800 * recipe.trunk.table_width)
+    assert projected / work.tokens == pytest.approx(targets / tokens, rel=0.05)
 
 
 def test_other_text_takes_the_place_of_the_made_up_one(tmp_path: Path) -> None:
@@ -181,6 +337,29 @@ def test_some_rows_may_be_alike_and_others_not() -> None:
     assert not table_page.verdicts(every, scores)[0].holds
 
 
+def test_rows_may_be_claimed_to_differ() -> None:
+    scores = {row: {"loss": [value]} for row, value in {"1e-8": 4.0, "1e-6": 3.9, "1e-2": 5.0}.items()}
+    one = replace(SMALL, claims=(Apart("loss", 0.5), Apart("loss", 0.5, ("1e-8", "1e-6"))))
+    every, two = table_page.verdicts(one, scores)
+    assert str(every) == "loss: all more than 0.5 apart: yes (they differ by 1.100; in 1 of 1 seeds)"
+    assert str(two) == "loss: 1e-8, 1e-6 more than 0.5 apart: no (they differ by 0.100; in 0 of 1 seeds)"
+    assert "1 of 2 claims hold, not loss: 1e-8, 1e-6 more than 0.5 apart" in table_page.outcome(one, scores)
+
+
+def test_a_page_says_what_is_in_nats_what_is_known_and_how_long_rows_were_trained() -> None:
+    loss = {"MLM": Measure(kind="loss", of="none", means="a loss")}
+    one = replace(SMALL, columns=loss, claims=(), facts=("parameters", "FLOPs"), note="A note.")
+    scores = {"none": {"MLM": [3.0, math.inf]}, "SOP": {"MLM": [4.0, 5.0]}}
+    facts = {row: {"parameters": 12_345, "FLOPs": 2.34e12} for row in one.rows}
+    page = table_page.markdown(one, TOLD | {"scores": scores, "facts": facts, "steps": [6, 1_200]})
+    assert "After A paper, 2019. Nats, mean +- standard deviation over 2 seeds; the paper's are in percent." in page
+    assert "| loss | parameters | FLOPs | MLM (nats) | paper: SOP |" in page
+    assert "| none | 12,345 | 2.3e12 | inf | 53.3 |" in page
+    assert "| SOP | 12,345 | 2.3e12 | 4.500 +- 0.707 | 86.5 |" in page
+    assert "Each row: 6 to 1,200 steps of 8 rows" in page
+    assert page.endswith("\n\nA note.\n")
+
+
 def test_the_page_has_means_and_deviations_beside_the_papers_figures() -> None:
     page = table_page.markdown(SMALL, TOLD)
     assert "| loss | MLM | SOP | paper: SOP |\n|---|---|---|---|\n" in page
@@ -203,6 +382,46 @@ def test_the_figure_has_a_bar_for_each_row_in_each_column_and_a_dot_for_each_see
     assert [round(bar.get_height(), 2) for group in axes.containers for bar in group] == [0.51, 0.55, 0.52, 0.85]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["MLM", "SOP"]
     assert [list(line.get_ydata()) for line in axes.lines[:2]] == [[0.50, 0.52], [0.5, 0.6]]
+
+
+def test_columns_of_two_units_are_two_panels() -> None:
+    scores = {"MLM": {"none": [0.5], "SOP": [0.6]}, "loss": {"none": [3.0], "SOP": [2.0]}}
+    figure = figures.groups("Two nets", scores, {"MLM": "accuracy", "loss": "nats"})
+    left, right = figure.axes
+    assert (left.get_ylabel(), right.get_ylabel()) == ("accuracy", "nats")
+    assert (left.get_ylim()[1], right.get_ylim()[1] > 2) == (1, True)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none", "SOP"]
+
+
+def test_a_table_with_an_axis_is_curves_beside_the_papers() -> None:
+    one = TABLES["size-ladder"]
+    scores = {row: {name: [place, place + 1.0] for name in one.columns} for place, row in enumerate(one.rows)}
+    facts = {row: {"parameters": 100.0 * 4**place, "FLOPs": 1.0} for place, row in enumerate(one.rows)}
+    panels = table_page.lines(one, scores, facts)
+    assert list(panels) == ["loss (nats)", "MLM (accuracy)", "NSP (accuracy)", "paper: GLUE (test)"]
+    assert panels["loss (nats)"] == {
+        "BERT": [(100.0, [0, 1.0]), (400.0, [1, 2.0]), (1600.0, [2, 3.0]), (6400.0, [3, 4.0])]
+    }
+    figure = figures.panels(one.title, "parameters", panels)
+    assert [axes.get_xscale() for axes in figure.axes] == ["log"] * 4
+    assert list(figure.axes[0].lines[0].get_ydata()) == [0.5, 1.5, 2.5, 3.5]
+    assert list(figure.axes[3].lines[0].get_ydata()) == [64.2, 65.8, 71.2, 73.5]
+
+
+def test_a_line_for_each_objective_over_compute() -> None:
+    one = TABLES["electra-compute"]
+    scores = {row: {name: [0.5] for name in one.columns} for row in one.rows}
+    facts = {row: {"parameters": 1.0, "FLOPs": of_row.compute} for row, of_row in one.rows.items()}
+    panels = table_page.lines(one, scores, facts)
+    assert list(panels["follows (accuracy)"]) == [
+        "ELECTRA",
+        "all-tokens MLM",
+        "replace MLM",
+        "ELECTRA 15 percent",
+        "MLM",
+    ]
+    assert [place for place, _ in panels["order (accuracy)"]["MLM"]] == [0.25, 0.5, 1.0]
+    assert list(panels["paper: GLUE (dev)"]) == ["ELECTRA small", "BERT small"]
 
 
 # Cells

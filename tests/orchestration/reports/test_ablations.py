@@ -6,7 +6,7 @@ import torch
 from orchestration.config import check, load, load_cluster
 from tests import family
 
-ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.4
+ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.5
     "ELECTRA 15 %": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, at: chosen}]"],
     "Replace MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original, at: chosen}]"],
     "All-tokens MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original}]"],

@@ -78,7 +78,7 @@ def test_clusters_corpora_tables_and_parts() -> None:
     assert complete.cluster("") == names("clusters") == ["local", "one_gpu"]
     assert complete.corpus("") == names("corpora")
     assert complete.recipe("") == names("recipes")
-    assert complete.table("alb") == ["albert-sp"]
+    assert complete.table("alb") == ["albert-sp", "albert-sharing"]
     assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor"]
 
 

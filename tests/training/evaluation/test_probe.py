@@ -75,6 +75,19 @@ def test_hidden_tokens_are_counted_and_so_are_the_right_answers(corpus: Path, tm
     assert found.accuracy == pytest.approx((asked_for == commonest).mean())
 
 
+def test_the_loss_is_that_of_a_masked_token(corpus: Path, tmp_path: Path) -> None:
+    """Against a net whose answer is the same distribution everywhere."""
+    run = mini_run(corpus, tmp_path)
+    model, rows = net(run), probe.held_out(run)
+    labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
+    asked_for = labels[labels != IGNORE]
+    log_p_V = np.log(np.random.default_rng(0).dirichlet(np.ones(run.vocab_size)))
+    with torch.no_grad():
+        model.trunk.table.zero_()
+        model.heads["masked_tokens"].bias.copy_(torch.from_numpy(log_p_V))
+    assert probe.masked(model, rows).loss == pytest.approx(-log_p_V[asked_for].mean(), rel=1e-5)
+
+
 def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     spec = ModelSpec(trunk=replace(run.trunk, sharing="all"), losses=run.losses, vocab_size=run.vocab_size)

@@ -335,7 +335,7 @@ def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[
         ModelSpec(trunk=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 
-# The ablations of 3.4.
+# The ablations of 3.5.
 
 
 def test_replace_mlm_asks_for_the_originals_at_the_chosen_places() -> None:

@@ -1,4 +1,4 @@
-"""The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.4) which one was it before?
+"""The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.5) which one was it before?
 
 The batch is the one that the discriminator reads: `ids` hold the replacements, `targets_at` and `targets` the original
 tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head is the
@@ -47,7 +47,7 @@ class ReplacedHead(nn.Module):
 
 
 class OriginalHead(nn.Module):
-    """Every token's original, by the softmax over the vocabulary or as a copy of the input (3.4, all-tokens MLM).
+    """Every token's original, by the softmax over the vocabulary or as a copy of the input (3.5, all-tokens MLM).
 
     P(token) = copy * [token is the input] + (1 - copy) * softmax(token), `copy` being a sigmoid. This is an ablation:
     the logits of all tokens are in memory at once.
@@ -75,7 +75,7 @@ class OriginalHead(nn.Module):
 
 
 class ChosenOriginalHead(MaskedTokensHead):
-    """The originals of the chosen tokens, by the head that fills in masks (3.4, Replace MLM)."""
+    """The originals of the chosen tokens, by the head that fills in masks (3.5, Replace MLM)."""
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))

@@ -1,0 +1,113 @@
+"""ALBERT's tables: which pair loss; how wide the embeddings are and what the layers share."""
+
+from typing import Final
+
+from orchestration.reports.ablations.table import Alike, Below, Measure, Row, Table
+
+_PAPER: Final = "ALBERT, Lan et al. 2019, arXiv:1909.11942"
+_WORDS: Final = "data.vocab={kind: wordpiece, size: 800}"  # each word is a piece
+
+ALBERT_SP: Final = Table(
+    name="albert-sp",
+    title="No sentence objective, next sentence prediction, sentence order prediction",
+    paper=f"{_PAPER}, table 5",
+    stub="pair loss",
+    rows={
+        "none": Row(
+            recipe="albert_base",
+            overrides=("data.segment.negative=none", "objective.losses=[{kind: masked_tokens}]"),
+            paper={"MLM": 54.9, "NSP": 52.4, "SOP": 53.3},
+        ),
+        "NSP": Row(
+            recipe="albert_base",
+            overrides=("data.segment.negative=random",),
+            paper={"MLM": 54.5, "NSP": 90.5, "SOP": 52.0},
+        ),
+        "SOP": Row(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
+    },
+    columns={
+        "MLM": Measure(kind="masked", of="none", means="masked-token accuracy, in two segments that follow each other"),
+        "NSP": Measure(kind="pairs", of="NSP", means="a linear probe: is the second segment of another document?"),
+        "SOP": Measure(kind="pairs", of="SOP", means="a linear probe: are the two segments in the wrong order?"),
+    },
+    claims=(
+        Below("NSP", ("none",), ("SOP",)),
+        Below("NSP", ("SOP",), ("NSP",)),
+        Below("SOP", ("none", "NSP"), ("SOP",)),
+        Alike("SOP", 0.02, ("none", "NSP")),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
+        Alike("MLM", 0.01),  # 54.0 to 54.9
+    ),
+    varies=("data.segment.negative", "objective.losses"),
+    vocab=_WORDS,
+    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 3_000}]",)},
+)
+
+_SHARED: Final = {"all-shared": "all", "shared-attention": "attention", "shared-FFN": "feed_forward"}
+_WIDTHS: Final = {64: (8, 32), 128: (16, 64), 256: (32, 128), 768: (64, 256)}  # of the paper -> at tiny and at small
+_TASKS: Final = ("SQuAD 1.1", "SQuAD 2", "MNLI", "SST-2", "RACE", "average")
+_FIGURES: Final[dict[tuple[int, str], tuple[float, ...]]] = {  # F1 of SQuAD; table 4 where both tables have the net
+    (64, "not-shared"): (89.9, 80.1, 82.9, 91.5, 66.7, 81.3),
+    (64, "all-shared"): (88.7, 77.5, 80.8, 89.4, 63.5, 79.0),
+    (128, "not-shared"): (89.9, 80.3, 83.2, 91.5, 67.9, 81.6),
+    (128, "shared-attention"): (89.9, 80.7, 83.4, 91.9, 67.6, 81.7),
+    (128, "shared-FFN"): (88.9, 78.6, 82.3, 91.7, 64.4, 80.2),
+    (128, "all-shared"): (89.3, 80.0, 82.0, 90.3, 64.0, 80.1),
+    (256, "not-shared"): (90.2, 80.3, 84.1, 91.9, 67.3, 81.8),
+    (256, "all-shared"): (88.8, 79.1, 81.5, 90.3, 63.4, 79.6),
+    (768, "not-shared"): (90.4, 80.4, 84.5, 92.8, 68.2, 82.3),
+    (768, "shared-attention"): (89.9, 80.0, 84.0, 91.4, 67.7, 81.6),
+    (768, "shared-FFN"): (89.2, 78.2, 81.5, 90.8, 62.6, 79.5),
+    (768, "all-shared"): (88.6, 79.2, 82.0, 90.6, 63.3, 79.8),
+}
+
+
+def _label(width: int, shared: str) -> str:
+    return f"E {width}: {shared}"
+
+
+def _row(width: int, shared: str) -> Row:
+    tiny, small = _WIDTHS[width]
+    return Row(
+        recipe="albert_base",
+        overrides=(f"trunk.sharing={_SHARED.get(shared, 'none')}",),
+        sizes={"tiny": (f"trunk.embedding={tiny}",), "small": (f"trunk.embedding={small}",)},
+        paper=dict(zip(_TASKS, _FIGURES[width, shared], strict=True)),
+    )
+
+
+def _sharing_hurts(column: str, width: int) -> tuple[Below, ...]:
+    """What the paper says of both widths: most of the drop comes from sharing the feed-forward layers."""
+    costly = (_label(width, "shared-FFN"), _label(width, "all-shared"))
+    return (Below(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
+
+
+ALBERT_SHARING: Final = Table(
+    name="albert-sharing",
+    title="Width of the embeddings, and which parameters the layers share",
+    paper=f"{_PAPER}, tables 3 and 4 (E = 128 is in both, from different runs: table 4's figures)",
+    stub="embeddings, sharing",
+    rows={_label(width, shared): _row(width, shared) for width, shared in _FIGURES},
+    columns={
+        "MLM": Measure(
+            kind="masked", of=_label(128, "all-shared"), means="masked-token accuracy, in two segments, swapped or not"
+        ),
+        "SOP": Measure(
+            kind="pairs", of=_label(128, "all-shared"), means="a linear probe: are the two segments swapped?"
+        ),
+    },
+    claims=(
+        *(Below("MLM", (_label(width, "all-shared"),), (_label(width, "not-shared"),)) for width in _WIDTHS),
+        *_sharing_hurts("MLM", 128),
+        *_sharing_hurts("MLM", 768),
+        Below("MLM", (_label(64, "not-shared"),), (_label(128, "not-shared"),)),
+        Below("MLM", (_label(128, "not-shared"),), (_label(256, "not-shared"),)),
+        Below("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),
+        Below("MLM", tuple(_label(width, "all-shared") for width in (64, 256, 768)), (_label(128, "all-shared"),)),
+    ),
+    varies=("trunk.embedding", "trunk.sharing"),
+    vocab=_WORDS,
+    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "trunk.layers=4")},  # two have little to share
+    facts=("parameters",),
+    note="E is that of the paper's nets, 768 wide; ours are 64 wide at tiny scale (E = 8, 16, 32, 64) and 256 at small "
+    "(32, 64, 128, 256). The paper's order is of its average over five tasks.",
+)

@@ -1,0 +1,87 @@
+"""ELECTRA against masking at equal compute, and what stands between the two."""
+
+from typing import Final
+
+from orchestration.reports.ablations.table import Below, Curve, Measure, Row, Table
+
+_COMPUTES: Final = (0.25, 0.5, 1.0)
+_METHODS: Final = {  # the losses beside the generator's, which reads the same in all; the paper's average over GLUE dev
+    "ELECTRA": ("{kind: replaced, weight: 5.0}", 85.0),
+    "all-tokens MLM": ("{kind: replaced, asks: original, weight: 1.0}", 84.3),
+    "replace MLM": ("{kind: replaced, asks: original, at: chosen, weight: 1.0}", 82.4),
+    "ELECTRA 15 percent": ("{kind: replaced, at: chosen, weight: 5.0}", 82.4),
+}
+_MLM: Final = "MLM"
+_MLM_LIKE_ELECTRA: Final = (  # BERT with all of ELECTRA's recipe but its second net and what that one predicts
+    "data.segment={kind: pair, negative: none, short: 0.05, single: 0.1}",
+    "objective.losses=[{kind: masked_tokens}]",
+    "objective.duplicates=0",
+    "optim.schedule=linear_product",
+)
+_ORDER: Final = "data.segment={kind: pair, negative: swap, short: 0.05}"
+
+
+def _label(method: str, compute: float) -> str:
+    return f"{method}: compute {compute:g}"
+
+
+def _row(method: str, compute: float) -> Row:
+    loss, figure = _METHODS.get(method, ("", 82.2))
+    return Row(
+        recipe="electra_base" if loss else "bert_base",
+        overrides=(
+            (f"objective.losses=[{{kind: masked_tokens}}, {loss}]", "trunk.embedding=0") if loss else _MLM_LIKE_ELECTRA
+        ),
+        compute=compute,
+        line=method,
+        paper={"GLUE": figure} if compute == max(_COMPUTES) else {},
+    )
+
+
+def _at_most_compute(method: str) -> str:
+    return _label(method, max(_COMPUTES))
+
+
+ELECTRA_COMPUTE: Final = Table(
+    name="electra-compute",
+    title="Score over training compute: masked tokens, replaced tokens, and what stands between them",
+    paper="ELECTRA, Clark et al. 2020, arXiv:2003.10555, section 3.5, table 5, figures 2 and 4; its curve: table 1",
+    stub="objective",
+    rows={_label(method, compute): _row(method, compute) for method in (*_METHODS, _MLM) for compute in _COMPUTES},
+    columns={
+        "follows": Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?"),
+        "order": Measure(
+            kind="pairs",
+            of=_at_most_compute(_MLM),
+            overrides=(_ORDER,),
+            means="a linear probe: are two segments swapped?",
+        ),
+    },
+    claims=tuple(
+        Below("follows", (_at_most_compute(lower),), (_at_most_compute(higher),))
+        for lower, higher in (
+            (_MLM, "ELECTRA 15 percent"),
+            (_MLM, "replace MLM"),
+            ("ELECTRA 15 percent", "all-tokens MLM"),
+            ("replace MLM", "all-tokens MLM"),
+            ("all-tokens MLM", "ELECTRA"),
+        )
+    ),
+    varies=("objective.losses", "objective.rewrite", "trunk", "phases.0.steps"),
+    vocab="data.vocab={kind: wordpiece, size: 800}",  # each word is a piece
+    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.warmup=100")},
+    equal_to=_at_most_compute(_MLM),
+    facts=("FLOPs",),
+    axis="FLOPs",
+    theirs="GLUE (dev)",
+    curves=(
+        Curve(
+            name="ELECTRA small",
+            points=((8.9e16, 74.1), (1.8e17, 76.0), (3.6e17, 77.7), (7.1e17, 79.0), (1.4e18, 79.9)),
+        ),
+        Curve(name="BERT small", points=((1.4e18, 75.1),)),
+    ),
+    note="Each row is a run of its own, with a schedule of its own. The generator is as wide as the discriminator and "
+    "replaced tokens weigh 5, not 50 (what `--scale` does to ELECTRA); a loss of original tokens weighs 1. The task is "
+    "one, and not GLUE.",
+)

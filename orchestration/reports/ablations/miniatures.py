@@ -1,0 +1,46 @@
+"""BERT's miniatures: what a net learns, by its size."""
+
+from typing import Final
+
+from orchestration.reports.ablations.table import Curve, Measure, Row, Table, ladder
+
+_SIZES: Final = {  # layers, width and heads; columns of the README: GLUE test, each the best of 20 fine-tunings
+    "tiny": (2, 128, 2, {"GLUE": 64.2, "SST-2": 83.2, "MNLI-m": 70.2, "QNLI": 81.5}),
+    "mini": (4, 256, 4, {"GLUE": 65.8, "SST-2": 85.9, "MNLI-m": 74.8, "QNLI": 84.1}),
+    "small": (4, 512, 8, {"GLUE": 71.2, "SST-2": 89.7, "MNLI-m": 77.6, "QNLI": 86.4}),
+    "medium": (8, 512, 8, {"GLUE": 73.5, "SST-2": 89.6, "MNLI-m": 80.0, "QNLI": 87.7}),
+}
+_PARAMETERS: Final = {"tiny": 4_385_920, "mini": 11_170_560, "small": 28_763_648, "medium": 41_373_184}  # with pooler
+
+
+def _row(name: str) -> Row:
+    layers, width, heads, paper = _SIZES[name]
+
+    def size(share: int) -> tuple[str, ...]:
+        return (f"trunk.layers={layers}", f"trunk.width={width // share}", f"trunk.heads={heads}")
+
+    return Row(recipe=f"bert_{name}", sizes={"tiny": size(4), "small": size(2)}, line="BERT", paper=paper)
+
+
+SIZE_LADDER: Final = Table(
+    name="size-ladder",
+    title="The size of the net",
+    paper="BERT miniatures, Turc et al. 2019, arXiv:1908.08962; README of google-research/bert (March 2020)",
+    stub="BERT",
+    rows={name: _row(name) for name in _SIZES},
+    columns={
+        "loss": Measure(kind="loss", of="tiny", means="loss of a masked token of held-out text"),
+        "MLM": Measure(kind="masked", of="tiny", means="masked-token accuracy"),
+        "NSP": Measure(kind="pairs", of="tiny", means="a linear probe: is the second segment of another document?"),
+    },
+    claims=(*ladder("loss", list(_SIZES)[::-1]), *ladder("NSP", list(_SIZES))),
+    varies=("trunk.layers", "trunk.width", "trunk.heads"),
+    text="demo",
+    # at the rate of the scale, 3e-3, the two wider nets stay at the frequencies of words
+    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.peak=1e-3", "trunk.init_std=0.05")},
+    facts=("parameters",),
+    axis="parameters",
+    theirs="GLUE (test)",
+    curves=(Curve(name="BERT", points=tuple((_PARAMETERS[name], _SIZES[name][3]["GLUE"]) for name in _SIZES)),),
+    note="Layers and heads are the paper's, widths a quarter of them at tiny scale and half of them at small.",
+)
