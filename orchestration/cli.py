@@ -287,7 +287,7 @@ def evaluate(
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import evaluate as evaluate_stage
 
-        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report)
+        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
     next_ = (f"sesame ui --out {out}", flags.command("export"))

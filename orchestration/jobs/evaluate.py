@@ -33,12 +33,17 @@ Results = Sequence[tuple[launch.Cell, Evaluated]]
 """The cells that have scores, with them."""
 
 
-def evaluate(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report) -> list[TaskScore]:
+def evaluate(
+    folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report, out: Path | None = None
+) -> list[TaskScore]:
     """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
 
     A cell that fails is named, and the others count; a task of which all cells fail raises what the first one did.
+    `out`: where MLflow's store is, for a net of transformers, which has no run there yet.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
+    if due and out and tracking.known(folder) is None:
+        _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
     found = [_scored(folder, plan, failed, report) if plan in due else kept(plan.stage) for plan in plans]
     if due and (tracked := tracking.known(folder)):
@@ -48,6 +53,14 @@ def evaluate(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: 
     for name, text in _files(folder, found).items():
         write_atomic(folder / "scores" / name, text.encode())
     return found
+
+
+def _track_anew(folder: Path, out: Path) -> None:
+    """A run of MLflow for a net that was not pretrained here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
+    with tracking.run(tracking.place(out), folder, None, metadata):
+        pass
 
 
 def _files(folder: Path, scores: Sequence[TaskScore]) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""What is evaluated: a finished run of ours, as the flags of a command name it."""
+"""What is evaluated: a finished run of ours, or a folder of `transformers`, as the flags of a command name it."""
 
+import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from orchestration.config import SCALES, load, names
 from orchestration.jobs import pretrain, stages
@@ -12,10 +13,33 @@ from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
 
+_READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
+
 
 def subject_of(flags: Flags) -> Subject:
     """The net that a command names; BadInput where it is not there, or its training is not finished."""
+    given = Path(flags.recipe)
+    if (given / "config.json").is_file() and not (given / RUN).is_file():
+        return of_folder(given, flags.out)
     return of_run(pretrain.run_folder(flags))
+
+
+def of_folder(given: Path, out: Path) -> Subject:
+    """The net of a folder of transformers; its scores are kept below `out`. BadInput where it has no safetensors."""
+    weights, digest = given / "model.safetensors", hashlib.sha256()
+    if not weights.is_file():
+        raise BadInput(f"{given}: has no model.safetensors; write one with save_pretrained of transformers")
+    for file in sorted({file for pattern in _READ for file in given.glob(pattern)}):
+        with file.open("rb") as opened:
+            digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
+    name = given.resolve().name
+    return Subject(
+        folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
+        hash=digest.hexdigest(),
+        name=name,
+        parameters=num_parameters(weights),
+        weights=str(given.absolute()),
+    )
 
 
 def of_run(folder: Path) -> Subject:
