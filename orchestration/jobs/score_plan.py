@@ -146,6 +146,16 @@ def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     """The plans of the tasks that can be done; a warning for each other one."""
+    files = [task for task in wanted.tasks if not isinstance(task, str)]
+    if files and wanted.data is None:
+        groups = dict.fromkeys(task.group or task.name for task in files)
+        log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
+        wanted = dataclasses.replace(wanted, tasks=wanted.held_out)
+    files = [task for task in wanted.tasks if not isinstance(task, str)]
+    if files and wanted.data is None:
+        groups = dict.fromkeys(task.group or task.name for task in files)
+        log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
+        wanted = dataclasses.replace(wanted, tasks=wanted.held_out)
     plans, problems = _tried(subject, wanted)
     for problem in problems:
         log.warning("left out: %s", problem)

@@ -91,6 +91,16 @@ def test_a_figure_of_no_task_is_found() -> None:
     }
 
 
+def test_a_recipe_is_scored_on_the_tasks_whose_figures_it_quotes() -> None:
+    measured_by = dict[str, set[str]]()
+    for task in tasks_of():
+        for figure in task.figures:
+            measured_by.setdefault(figure, set()).update((task.name, task.group))
+    for recipe, figure in quoted():
+        if tasks := measured_by.get(figure):
+            assert tasks & set(load(recipe).evals), (recipe, figure)
+
+
 def test_no_reason_and_no_figure_is_left_over() -> None:
     """A reason, or a figure of a task, that no recipe quotes any more."""
     figures = {figure for _, figure in quoted()}
