@@ -241,6 +241,7 @@ def evaluate(
     labels: options.Labels = None,
     against: options.Against = "nothing",
     submit: options.Submit = None,
+    every: options.Every = 0,
     on: options.On = "local",
     scale: options.Scale = "",
     data: options.Data = None,
@@ -277,7 +278,9 @@ def evaluate(
         machine=cluster.machine,
     )
     with waiting("reading the files of the tasks"):
-        plans = (score_plan.planned if tasks or csv else score_plan.fitting)(net, wanted)
+        nets = subject.at_steps(net, every) if every else [net]
+        plan = score_plan.planned if tasks or csv else score_plan.fitting
+        plans = [one for each in nets for one in plan(each, wanted)]
     announce([plan.stage for plan in plans], [plan.said for plan in plans if plan.said])
     if dry_run:
         return print_answer(planned([plan.stage for plan in plans], _again()), as_json)

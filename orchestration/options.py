@@ -110,6 +110,9 @@ Rates = Annotated[str, typer.Option("--rates", metavar="A,B", help="Learning rat
 Batches = Annotated[str, typer.Option("--batches", metavar="A,B", help="Batches of examples, in place of the grid's.")]
 Epochs = Annotated[str, typer.Option("--epochs", metavar="A,B", help="Epochs, in place of the grid's.")]
 TuningSteps = Annotated[int, typer.Option("--steps", metavar="N", min=0, help="Updates, in place of epochs.")]
+Every = Annotated[
+    int, typer.Option("--every", metavar="STEPS", min=0, help="Also the weights that were kept every so many steps.")
+]
 Submit = Annotated[
     Path | None, typer.Option("--submit", metavar="DIR", help="Also write the files for GLUE's leaderboard there.")
 ]

@@ -92,12 +92,14 @@ def pretrain(
     should_stop: Callable[[], bool] = never,
     doing: Doing = nobody,
     show: Callable[[int], None] = no_samples,
+    keep: Callable[[int], None] = no_samples,
 ) -> Result:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
     of each update, evaluation and checkpoint before it begins, and of the end. `show` is called on the first worker,
-    with the number of updates done, before the first one and where an evaluation is due: it may look at the net.
+    with the number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep`
+    is called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, MiscountedLoss where a head does not score the targets that its loss counts.
     """
@@ -144,6 +146,9 @@ def pretrain(
             meter.skip()
         if _due(state.step, run.eval_every, run.steps):
             show(state.step)
+            meter.skip()
+        if run.weights_every and state.step % run.weights_every == 0 and state.step < run.steps:
+            keep(state.step)
             meter.skip()
         if _due(state.step, run.save_every, run.steps):
             state = replace(state, sums=tally.added_to(state.sums))

@@ -35,6 +35,7 @@ class Run:
     log_every: int = 10  # steps
     save_every: int = 1_000  # steps; also at the end and when stopped
     keep: int = 2  # checkpoints
+    weights_every: int = 0  # steps between weights that stay, to be evaluated; 0: those of the end alone
     eval_every: int = 1_000  # steps; also at the end; 0: never
     samples: tuple[str, ...] = ()  # prompts that a decoder goes on from before the first step and at each evaluation
     eval_rows: int = 1_024  # rows of the validation split, at most

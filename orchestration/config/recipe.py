@@ -155,6 +155,7 @@ class Cluster:
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
     keep: int = 2  # checkpoints
+    weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
     machine: Machine = Machine()
 
@@ -163,7 +164,7 @@ class Cluster:
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
-        for name in ("eval_every", "save_every"):
+        for name in ("eval_every", "save_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)

@@ -48,7 +48,7 @@ def evaluate(
     found = [_scored(folder, plan, failed, report) if plan in due else kept(plan.stage) for plan in plans]
     if due and (tracked := tracking.known(folder)):
         with tracking.log_and_suppress("the table of scores"):
-            tracking.log_page(tracked, _files(folder, found), {"scores": figures.scores(_bars(found))})
+            tracking.log_page(tracked, _files(folder, found), _pictures(found))
             tracking.log_scores(tracked, {f"eval/glue/average_{name}": value for name, value in _glue(found).items()})
     for name, text in _files(folder, found).items():
         write_atomic(folder / "scores" / name, text.encode())
@@ -123,6 +123,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         split=plan.split,
         chosen_on=plan.chosen_on,
         starts=starts,
+        step=plan.step,
         labels=plan.labels,
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
@@ -259,6 +260,17 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
         if isinstance(item.gold, int) and answer in labels:
             counts[item.gold][labels.index(answer)] += 1
     return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, counts)}
+
+
+def _pictures(scores: Sequence[TaskScore]) -> dict[str, "Figure"]:
+    """Of all tasks; of a run that was scored at several steps, each score over the steps."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for score in scores:
+        for start in score.starts if score.step is not None else ():
+            label = f"{score.task}, {score.metric}" + (f", {start}" if len(score.starts) > 1 else "")
+            lines.setdefault(label, []).append((score.step or 0, median(score.values(start))))
+    pictures = {"scores_by_step": figures.curves(lines, "score")} if lines else {}
+    return pictures | {"scores": figures.scores(_bars([score for score in scores if not lines or score is scores[-1]]))}
 
 
 def _bars(scores: Sequence[TaskScore]) -> dict[str, dict[str, float]]:

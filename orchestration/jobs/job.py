@@ -98,6 +98,7 @@ class Job:
             machine=self.cluster.machine,
             resume=resume,
             keep=self.cluster.keep,
+            weights_every=self.cluster.weights_every,
             samples=self.cluster.samples_of(recipe),
             **self.cluster.intervals(recipe),
         )

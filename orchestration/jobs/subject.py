@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,22 @@ def of_run(folder: Path) -> Subject:
         corpus=Path(json.loads((folder / RUN).read_text())["corpus"]),
         expected=_expected(name),
     )
+
+
+def at_steps(subject: Subject, every: int) -> list[Subject]:
+    """The net after each `every` steps of which weights are kept, and at the end; BadInput where there are none."""
+    found = {int(path.name.rpartition("-")[2]): path.name for path in subject.folder.glob(f"{WEIGHTS}-*[0-9]")}
+    chosen = [replace(subject, weights=name, step=step) for step, name in sorted(found.items()) if step % every == 0]
+    if not chosen:
+        kept = (
+            f"weights of the steps {', '.join(map(str, sorted(found)))}" if found else "no weights but those of its end"
+        )
+        raise BadInput(
+            f"--every {every}: {subject.folder} has {kept}; train with cluster.weights_every=STEPS, or give another number"
+        )
+    result = subject.folder / pretrain.RESULT
+    last = json.loads(result.read_text())["step"] if result.is_file() else None
+    return [*chosen, replace(subject, step=last)]
 
 
 def _expected(name: str) -> dict[str, Any]:

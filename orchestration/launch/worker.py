@@ -101,7 +101,8 @@ class Worker:
 
         self._report("opening corpus and checkpoint")
         try:
-            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at, shown(run, engine, metrics))
+            looks = shown(run, engine, metrics), keeper(run, engine)
+            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at, *looks)
         finally:
             if metrics:
                 self._report("mirroring metrics")
@@ -136,6 +137,18 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     if run.machine.device != "cuda":
         return {}
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
+
+
+def keeper(run: Run, engine: "Engine[Model]") -> Callable[[int], None]:
+    """What writes the weights of a step beside those of the end. Every worker calls it."""
+    from training.formats import save_weights
+
+    def keep(step: int) -> None:
+        state = engine.full_state()
+        if engine.rank == 0:
+            save_weights(state, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}")
+
+    return keep
 
 
 def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Callable[[int], None]:

@@ -10,7 +10,21 @@ from typing import Any
 from training.tasks import TaskScore, spread_of
 
 KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
-HEAD = ("task", "metric", "split", "labels", "random", "pretrained", "gain", "beyond the seeds", "chance", "paper")
+HEAD = (
+    *(
+        "task",
+        "metric",
+        "split",
+        "step",
+        "labels",
+        "random",
+        "pretrained",
+        "gain",
+        "beyond the seeds",
+        "chance",
+        "paper",
+    ),
+)
 
 
 def score_rows(scores: Sequence[TaskScore]) -> list[dict[str, str]]:
@@ -29,6 +43,7 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         score.task,
         score.metric.replace("_", " "),
         score.split,
+        f"{score.step:,}" if score.step is not None else "",
         f"{score.labels:,}" if score.labels else "",
         shown(score.values("random"), score.metric),
         shown(score.values("pretrained"), score.metric),
@@ -79,13 +94,14 @@ def score_csv(scores: Sequence[TaskScore]) -> str:
     """A line for each task, start, split, metric and seed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("task", "start", "split", "metric", "number", "value"))
+    writer.writerow(("task", "step", "start", "split", "metric", "number", "value"))
     for score in scores:
         for start, one in score.starts.items():
             for split, metrics in one.scores.items():
                 for metric, values in metrics.items():
                     for number, value in enumerate(values):
-                        writer.writerow((score.task, start, split, metric, number, repr(value)))
+                        step = "" if score.step is None else score.step
+                        writer.writerow((score.task, step, start, split, metric, number, repr(value)))
     return text.getvalue()
 
 

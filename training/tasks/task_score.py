@@ -41,6 +41,7 @@ class TaskScore:
     split: str  # what `values` are of
     chosen_on: str  # the split whose scores decided; "": there was nothing to choose
     starts: Mapping[str, Chosen]
+    step: int | None = None  # of the pretraining; None: the finished run
     labels: int = 0  # labelled rows of each fine-tuning; 0: all that there are
     chance: float | None = None  # what a guess gets, or the majority
     paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there

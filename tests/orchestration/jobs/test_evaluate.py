@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -73,7 +74,7 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
     assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
-    assert "sst2,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+    assert "sst2,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
 
 
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
@@ -283,3 +284,18 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     plans = planned(net, wanted(data))
     with pytest.raises(BadInput, match="none of these tasks has an unlabelled split at hand"):
         evaluate.submit(plans, evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore), tmp_path / "to")
+
+
+def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: list[str]) -> None:
+    for step in (10, 20, 25):
+        shutil.copytree(net.folder / "weights", net.folder / f"weights-{step}")
+    (net.folder / "result.json").write_text('{"step": 30}')
+    nets = subject.at_steps(net, 10)
+    assert [one.step for one in nets] == [10, 20, 30]
+    plans = [plan for one in nets for plan in planned(one, wanted(data, seeds=1))]
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert [score.step for score in scores] == [10, 20, 30]
+    assert len({plan.stage.folder for plan in plans}) == len(done) == 3
+    assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
+    with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20, 25; train with"):
+        subject.at_steps(net, 7)

@@ -42,8 +42,8 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
 
 def test_each_value_is_a_line_of_csv() -> None:
     lines = list(csv.reader(io.StringIO(score_csv([score("squad")]))))
-    assert lines[0] == ["task", "start", "split", "metric", "number", "value"]
-    assert lines[2] == ["squad", "pretrained", "dev", "f1", "1", "0.82"]
+    assert lines[0] == ["task", "step", "start", "split", "metric", "number", "value"]
+    assert lines[2] == ["squad", "", "pretrained", "dev", "f1", "1", "0.82"]
     assert len(lines) == 7
 
 
