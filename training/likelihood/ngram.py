@@ -156,7 +156,7 @@ def _around(ids_T: Ints, starts_T: Bools, vocab_size: int) -> tuple[Ints, Ints]:
 
 def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: int) -> _Longer:
     """The n-grams of `length` + 1 tokens, of which `number_T` numbers those of `length` at their first token."""
-    last = len(flat_T) - length
+    last = max(0, len(flat_T) - length)
     place_M = np.flatnonzero((sentence_T[:last] == sentence_T[length:]) & (number_T[:last] != _UNSEEN))
     key_M = number_T[place_M].astype(np.int64) * width + flat_T[place_M + length]
     order_M = np.argsort(key_M, kind="stable")

@@ -192,6 +192,7 @@ class Likelihood:
         by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
+        found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
         if cut := _cut(answers):
@@ -313,6 +314,13 @@ def interval(share: float, count: int) -> tuple[float, float]:
     z = _NORMAL**2 / count
     middle, half = share + z / 2, math.sqrt(z * share * (1 - share) + z * z / 4)
     return (middle - half) / (1 + z), (middle + half) / (1 + z)
+
+
+_OF_GOLDS: Final[Mapping[str, str]] = {
+    "last_word": "last_word: all tokens of the right option have the highest score, equal ones too, given those before",
+    "perplexity": "perplexity: exp of the mean over items of -log p of the right option, all its tokens together",
+    "last_token": "last_token, last_token_perplexity: of the last token of the right option alone",
+}
 
 
 def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:

@@ -95,6 +95,12 @@ def test_texts_of_many_sizes_at_once_are_those_alone() -> None:
     assert model.log_p([]) == []
 
 
+def test_a_text_that_is_shorter_than_the_ngrams_is_counted_too() -> None:
+    model = of([[A]], 3)
+    assert sum(p(model, A, id) for id in (A, B, C, END)) == pytest.approx(1, abs=1e-6)
+    assert p(model, A) > p(model, B) == p(model, C)
+
+
 def test_a_token_of_another_vocabulary_is_one_line() -> None:
     with pytest.raises(BadInput, match="token 12 is none of the 7 of the n-gram model; use its vocabulary"):
         of(random_sentences(0), 7).log_p([[1, 12]])

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from preprocessing.errors import BadInput
 from training.files import Blocks, Jsonl, Tsv
-from training.likelihood import LogP, Request
+from training.likelihood import LogP, NGramReader, Request, fit
 from training.tasks.labelled import Item
 from training.tasks.likelihood import METRICS, Chosen, Likelihood, interval
 from training.tasks.split import Split
@@ -155,6 +156,12 @@ def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path
     assert scores["perplexity"] == pytest.approx(math.exp(3.0))
     assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
     assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
+    said = task.notes(chosen, NGramReader(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
+    assert [line.partition(":")[0] for line in said[1:]] == [
+        "last_word",
+        "perplexity",
+        "last_token, last_token_perplexity",
+    ]
 
 
 def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
