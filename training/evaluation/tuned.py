@@ -1,6 +1,7 @@
 """One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from training.engines import LocalEngine
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.specs import Machine
-from training.tasks import Item, LabelledTask
+from training.tasks import Encoded, Item, LabelledTask
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -48,36 +49,43 @@ def finetuned(
         raise BadInput(f"tuning.start is {tuning.start!r}, this net has {had}; fine-tune on that task first")
     length = min(tuning.length or length, trunk.longest)
     inserts = len(INSERTS) if tuning.form == "gpt1" else 0
-    rows, vocab = net.spec.vocab_size, net.vocab
-    vocab = with_inserts(vocab, rows) if inserts else vocab
+    rows = net.spec.vocab_size
+    vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
     train = task.encoded(items["train"], vocab, length, training=True)
-    losses, notes = list[float](), [f"train: {note}" for note in train.notes]
+    losses = list[float]()
 
     def step(done: int, loss: float) -> None:
         losses.append(loss)
         on_step(done, loss)
 
     with torch.random.fork_rng(devices=[]):
-        model = TaskModel(
-            trunk,
-            tuning.targets(task.targets()),
-            rows + inserts,
-            tuning.seed,
-            features=tuning.features,
-            new_rows=inserts,
-        )
+        targets = tuning.targets(task.targets())
+        more: dict[str, Any] = {"features": tuning.features, "new_rows": inserts}
+        model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         if net.weights is not None:
             model.take_over(net.weights)
         optim = tuning.optim(tuning.num_steps(len(train.examples)))
         engine = LocalEngine(model, optim, machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
     keep(engine.full_state())
-    scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
-    for split in items:
-        if split != "train":
-            encoded = task.encoded(items[split], vocab, length, training=False)
-            notes += [f"{split}: {note}" for note in encoded.notes]
-            found = outputs(model, encoded.examples, torch.device(machine.device), machine.micro_tokens)
-            predictions[split] = task.predictions(items[split], encoded, found)
-            scores[split] = task.scores(items[split], predictions[split])
-    return Evaluated(scores, predictions, losses, tuple(notes))
+    found = Evaluated({}, {}, losses, [f"train: {note}" for note in train.notes])
+    others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
+    return _answered(found, model, task, items, others, machine)
+
+
+def _answered(
+    found: Evaluated,
+    model: TaskModel,
+    task: LabelledTask,
+    items: Mapping[str, Sequence[Item]],
+    encoded: Mapping[str, Encoded],
+    machine: Machine,
+) -> Evaluated:
+    """What was found in training, with the answers to these splits and their scores."""
+    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
+    for split, given in encoded.items():
+        notes += [f"{split}: {note}" for note in given.notes]
+        said = outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens)
+        predictions[split] = task.predictions(items[split], given, said)
+        scores[split] = task.scores(items[split], predictions[split])
+    return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))
