@@ -64,12 +64,10 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     found = {int(path.name.rpartition("-")[2]): path.name for path in subject.folder.glob(f"{WEIGHTS}-*[0-9]")}
     chosen = [replace(subject, weights=name, step=step) for step, name in sorted(found.items()) if step % every == 0]
     if not chosen:
-        kept = (
-            f"weights of the steps {', '.join(map(str, sorted(found)))}" if found else "no weights but those of its end"
-        )
-        raise BadInput(
-            f"--every {every}: {subject.folder} has {kept}; train with cluster.weights_every=STEPS, or give another number"
-        )
+        steps = ", ".join(map(str, sorted(found)))
+        kept = f"weights of the steps {steps}" if found else "no weights but those of its end"
+        remedy = "train with cluster.weights_every=STEPS, or give another number"
+        raise BadInput(f"--every {every}: {subject.folder} has {kept}; {remedy}")
     result = subject.folder / pretrain.RESULT
     last = json.loads(result.read_text())["step"] if result.is_file() else None
     return [*chosen, replace(subject, step=last)]

@@ -1,6 +1,8 @@
 """A grid of evaluations on Ray: each cell is a task of Ray's, sized from the cluster file, as many at once as fit."""
 
 import logging
+import os
+import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -160,9 +162,23 @@ def evaluate_cell(cell: Cell, count: Path | None = None) -> "Evaluated":
     import torch
 
     torch.set_num_threads(cell.machine.threads)
+    if cell.machine.precision != "fp32" and not torch.distributed.is_initialized():
+        _join_alone(cell.machine)
     if isinstance(cell.task, str):
         return _held_out(cell, cell.task, count)
     return _of_files(cell, cell.task, count)
+
+
+def _join_alone(machine: Machine) -> None:
+    """Make a group of this process alone, which DeepSpeed wants."""
+    from training.engines import connect
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    connect(machine)
 
 
 def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":

@@ -1,6 +1,7 @@
 """One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,11 +9,12 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, with_inserts
-from training.engines import LocalEngine
+from training.engines import DeepSpeedEngine, Engine, LocalEngine
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
+from training.optim import Optim
 from training.specs import Machine
-from training.tasks import Item, LabelledTask
+from training.tasks import Encoded, Item, LabelledTask
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -37,8 +39,8 @@ def finetuned(
     """Fine-tune on the items of `train`, and answer those of all other splits, in rows of at most `length` tokens, or
     of as many as the tuning says.
 
-    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. In float32, as one
-    process; the global generator is as it was before. Raises Diverged where a loss is not finite, and BadInput where
+    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. As one process, in float32
+    or, once `connect` was called, in the precision of the machine; the global generator is as it was before. Raises Diverged where a loss is not finite, and BadInput where
     the tuning begins with another task, or asks for what this task or this net has not.
     """
     machine = machine or Machine()
@@ -48,37 +50,51 @@ def finetuned(
         raise BadInput(f"tuning.start is {tuning.start!r}, this net has {had}; fine-tune on that task first")
     length = min(tuning.length or length, trunk.longest)
     inserts = len(INSERTS) if tuning.form == "gpt1" else 0
-    rows, vocab = net.spec.vocab_size, net.vocab
-    vocab = with_inserts(vocab, rows) if inserts else vocab
+    rows = net.spec.vocab_size
+    vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
     train = task.encoded(items["train"], vocab, length, training=True)
-    losses, notes = list[float](), [f"train: {note}" for note in train.notes]
+    losses = list[float]()
 
     def step(done: int, loss: float) -> None:
         losses.append(loss)
         on_step(done, loss)
 
     with torch.random.fork_rng(devices=[]):
-        model = TaskModel(
-            trunk,
-            tuning.targets(task.targets()),
-            rows + inserts,
-            tuning.seed,
-            features=tuning.features,
-            new_rows=inserts,
-        )
+        targets = tuning.targets(task.targets())
+        more: dict[str, Any] = {"features": tuning.features, "new_rows": inserts}
+        model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         if net.weights is not None:
             model.take_over(net.weights)
         optim = tuning.optim(tuning.num_steps(len(train.examples)))
-        engine = LocalEngine(model, optim, machine, groups(model, tuning))
+        engine = engine_of(model, optim, machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
     keep(engine.full_state())
-    scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
-    for split in items:
-        if split != "train":
-            encoded = task.encoded(items[split], vocab, length, training=False)
-            notes += [f"{split}: {note}" for note in encoded.notes]
-            found = outputs(model, encoded.examples, torch.device(machine.device), machine.micro_tokens)
-            predictions[split] = task.predictions(items[split], encoded, found)
-            if any(item.gold is not None for item in items[split]):
-                scores[split] = task.scores(items[split], predictions[split])
-    return Evaluated(scores, predictions, losses, tuple(notes))
+    found = Evaluated({}, {}, losses, [f"train: {note}" for note in train.notes])
+    others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
+    return _answered(found, model, task, items, others, machine)
+
+
+def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
+    """One process in float32; else DeepSpeed, which keeps float32 masters, in the group that `connect` has joined."""
+    if machine.precision == "fp32":
+        return LocalEngine(model, optim, machine, groups)
+    return DeepSpeedEngine(model, optim, machine, groups)
+
+
+def _answered(
+    found: Evaluated,
+    model: TaskModel,
+    task: LabelledTask,
+    items: Mapping[str, Sequence[Item]],
+    encoded: Mapping[str, Encoded],
+    machine: Machine,
+) -> Evaluated:
+    """What was found in training, with the answers to these splits and their scores."""
+    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
+    for split, given in encoded.items():
+        notes += [f"{split}: {note}" for note in given.notes]
+        said = outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens)
+        predictions[split] = task.predictions(items[split], given, said)
+        if any(item.gold is not None for item in items[split]):
+            scores[split] = task.scores(items[split], predictions[split])
+    return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))
