@@ -39,9 +39,10 @@ def finetuned(
     """Fine-tune on the items of `train`, and answer those of all other splits, in rows of at most `length` tokens, or
     of as many as the tuning says.
 
-    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. As one process, in float32
-    or, once `connect` was called, in the precision of the machine; the global generator is as it was before. Raises Diverged where a loss is not finite, and BadInput where
-    the tuning begins with another task, or asks for what this task or this net has not.
+    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. As one process, in
+    float32, or, once `connect` was called, in the precision of the machine; the global generator is as it was before.
+    Raises Diverged where a loss is not finite, and BadInput where the tuning begins with another task, or asks for what
+    this task or this net has not.
     """
     machine = machine or Machine()
     task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.trunk)
