@@ -1,0 +1,112 @@
+"""Grids of evaluations on Ray: sized from the cluster, tried again, named."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.jobs import subject
+from orchestration.jobs.score_plan import Wanted, asked_for, planned
+from orchestration.launch import Asked, Cell, Room, cells, grid, ray_session
+from orchestration.progress import ignore
+from preprocessing.errors import Preempted
+from tests.orchestration.jobs.runs import finished_run, reviews
+from training.evaluation import Evaluated
+from training.specs import Machine
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    with ray_session(cpus=2, gpus=2):  # that there are two is what Ray is told, not what there is
+        yield
+
+
+@pytest.fixture
+def some(tmp_path: Path) -> list[Cell]:
+    """Four cells of SST-2, of two steps each."""
+    net = subject.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+    wanted = Wanted(
+        tasks=asked_for("sst2"), data=reviews(tmp_path / "data"), rates=(3e-3,), batches=(8,), steps=2, seeds=4
+    )
+    (plan,) = planned(net, wanted)
+    return list(plan.cells)
+
+
+def done(given: list[Cell], room: Room, asked: Asked | None = None) -> tuple[dict[int, Evaluated], dict[int, Any]]:
+    found = dict[int, Evaluated]()
+
+    def on_done(number: int, one: Evaluated) -> str:
+        found[number] = one
+        return "done"
+
+    return found, grid(given, room, on_done, asked or Asked(), ignore)
+
+
+def test_cells_on_ray_have_the_scores_that_they_have_here(some: list[Cell]) -> None:
+    found, failed = done(some, Room())
+    assert failed == {}
+    assert [found[number].scores for number in range(4)] == [cells.evaluate_cell(cell).scores for cell in some]
+
+
+def at_once(cell: Cell, count: Path | None = None) -> Evaluated:
+    """How many cells were at work together, by files in a folder."""
+    mark = cell.folder / f"at-work-{os.getpid()}-{time.monotonic_ns()}"
+    mark.touch()
+    time.sleep(2)
+    together = len(list(cell.folder.glob("at-work-*")))
+    mark.unlink()
+    return Evaluated({"dev": {"accuracy": float(together)}}, {})
+
+
+@pytest.mark.parametrize(("room", "most"), [(Room(), 2), (Room(cpus=1, gpus=2), 1), (Room(cpus=2), 1)])
+def test_there_are_as_many_at_once_as_the_cluster_file_says(
+    some: list[Cell], room: Room, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "evaluate_cell", at_once)
+    found, _ = done(some, room)
+    assert max(one.scores["dev"]["accuracy"] for one in found.values()) == most
+
+
+def dies_once(cell: Cell, count: Path | None = None) -> Evaluated:
+    mark = cell.folder / "has-died"
+    if not mark.exists():
+        mark.touch()
+        raise RuntimeError("a library lost its way")
+    return Evaluated({"dev": {"accuracy": 1.0}}, {})
+
+
+def test_an_error_that_is_none_of_ours_is_tried_again(some: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "evaluate_cell", dies_once)
+    found, failed = done(some[:1], Room())
+    assert (len(found), failed) == (1, {})
+
+
+def never(cell: Cell, count: Path | None = None) -> Evaluated:
+    os._exit(1)
+
+
+def test_a_cell_whose_process_dies_each_time_is_named_and_the_others_are_done(
+    some: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "evaluate_cell", never)
+    _, failed = done(some[:1], Room())
+    assert "its process died each time it was tried" in str(failed[0])
+
+
+def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[Cell]) -> None:
+    with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations to do; the same command goes on"):
+        done(some, Room(), Asked(signal=15))
+
+
+def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[Cell]) -> None:
+    half = replace(some[0], machine=Machine(precision="bf16", zero=2))
+    found, failed = done([half], Room())
+    assert failed == {}
+    assert 0 <= found[0].scores["dev"]["accuracy"] <= 1
+    assert len(found[0].losses) == 2
