@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import digest, task_of_csv, tasks_of
+from orchestration.config import digest, load_task, task_of_csv, tasks_of
 from orchestration.jobs import hold_out, part_code, stages
 from orchestration.launch import WEIGHTS, Cell
 from preprocessing.errors import BadInput, DataError
@@ -240,6 +240,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             labels=wanted.labels if is_tuned else 0,
             length=task.length,
             data=wanted.data.absolute(),
+            begin=_begin(subject, task, tuning, wanted),
             machine=wanted.machine,
         )
         for tuning in tunings
@@ -347,6 +348,22 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
     if named:
         return (name := max(named, key=len)), task.grids[name]
     return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
+
+
+def _begin(subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted) -> tuple[TaskFile, Tuning] | None:
+    """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of
+    that task are not at hand."""
+    if tuning is None or not tuning.start:
+        return None
+    before = load_task(tuning.start)
+    assert wanted.data is not None
+    if not before.files["train"].is_there(wanted.data):
+        raise BadInput(
+            f"task {task.name}: its grid begins with a net that was fine-tuned on {before.name}, whose train split is "
+            f"not in {wanted.data}; give another grid with --grid"
+        )
+    first = grid_of(subject, before, wanted.grid if wanted.grid in before.grids else "")[1].cells()[0]
+    return before, dataclasses.replace(first, seed=tuning.seed)
 
 
 def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:

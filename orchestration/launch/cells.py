@@ -20,6 +20,8 @@ from training.specs import Machine
 from training.tasks import Item, LabelledTask, ScoredTask, Start, TaskFile, WrittenTask
 
 if TYPE_CHECKING:  # torch is for the workers
+    from torch import Tensor
+
     from training.evaluation import Evaluated, Net
     from training.finetuning import Tuning
 
@@ -47,12 +49,14 @@ class Cell:
     length: int = 0  # most tokens of a row
     data: Path | None = None
     corpus: Path | None = None
+    begin: "tuple[TaskFile, Tuning] | None" = None  # what it is fine-tuned on before (RoBERTa's RTE: MNLI)
     machine: Machine = field(default_factory=Machine)
 
     @property
     def how(self) -> dict[str, Any]:
         """Its hyper-parameters, as plain values; {}: nothing is trained."""
-        return asdict(self.tuning) | {"length": self.length} if self.tuning else {}
+        begin = {"begin": asdict(self.begin[1])} if self.begin else {}
+        return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
 
     @property
     def steps(self) -> int:
@@ -207,7 +211,9 @@ def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
         case "tuned":
             assert cell.tuning is not None
             kind = cast(LabelledTask, task.task)
-            return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, **how)
+            begins = cell.begin[0].name if cell.begin else ""
+            net = _begun(_Keyed(f"{cell.folder} {cell.weights} {cell.start} {cell.begin!r}", cell)) if begins else net
+            return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
         case "scored":
             return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
         case "written":
@@ -245,6 +251,22 @@ def _net(cell: Cell) -> "Net":
     """The net that a cell begins with; with weights None, where it is to begin with random ones."""
     net = _pretrained(cell.folder, cell.weights)
     return net if cell.start == "pretrained" else replace(net, weights=None)
+
+
+@lru_cache(maxsize=1)
+def _begun(keyed: _Keyed) -> "Net":
+    """The net after the task that a cell begins with, without the classifier of that; done once in a process."""
+    from training.evaluation import finetuned
+
+    cell: Cell = keyed.value
+    assert cell.begin is not None
+    assert cell.data is not None
+    (task, tuning), net, found = cell.begin, _net(cell), dict[str, "Tensor"]()
+    items = {"train": task.items("train", cell.data)[0]}
+    kind = cast(LabelledTask, task.task)
+    finetuned(net, kind, items, tuning, length=task.length, machine=cell.machine, keep=found.update)
+    kept = {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
+    return replace(net, weights=kept)
 
 
 @lru_cache(maxsize=2)

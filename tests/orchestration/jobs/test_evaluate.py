@@ -299,3 +299,27 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20, 25; train with"):
         subject.at_steps(net, 7)
+
+
+def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
+    net: Subject, data: Path, done: list[str]
+) -> None:
+    """RoBERTa's RTE begins with a net that was fine-tuned on MNLI."""
+    rows = [f"{n}\tthe film is {('bad', 'good')[n % 2]}\tso it is\t{('not_', '')[n % 2]}entailment" for n in range(12)]
+    (data / "RTE").mkdir()
+    for split in ("train", "dev"):
+        (data / f"RTE/{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
+    asked = wanted(data, tasks="rte", grid="roberta", seeds=1)
+    with pytest.raises(BadInput, match="task rte: its grid begins with a net that was fine-tuned on mnli, whose"):
+        planned(net, asked)
+    (data / "MNLI").mkdir()
+    labels = ("contradiction", "entailment", "neutral")
+    lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
+    head = "\t".join([*"0123456789", "gold_label"])
+    (data / "MNLI/train.tsv").write_text("\n".join([head, *lines]) + "\n")
+    (plan,) = planned(net, asked)
+    (cell,) = plan.cells
+    assert cell.begin is not None
+    quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
+    alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
+    assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
