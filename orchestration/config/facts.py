@@ -111,7 +111,7 @@ def names(protocol: Any) -> list[str]:
     """The names of all facts that a Protocol asks for.
 
     >>> names(TaskPart)
-    ['shrinks', 'kind', 'describe', 'make']
+    ['shrinks', 'way', 'kind', 'describe', 'make']
     """
     found: dict[str, None] = {}
     for layer in reversed(protocol.__mro__):

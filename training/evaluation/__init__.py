@@ -1,18 +1,18 @@
 """Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
 
 Read outcome.py (`Net`, `Evaluated`), net.py (from disk), then the ways to evaluate on files: tuned.py (a head is
-fine-tuned), scored.py (how likely a net finds texts), written.py (what it writes; forms.py); and on held-out documents:
-finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks what a net knows as it is.
+fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what it writes; forms.py); and on held-out
+documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks what a net knows as it is.
 """
 
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
+from training.evaluation.likelihoods import scored
 from training.evaluation.net import net_of
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
-from training.evaluation.scored import scored
 from training.evaluation.tuned import finetuned
-from training.evaluation.written import written
+from training.evaluation.writing import written
 
 __all__ = [
     "Budget",

@@ -43,7 +43,8 @@ class TaskModel(nn.Module):
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
             self.trunk = build(trunk, rows)
             self.reading = Reading(features, trunk.layers, trunk.width)
-            self.heads = nn.ModuleDict({target.kind: target.head(trunk, self.reading.width) for target in self.targets})
+            width = self.reading.width
+            self.heads = nn.ModuleDict({target.kind: target.head(trunk, width, rows) for target in self.targets})
         self.to_empty(device=device)
         initialise(self, trunk, seed)
         self.reading.begin()
@@ -91,10 +92,12 @@ class TaskModel(nn.Module):
 
     def take_over(self, weights: Mapping[str, Tensor]) -> list[str]:
         """Take over the trunk of trained weights (names of `Model.named_parameters`), a pooler of one of its heads, and
-        heads of its own kinds, which name tokens; the names of the weights that stay random. A larger token table keeps
+        heads of its own kinds that name tokens; the names of the weights that stay random. A larger token table keeps
         its further rows."""
         wanted = dict(self.named_parameters())
-        mine = {name: weight for name, weight in weights.items() if name in wanted or name.startswith("trunk.")}
+        fresh = {f"heads.{kind}" for kind, head in self.heads.items() if isinstance(head, TaskHead)}
+        heads = {name for name in wanted if name.startswith("heads.") and ".".join(name.split(".")[:2]) not in fresh}
+        mine = {name: weight for name, weight in weights.items() if name in heads or name.startswith("trunk.")}
         for name, weight in weights.items():
             if found := _POOLER.fullmatch(name):
                 poolers = {f"heads.{kind}.summary.{found[1]}" for kind in self.heads} & wanted.keys()

@@ -38,10 +38,10 @@ class Target(Protocol):
     def count(self, batch: Arrays) -> int:
         """Number of its targets in a batch; its head scores as many."""
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`.
 
-        `width` is that of the states that it reads.
+        `width` is that of the states that it reads, `rows` those of the token table.
         """
 
 
@@ -60,7 +60,7 @@ class RowLabel:
     def count(self, batch: Arrays) -> int:
         return int((batch["label"] != IGNORE).sum())
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowLabelHead
 
         return RowLabelHead(trunk, width, self.classes, self.dropout)
@@ -77,7 +77,7 @@ class RowValue:
     def count(self, batch: Arrays) -> int:
         return int(np.count_nonzero(~np.isnan(np.asarray(batch["value"]))))
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowValueHead
 
         return RowValueHead(trunk, width, self.dropout)
@@ -98,7 +98,7 @@ class TokenTag:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import TokenTagHead
 
         return TokenTagHead(width, self.classes, self.dropout)
@@ -114,7 +114,7 @@ class AnswerSpan:
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import AnswerSpanHead
 
         return AnswerSpanHead(width)
@@ -131,7 +131,7 @@ class OptionChoice:
     def count(self, batch: Arrays) -> int:
         return int((batch["option"] == 0).sum())
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import OptionChoiceHead
 
         return OptionChoiceHead(trunk, width, self.dropout)
@@ -147,7 +147,7 @@ class NoAnswer:
     def count(self, batch: Arrays) -> int:
         return len(batch["label"])
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import NoAnswerHead
 
         return NoAnswerHead(width)
@@ -163,7 +163,7 @@ class OwnText:
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
 
-    def head(self, trunk: Trunk, width: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import LanguageModelHead
 
         return LanguageModelHead()

@@ -29,13 +29,13 @@ class TargetTokens:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         if not self.smoothing or trunk.cutoffs:
             require(not self.smoothing, "smoothing", self.smoothing, "0 with an adaptive softmax")
-            return NextToken(bias=self.bias).head(trunk, vocab_size)
+            return NextToken(bias=self.bias).head(trunk, rows)
         from training.finetuning.heads_text import SmoothedNextToken
 
-        return SmoothedNextToken(vocab_size, self.bias, self.smoothing)
+        return SmoothedNextToken(rows, self.bias, self.smoothing)
 
 
 @spec
@@ -53,9 +53,9 @@ class MaskedTargetTokens:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         if not self.smoothing:
-            return MaskedTokens(transform=self.transform).head(trunk, vocab_size)
+            return MaskedTokens(transform=self.transform).head(trunk, rows)
         from training.finetuning.heads_text import SmoothedMaskedTokens
 
-        return SmoothedMaskedTokens(trunk, vocab_size, self.transform, self.smoothing)
+        return SmoothedMaskedTokens(trunk, rows, self.transform, self.smoothing)

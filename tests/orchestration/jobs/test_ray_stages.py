@@ -96,7 +96,7 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
 ) -> None:
     """Training went on, and its result was lost in an error."""
     monkeypatch.setattr(hold_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
-    job = job_of(text)
+    job = job_of(text, "evals=[source,follows]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
     wanted = Wanted(tasks=job.recipe.evals, seeds=1, labels=20)

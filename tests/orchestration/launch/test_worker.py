@@ -8,7 +8,7 @@ import pytest
 
 from orchestration.config import load, load_cluster
 from orchestration.launch import worker
-from orchestration.launch.group import _counted
+from orchestration.launch.cells import _counted
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, export_weights
 from orchestration.tracking import MetricLog, history
 from preprocessing.errors import BadInput
@@ -61,7 +61,7 @@ def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
     monkeypatch.setattr(worker, "monotonic", lambda: now_s)
     file = tmp_path / "0"
     assert _counted(file) == 0
-    count, seen = worker._counter(file), []
+    count, seen = worker.step_counter(file), []
     for done in range(4):
         count(done)
         seen.append(_counted(file))
@@ -72,8 +72,8 @@ def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
 
 
 def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
-    worker._counter(tmp_path / "gone" / "0")(1)
-    worker._counter(None)(1)
+    worker.step_counter(tmp_path / "gone" / "0")(1)
+    worker.step_counter(None)(1)
 
 
 # Samples

@@ -11,10 +11,10 @@ from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
 from preprocessing.vocab import ByteBPE, Unigram, Vocab, WordPiece, train
-from training.evaluation import written as module
+from training.evaluation import writing as module
 from training.evaluation.forms import Examples, copies_of, form_of
 from training.evaluation.outcome import Net
-from training.evaluation.written import stops, written
+from training.evaluation.writing import stops, written
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec

@@ -13,8 +13,8 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import net, vocabulary
 from tests.training.likelihood.test_others import electra
 from tests.training.parity import TEXT, weights
+from training.evaluation.likelihoods import scored
 from training.evaluation.outcome import Net
-from training.evaluation.scored import scored
 from training.files import Jsonl, Lines, Whole
 from training.likelihood.nets import causal
 from training.tasks import Item, LanguageModelling, Likelihood, Split
