@@ -9,11 +9,11 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Template, Vocab
+from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of
-from training.tasks.split import value_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.texts import encoded_of, items_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -46,13 +46,7 @@ class Classify:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        text, pair, label = (columns.get(name, getattr(self, name)) for name in ("text", "pair", "label"))
-        wanted = [text, pair] if pair else [text]
-        found = []
-        for record, place in zip(records.rows, records.places, strict=True):
-            gold = self._number(value_of(record, label, place), label, place) if label else None
-            found.append(Item(place, texts_of(record, place, wanted), gold))
-        return found
+        return items_of(self, records, columns, self._number)
 
     def _number(self, given: Any, column: str, place: str) -> int:
         try:
@@ -61,18 +55,10 @@ class Classify:
             raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(self.labels)}") from None
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, number_of = Template(vocab, length), list(range(len(items)))
-        if training and self.both_orders:
-            items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
-            number_of += number_of
-        examples = [
-            [
-                template.row(*item.texts).columns()
-                | {"label": np.asarray(IGNORE if item.gold is None else item.gold, np.int64)}
-            ]
-            for item in items
-        ]
-        return Encoded(examples, number_of)
+        def target(gold: int | None) -> dict[str, np.ndarray]:
+            return {"label": np.asarray(IGNORE if gold is None else gold, np.int64)}
+
+        return encoded_of(self, items, vocab, length, target, training=training)
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "no_answer")

@@ -9,11 +9,11 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Floats
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Template, Vocab
+from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of
-from training.tasks.split import value_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.texts import encoded_of, items_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -44,16 +44,7 @@ class Regress:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        text, pair, label = (columns.get(name, getattr(self, name)) for name in ("text", "pair", "label"))
-        wanted = [text, pair] if pair else [text]
-        return [
-            Item(
-                place,
-                texts_of(record, place, wanted),
-                self._number(value_of(record, label, place), label, place) if label else None,
-            )
-            for record, place in zip(records.rows, records.places, strict=True)
-        ]
+        return items_of(self, records, columns, self._number)
 
     def _number(self, given: object, column: str, place: str) -> float:
         try:
@@ -65,18 +56,10 @@ class Regress:
         return number
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, number_of = Template(vocab, length), list(range(len(items)))
-        if training and self.both_orders:
-            items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
-            number_of += number_of
-        examples = [
-            [
-                template.row(*item.texts).columns()
-                | {"value": np.asarray(np.nan if item.gold is None else item.gold, np.float32)}
-            ]
-            for item in items
-        ]
-        return Encoded(examples, number_of)
+        def target(gold: float | None) -> dict[str, np.ndarray]:
+            return {"value": np.asarray(np.nan if gold is None else gold, np.float32)}
+
+        return encoded_of(self, items, vocab, length, target, training=training)
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "no_answer")
