@@ -17,6 +17,7 @@ RECIPE ?= bert_base
 SCALE ?= tiny
 OUT ?= work
 ARGS ?=
+PROMPTS ?= Return the,If the file,The name of the
 READY := .venv/.ready
 
 help: ## list the targets
@@ -40,8 +41,8 @@ $(READY): pyproject.toml constraints.txt
 PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
-	@sesame run bert_base --scale tiny --data demo --out $(OUT) $(ARGS)
-	@echo "look at it with: make ui    (or .venv/bin/sesame inspect bert_base --scale tiny --data demo --step 100)"
+	@sesame run gpt2 --scale tiny --data demo --out $(OUT) "evals=[source,cloze]" "cluster.samples=[$(PROMPTS)]" $(ARGS)
+	@echo "look at it with: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
 
 run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
 	@sesame run $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)

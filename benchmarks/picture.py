@@ -30,9 +30,10 @@ def main(out: Path, picture: Path) -> None:
             x = at + 0.38 * side
             right.bar(x, sum(values) / len(values), width=0.34, color=colour, label=start if at == 0 else None)
             right.plot([x] * len(values), values, "o", color=INK, markersize=3)
-        right.plot([at - 0.2, at + 0.58], [score["chance"]] * 2, ":", color=INK, label="chance" if at == 0 else None)
+        guess = [score["chance"]] * 2
+        right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance, or the majority" if at == 0 else None)
     right.set_xticks([at + 0.19 for at in range(len(scores))], [score["task"] for score in scores])
-    right.set(ylabel="accuracy", ylim=(0, 1), title="downstream, 200 labels, 3 seeds")
+    right.set(ylabel="accuracy", ylim=(0, 1), title="downstream, from random and from pretrained weights")
     right.legend(frameon=False)
 
     for axes in (left, right):

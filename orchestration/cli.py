@@ -333,6 +333,7 @@ def everything(
 
         manifest = corpus_stage.corpus(job, context.obj, report)
         report({"stage": "importing PyTorch"})
+        from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.jobs import ray_stages, score_plan
         from orchestration.reports import score_rows, score_values
 
@@ -345,17 +346,19 @@ def everything(
             machine=job.cluster.machine,
         )
         result, scores = ray_stages.pretrain_and_evaluate(job, resume, report, wanted)
+    written = pretrain_stage.samples_of(job.plan.run.folder)
     values = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,
         "result": result,
+        "samples": written,
         "scores": score_values(scores),
     }
     shown_ = (
         views.card(manifest),
         views.trained(job.plan.run.folder, result),
         views.scores(score_rows(scores)),
-        views.examples(scores),
+        views.samples(written) if written else views.examples(scores),
     )
     next_ = (
         f"sesame ui --out {out}",

@@ -98,6 +98,15 @@ def _note(job: Job) -> str:
     return "\n".join([*(f"* {line}" for line in lines), *again])
 
 
+def samples_of(folder: Path) -> dict[str, list[str]]:
+    """What the net of a run wrote, `before` its training and `after` it; nothing where it writes none."""
+    files = {int(file.stem.partition("-")[2]): file for file in (folder / launch.SAMPLES).glob("step-*.txt")}
+    if len(files) < 2:
+        return {}
+    first, last = (files[step].read_text() for step in (min(files), max(files)))
+    return {"before": first.strip().split(launch.BETWEEN), "after": last.strip().split(launch.BETWEEN)}
+
+
 def register(flags: Flags, name: str) -> tracking.Version:
     """Register the model of a finished run in MLflow's model registry; BadInput where there is no such run or store."""
     folder = run_folder(flags)

@@ -7,11 +7,13 @@ the connection to Ray. cells.py is the grid.
 from orchestration.launch.cells import Cell, Room, grid
 from orchestration.launch.group import RUN, STOPPED, alone, cores, pretrain
 from orchestration.launch.session import Asked, ray_session, room, stop_signals
-from orchestration.launch.worker import EXPORT, WEIGHTS, finetune_one, made
+from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
 
 __all__ = [
+    "BETWEEN",
     "EXPORT",
     "RUN",
+    "SAMPLES",
     "STOPPED",
     "WEIGHTS",
     "Asked",

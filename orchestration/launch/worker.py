@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
+BETWEEN = "\n\n---\n\n"  # two samples in a file
 SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
 OURS = ("orchestration", "preprocessing", "training")
 
@@ -169,7 +170,7 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
             logging.getLogger(__name__).warning("no samples at step %d: %s", step, error)
             return
         file = Path(run.folder) / SAMPLES / f"step-{step}.txt"
-        write_atomic(file, "\n\n---\n\n".join(found).encode() + b"\n")
+        write_atomic(file, BETWEEN.join(found).encode() + b"\n")
         metrics.mirror(file, SAMPLES)
 
     return show

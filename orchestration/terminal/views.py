@@ -174,6 +174,16 @@ def examples(scores: Sequence[TaskScore]) -> Text:
     return Text("\n".join(lines))
 
 
+def samples(found: Mapping[str, Sequence[str]], width: int = 240) -> Text:
+    """What a net wrote before its training and after it, the beginning of each text in a paragraph."""
+    lines = []
+    for when, texts in found.items():
+        lines.append(f"what it writes {when} pretraining:")
+        short = (" ".join(text.split()) for text in texts)
+        lines += [f"  {text[:width]}{' ...' * (len(text) > width)}" for text in short]
+    return Text("\n".join(lines))
+
+
 def tables(found: Iterable[Comparison]) -> Table:
     """The tables of the literature: one line each."""
     table = _table("table", "of", "what it compares")
