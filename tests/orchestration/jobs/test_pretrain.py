@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestration import launch
 from orchestration.jobs import pretrain as learn
-from orchestration.launch import group as launch
 from preprocessing import vocab
 from preprocessing.choose import Tokens
 from preprocessing.errors import BadInput
@@ -76,3 +76,15 @@ def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Pa
 def test_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not finished"):
         learn.export(tmp_path, tmp_path / "hf")
+
+
+def test_the_first_and_the_last_samples_of_a_run_are_those_before_and_after(tmp_path: Path) -> None:
+    assert learn.samples_of(tmp_path) == {}
+    (tmp_path / launch.SAMPLES).mkdir()
+    for step in (0, 5, 10):
+        text = launch.BETWEEN.join([f"a at {step}", f"b at {step}"])
+        (tmp_path / launch.SAMPLES / f"step-{step}.txt").write_text(text + "\n")
+    assert learn.samples_of(tmp_path) == {"before": ["a at 0", "b at 0"], "after": ["a at 10", "b at 10"]}
+    (tmp_path / launch.SAMPLES / "step-0.txt").unlink()
+    (tmp_path / launch.SAMPLES / "step-5.txt").unlink()
+    assert learn.samples_of(tmp_path) == {}

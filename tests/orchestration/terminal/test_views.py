@@ -15,3 +15,16 @@ def test_what_a_repair_adds_is_not_called_dropped() -> None:
     lines = [" ".join(line.split()) for line in shown.get().splitlines()]
     assert "0 added -20" in lines
     assert "1 dropped: too_short 15" in lines
+
+
+def test_what_a_net_writes_is_shown_before_and_after_in_a_paragraph_each() -> None:
+    found = {"before": ["Return the the the"], "after": ["Return the name\n\nof " + "a " * 200]}
+    lines = views.samples(found).plain.splitlines()
+    assert lines[:3] == [
+        "what it writes before pretraining:",
+        "  Return the the the",
+        "what it writes after pretraining:",
+    ]
+    assert lines[3].startswith("  Return the name of a a")
+    assert lines[3].endswith(" ...")
+    assert views.samples({}).plain == ""
