@@ -127,7 +127,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         labels=plan.labels,
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
-        examples={cell.start: found.example for cell, found in results if found.example},
+        examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
         notes=tuple(results[0][1].notes),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )

@@ -124,8 +124,8 @@ def grid(
                     log.warning("%s: has no score: %s", cells[number].name, found)
                 else:
                     last = on_done(number, found)
-            at_work = [files[number_of[future]] for future in waiting]
-            begun = sum(_counted(file) for file in at_work)
+            at_work = [number_of[future] for future in waiting]
+            begun = sum(min(_counted(files[number]), cells[number].steps) for number in at_work)
             if len(at_work) < len(cells) or begun:
                 together.at(len(cells) - len(waiting), begun, last)
     return failed

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from training.tasks import TaskScore, spread_of
+from training.tasks import TaskScore, better, spread_of
 
 KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
 HEAD = (
@@ -67,7 +67,9 @@ def shown(values: Sequence[float], metric: str) -> str:
 
 
 def scaled(value: float, metric: str) -> float:
-    return value if metric.startswith(("perplexity", "bits", "loss", "bleu", "rouge", "chrf", "coqa")) else 100 * value
+    """A share in percent; a perplexity, a loss, bits and a number of words as they are."""
+    is_share = better(metric) > 0 and metric != "words"
+    return 100 * value if is_share else value
 
 
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:

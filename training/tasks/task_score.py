@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 Start = Literal["pretrained", "random"]
 STARTS: Final[tuple[Start, ...]] = ("pretrained", "random")
-_LOWER: Final = ("perplexity", "bits", "loss")
+_LOWER: Final = ("perplexity", "bits", "loss")  # in the names of metrics of which less is better
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class TaskScore:
 def better(metric: str) -> int:
     """1 where more is better, -1 where less is.
 
-    >>> better("accuracy"), better("perplexity")
+    >>> better("accuracy"), better("word_perplexity")
     (1, -1)
     """
-    return -1 if metric.startswith(_LOWER) else 1
+    return -1 if any(name in metric for name in _LOWER) else 1
 
 
 def spread_of(values: Sequence[float]) -> float:

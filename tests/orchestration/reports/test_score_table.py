@@ -4,6 +4,7 @@ import csv
 import io
 
 from orchestration.reports import score_csv, score_page, score_rows, score_values
+from orchestration.reports.score_table import scaled
 from training.tasks import Chosen, TaskScore
 
 
@@ -38,6 +39,11 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
     assert "| squad | f1 | dev | 81.0 +- 1.0 |" in page
     assert "* squad, pretrained: peak 0.0003, batch 32, epochs 4 (best on dev): dev f1 81.0 +- 1.0; dev em 70.0" in page
     assert "* squad: no score of squad, seed 2: loss nan" in page
+
+
+def test_perplexities_and_numbers_of_words_are_no_shares() -> None:
+    assert [scaled(0.5, name) for name in ("rouge1", "bleu", "accuracy_byte", "coqa_f1")] == [50.0] * 4
+    assert [scaled(20.0, name) for name in ("word_perplexity", "bits_per_character", "loss", "words")] == [20.0] * 4
 
 
 def test_each_value_is_a_line_of_csv() -> None:
