@@ -33,7 +33,7 @@ def main(out: Path, picture: Path) -> None:
         guess = [score["chance"]] * 2
         right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance, or the majority" if at == 0 else None)
     right.set_xticks([at + 0.19 for at in range(len(scores))], [score["task"] for score in scores])
-    right.set(ylabel="accuracy", ylim=(0, 1), title="downstream, from random and from pretrained weights")
+    right.set(ylabel="accuracy", ylim=(0, 1), title="downstream scores")
     right.legend(frameon=False)
 
     for axes in (left, right):
