@@ -146,16 +146,16 @@ def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     """The plans of the tasks that can be done; a warning for each other one."""
-    files = [task for task in wanted.tasks if not isinstance(task, str)]
-    if files and wanted.data is None:
+    files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
+    if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
         log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
-        wanted = dataclasses.replace(wanted, tasks=wanted.held_out)
-    files = [task for task in wanted.tasks if not isinstance(task, str)]
-    if files and wanted.data is None:
+        wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
+    files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
+    if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
         log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
-        wanted = dataclasses.replace(wanted, tasks=wanted.held_out)
+        wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
     plans, problems = _tried(subject, wanted)
     for problem in problems:
         log.warning("left out: %s", problem)
@@ -218,12 +218,13 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
 
 def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     """The plan of a task; BadInput where what it needs is not at hand, in one line."""
-    if wanted.data is None:
+    if not _may_be_at_hand(task, wanted):
         raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
-    items, notes = _at_hand(task, wanted.data)
+    data_dir = wanted.data or Path()
+    items, notes = _at_hand(task, data_dir)
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task, items)
-    _check_splits(task, items, answered, wanted.data, is_tuned)
+    _check_splits(task, items, answered, data_dir, is_tuned)
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
     submitted = set(task.submission) if wanted.submit else set()
@@ -239,7 +240,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             splits=splits,
             labels=wanted.labels if is_tuned else 0,
             length=task.length,
-            data=wanted.data.absolute(),
+            data=data_dir.absolute(),
             begin=_begin(subject, task, tuning, wanted),
             machine=wanted.machine,
         )
@@ -273,6 +274,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         kind=task.task,
         step=subject.step,
     )
+
+
+def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
+    """Whether a folder of data is named, or the files of the task are found without one, beside it or by their paths."""
+    return wanted.data is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
 def _is_tuned(task: TaskFile, items: Mapping[str, Sequence[Item]]) -> bool:
@@ -355,12 +361,11 @@ def _begin(subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Want
     that task are not at hand."""
     if tuning is None or not tuning.start:
         return None
-    before = load_task(tuning.start)
-    assert wanted.data is not None
-    if not before.files["train"].is_there(wanted.data):
+    before, data = load_task(tuning.start), wanted.data or Path()
+    if not before.files["train"].is_there(data):
         raise BadInput(
             f"task {task.name}: its grid begins with a net that was fine-tuned on {before.name}, whose train split is "
-            f"not in {wanted.data}; give another grid with --grid"
+            f"not in {data}; give another grid with --grid"
         )
     first = grid_of(subject, before, wanted.grid if wanted.grid in before.grids else "")[1].cells()[0]
     return before, dataclasses.replace(first, seed=tuning.seed)

@@ -212,6 +212,14 @@ def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
         planned(net, wanted(None))
 
 
+def test_tasks_without_files_are_left_out_in_one_line(
+    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fitting(net, wanted(None, tasks="glue,sst5,squad1")) == []
+    assert caplog.text.count("left out: ") == 1
+    assert "left out: glue, sst5, squad1: name the folder that has their files with --data-dir DIR" in caplog.text
+
+
 def test_a_wrong_label_is_one_line_before_anything_is_done(net: Subject, data: Path, done: list[str]) -> None:
     file = data / "SST-2/train.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t7\n", 1))
@@ -245,7 +253,7 @@ def test_malformed_rows_are_named(net: Subject, data: Path, caplog: pytest.LogCa
 def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
     rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
     (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    asked = Wanted(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), data=tmp_path, **QUICK)
+    asked = Wanted(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
     score = scored(net, asked)
     assert (score.task, score.split) == ("mine", "test")
 
