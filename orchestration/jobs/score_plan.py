@@ -277,7 +277,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
 
 
 def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
-    """Whether a folder of data is named, or the files of the task are found without one, beside it or by their paths."""
+    """Whether a folder of data is named, or files of the task are found without one, beside it or by their paths."""
     return wanted.data is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
