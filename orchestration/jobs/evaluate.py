@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -38,14 +38,24 @@ def evaluate(
 ) -> list[TaskScore]:
     """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
 
-    A cell that fails is named, and the others count; a task of which all cells fail raises what the first one did.
+    A cell that fails is named, and the others count; so is a task of which all cells fail. Where that is so of every
+    task, the first error is raised.
     `out`: where MLflow's store is, for a net of transformers, which has no run there yet.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.known(folder) is None:
         _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
-    found = [_scored(folder, plan, failed, report) if plan in due else kept(plan.stage) for plan in plans]
+    found, errors = list[TaskScore](), list[SesameError]()
+    for plan in plans:
+        try:
+            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage)
+            found.append(replace(score, step=plan.step))
+        except SesameError as error:
+            log.warning("left out: task %s: %s", plan.task, error)
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
     if due and (tracked := tracking.known(folder)):
         with tracking.log_and_suppress("the table of scores"):
             tracking.log_page(tracked, _files(folder, found), _pictures(found))
@@ -86,7 +96,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     if not todo:
         return {}
     room = launch.Room(cpus=cluster.cpus_per_worker, gpus=cluster.gpus_per_worker)
-    has = {"cpus": max(launch.cores(), room.cpus), "gpus": room.gpus * max(1, cluster.workers)}
+    has = {"cpus": max(launch.cores(), room.cpus), "gpus": room.gpus * cluster.workers}  # 0: all that Ray finds
 
     def on_done(number: int, found: Evaluated) -> str:
         plan, cell = todo[number]
@@ -110,8 +120,8 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     """The score of a task, from the results of its cells."""
     errors = [(cell, failed.get(plan.file_of(cell))) for cell in plan.cells]
     named = [(cell, error) for cell, error in errors if error is not None]
-    if not results:
-        raise named[0][1]
+    if not any(cell.start == "pretrained" for cell, _ in results):
+        raise next(error for cell, error in named if cell.start == "pretrained")
     starts = chosen(
         [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )

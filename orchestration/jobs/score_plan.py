@@ -102,7 +102,7 @@ class TaskPlan:
     def file_of(self, cell: Cell) -> Path:
         """Where the result of a cell is kept: grids that have it in common share it."""
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
-        about = {"of": causes, "start": cell.start, "how": cell.how, "weights": cell.weights}
+        about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
 
     def keep(self, cell: Cell, found: Evaluated) -> None:
@@ -146,11 +146,6 @@ def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     """The plans of the tasks that can be done; a warning for each other one."""
-    files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
-    if files:
-        groups = dict.fromkeys(task.group or task.name for task in files)
-        log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
-        wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
     files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
     if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
@@ -200,6 +195,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
             task=task,
             start=start,
             tuning=budget.tuning(seed) if is_tuned else None,
+            updates=budget.steps if is_tuned else 1,
             labels=labels if is_tuned else 0,
             length=LENGTH,
             corpus=subject.corpus,
@@ -225,6 +221,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task, items)
     _check_splits(task, items, answered, data_dir, is_tuned)
+    rows = len(items.get("train", ()))
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
     submitted = set(task.submission) if wanted.submit else set()
@@ -242,6 +239,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             length=task.length,
             data=data_dir.absolute(),
             begin=_begin(subject, task, tuning, wanted),
+            updates=tuning.num_steps(min(wanted.labels or rows, rows)) if tuning else 1,
             machine=wanted.machine,
         )
         for tuning in tunings
@@ -253,9 +251,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": wanted.labels, "length": task.length, "splits": list(splits)}
+    if begun := next((cell.begin for cell in cells if cell.begin), None):
+        causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
     stage = _stage(subject, task.name, causes, task.task)
-    labelled = min(wanted.labels, len(items.get("train", ()))) if is_tuned else 0
+    labelled = min(wanted.labels, rows) if is_tuned else 0
     return TaskPlan(
         task=task.name,
         stage=stage,
@@ -264,7 +264,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         split=headline,
         chosen_on=chosen_on,
         labels=labelled,
-        chance=_majority(items[headline]) if task.metric == "accuracy" else None,
+        chance=_majority(items[headline]) if task.metric == "accuracy" and is_tuned else None,
         paper=_paper(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
@@ -321,7 +321,7 @@ def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> 
         return dev
     raise BadInput(
         f"task {task.name}: {configurations} hyper-parameters are to be compared, and no labelled dev split is at hand "
-        "(test never decides); give one --rate, --batch and --epochs"
+        "(test never decides); give one number each to --rates, --batches and --epochs"
     )
 
 
@@ -421,6 +421,6 @@ def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def _stage(subject: Subject, task: str, causes: dict[str, Any], part: Any) -> stages.Stage:
-    if subject.step is not None:
+    if subject.weights != WEIGHTS and subject.step is not None:
         causes = {**causes, "step": subject.step}
     return stages.Stage("scores", subject.folder / "scores", task, causes, part_code.digests(part))

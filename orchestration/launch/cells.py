@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +44,7 @@ class Cell:
     task: TaskFile | str
     start: Start
     tuning: "Tuning | None"  # None: nothing is trained
+    updates: int = 1  # about how many it does, to say how far it is; 1 where nothing is trained
     splits: tuple[str, ...] = ()
     labels: int = 0
     length: int = 0  # most tokens of a row
@@ -57,11 +58,6 @@ class Cell:
         """Its hyper-parameters, as plain values; {}: nothing is trained."""
         begin = {"begin": asdict(self.begin[1])} if self.begin else {}
         return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
-
-    @property
-    def steps(self) -> int:
-        """About how many updates it does, to say how far it is; 1 where nothing is trained."""
-        return (self.tuning.steps or 100) if self.tuning else 1
 
 
 @dataclass(frozen=True)
@@ -94,17 +90,19 @@ def grid(
     and gives back what is shown of it.
 
     Returns the cells that failed, by number, and why: one whose process dies, or that raises what is no SesameError, is
-    tried twice. SIGTERM and SIGINT end in Preempted or KeyboardInterrupt: what is done has been handed to `on_done`.
+    tried twice. ResourceError where Ray has no room for any. SIGTERM and SIGINT end in Preempted or KeyboardInterrupt:
+    what is done has been handed to `on_done`.
     """
     import ray
 
+    _check(room, ray.cluster_resources())
     remote = ray.remote(evaluate_cell).options(**room.options)
     failed: dict[int, SesameError] = {}
     report({"stage": "loading workers", "cells": len(cells)})
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(cells))]
         number_of = {remote.remote(cell, file): n for n, (cell, file) in enumerate(zip(cells, files, strict=True))}
-        waiting, together = list(number_of), FineTunings(len(cells), max(cell.steps for cell in cells), report)
+        waiting, together = list(number_of), FineTunings(len(cells), max(cell.updates for cell in cells), report)
         tried_twice, last = set[int](), ""
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_S)
@@ -112,7 +110,7 @@ def grid(
                 raise asked.stopped(f"stopped with {len(waiting) + len(done)} of {len(cells)} evaluations to do")
             for future in done:
                 number = number_of[future]
-                found = _result(future, cells[number].name)
+                found = _result(future)
                 if isinstance(found, _Retry) and number not in tried_twice:
                     tried_twice.add(number)
                     log.warning("%s: %s; tried again", cells[number].name, found)
@@ -125,17 +123,27 @@ def grid(
                 else:
                     last = on_done(number, found)
             at_work = [number_of[future] for future in waiting]
-            begun = sum(min(_counted(files[number]), cells[number].steps) for number in at_work)
+            begun = sum(min(_counted(files[number]), cells[number].updates) for number in at_work)
             if len(at_work) < len(cells) or begun:
                 together.at(len(cells) - len(waiting), begun, last)
     return failed
+
+
+def _check(room: Room, has: Mapping[str, float]) -> None:
+    """ResourceError where no cell would ever begin: Ray would wait for such a machine without a word."""
+    for name, wants in (("CPU", room.cpus), ("GPU", room.gpus)):
+        if wants > has.get(name, 0):
+            raise ResourceError(
+                f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has.get(name, 0):g} in all; give "
+                "another cluster with --on"
+            )
 
 
 class _Retry(ResourceError):
     """A cell that may succeed when it is tried again."""
 
 
-def _result(future: Any, name: str) -> "Evaluated | SesameError":
+def _result(future: Any) -> "Evaluated | SesameError":
     """What became of a cell."""
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
@@ -192,9 +200,10 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
     net, tuning = _net(cell), cell.tuning
     examples = made(task, cell.corpus, min(cell.length, net.spec.trunk.longest))
     if tuning is None:
-        return fill_in(net, examples)
+        return fill_in(net, examples, cell.machine)
     budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
-    found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, on_step=step_counter(count))
+    how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
+    found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
     return Evaluated({"test": {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}}, {})
 
 

@@ -12,9 +12,11 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import Vocab
 from training.engines import to_tensors
+from training.evaluation.likelihoods import model_of
 from training.evaluation.outcome import Evaluated, Net
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
 from training.model import Model
+from training.specs import Machine
 from training.tasks import Blank, Blanks
 
 BATCH: Final = 64
@@ -22,16 +24,14 @@ SHOWN: Final = 3  # sentences with what the net says
 BEST: Final = 5  # of the words that it finds likeliest
 
 
-def fill_in(net: Net, task: Blanks) -> Evaluated:
+def fill_in(net: Net, task: Blanks, machine: Machine | None = None) -> Evaluated:
     """Which share of the blanks the net fills with the word that stood there, `accuracy`, and of which that word is
     among the five likeliest, `top5`; `majority` is what the most frequent answer gets.
 
-    With weights None the net is random, of seed 0. BadInput where the net predicts neither masked nor next tokens.
+    With weights None the net is random, of seed 0; of a generator and a discriminator it is the generator. BadInput
+    where the net predicts neither masked nor next tokens.
     """
-    with torch.random.fork_rng(devices=[]):
-        model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed=0).eval()
-    if net.weights is not None:
-        model.load_state_dict(dict(net.weights), strict=False)  # what is shared is named once
+    model = model_of(net, seed=0, machine=machine or Machine())
     best_NB = torch.cat(list(_best(model, net.vocab, task.blanks)))
     answer_N = torch.tensor([blank.answer for blank in task.blanks])
     right_NB = best_NB == answer_N[:, None]
@@ -54,17 +54,15 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
-        batch = to_tensors(unpadded([_masked(vocab, one) if masks else _before(vocab, one) for one in some]), _CPU)
+        rows = [_masked(vocab, one) if masks else _before(vocab, one) for one in some]
+        batch = to_tensors(unpadded(rows), table.device)
         if isinstance(head, MaskedTokensHead):
             feature_BD = head.features(tokens_at(model.trunk(batch), batch["targets_at"]))
         else:
             feature_BD = model.trunk.next_states(batch)
         logits_BV = torch.nn.functional.linear(feature_BD, table, head.bias)
         logits_BV[:, list(vocab.special_ids)] = -torch.inf
-        yield logits_BV[:, : vocab.size].topk(BEST).indices
-
-
-_CPU: Final = torch.device("cpu")
+        yield logits_BV[:, : vocab.size].topk(BEST).indices.cpu()
 
 
 def _masked(vocab: Vocab, blank: Blank) -> Row:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
-from training.engines import LocalEngine
-from training.finetuning import Example, RowLabel, TaskModel, Tuning, outputs, tune
+from training.evaluation.tuned import engine_of
+from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, tune
 from training.model import ModelSpec
 from training.specs import Machine
 from training.tasks import LABELS, Examples, Start, Task
@@ -58,6 +58,7 @@ def finetune(
     *,
     seed: int,
     on_step: Callable[[int], None] = nobody,
+    machine: Machine | None = None,
 ) -> Outcome:
     """Train a classifier from `weights` (as save_weights names them; None: random) and score it on the test rows.
 
@@ -65,13 +66,13 @@ def finetune(
     differ in the pretrained weights alone. `on_step` is told how many steps are done, after each.
     Raises DataError where the task has fewer labelled rows than the budget asks for.
     """
-    train, tuning, machine = examples_of(task.labelled(budget.labels, seed)), budget.tuning(seed), Machine()
+    train, tuning, machine = examples_of(task.labelled(budget.labels, seed)), budget.tuning(seed), machine or Machine()
     targets = (RowLabel(classes=len(task.classes)),)
     with torch.random.fork_rng(devices=[]):
         model = TaskModel(spec.trunk, targets, spec.vocab_size, seed)
         if weights is not None:
             model.take_over(weights)
-        engine = LocalEngine(model, tuning.optim(tuning.steps), machine)
+        engine = engine_of(model, tuning.optim(tuning.steps), machine, groups(model, tuning))
         tune(engine, train, tuning, machine.micro_tokens, lambda done, _: on_step(done))
     log_p = np.empty((len(task.test), len(task.classes)), np.float32)
     for numbers, heads in outputs(model, examples_of(task.test), torch.device(machine.device)):

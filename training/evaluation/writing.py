@@ -9,10 +9,10 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.vocab import Vocab
-from training.engines import LocalEngine
 from training.evaluation.forms import Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.finetuning import OnStep, TaskModel, Tuning, nobody, tune, under_decoder
+from training.evaluation.tuned import engine_of
+from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.model import Model
 from training.specs import Encoder, Machine
@@ -32,8 +32,8 @@ def written(
 
     With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
     `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
-    In float32, as one process; the global generator is as it was before. BadInput where the net does not write, or only
-    once fine-tuned; Diverged where a loss is not finite.
+    As one process, in float32, or fine-tuned in the precision of the machine; the global generator is as it was before.
+    BadInput where the net does not write, or only once fine-tuned; Diverged where a loss is not finite.
     """
     machine, form = machine or Machine(), form_of(net, task.writing)
     losses, notes = list[float](), list[str]()
@@ -89,10 +89,11 @@ def _tuned(
     model = TaskModel(form.trunk, (form.target,), net.spec.vocab_size, tuning.seed)
     if net.weights is not None:
         model.take_over(_fitting(net, form, model))
-    engine = LocalEngine(model, spread.optim(spread.num_steps(len(examples))), machine)
+    optim = spread.optim(spread.num_steps(len(examples)))
+    engine = engine_of(model, optim, machine, groups(model, spread))
     tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
-    return _with_weights(made, {name: tensor.detach() for name, tensor in model.named_parameters()})
+    return _with_weights(made, engine.full_state())
 
 
 def _micro_tokens(

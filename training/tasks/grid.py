@@ -1,8 +1,6 @@
 """The hyper-parameters that a paper prescribes for a task: rates x batches x epochs, and what goes with them."""
 
-from collections.abc import Sequence
 from dataclasses import fields
-from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from preprocessing.spec import require, spec
@@ -47,7 +45,7 @@ class Grid:
     length: int = 0  # most tokens of a row; 0: that of the task
     start: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
     runs: int = 1  # of each cell, with seeds of their own
-    select: Literal["best", "median"] = "best"  # what the paper reports of its runs
+    select: Literal["best", "median"] = "best"  # what the paper reports of its runs; ours are medians (task_score.py)
     source: str  # section, table or file
     from_memory: bool = False
     note: str = ""  # what the keys do not say
@@ -92,14 +90,3 @@ class Grid:
             for epochs in self.epochs or (1.0,)
             for seed in range(self.runs)
         ]
-
-    def chosen(self, scores: Sequence[float]) -> int:
-        """The number of the cell that the paper reports, by the development scores of all `cells`: the best one, or of
-        the hyper-parameters with the best median of their runs the run that is their median (of two, the lower)."""
-        assert len(scores) % self.runs == 0, f"{len(scores)} scores of cells with {self.runs} runs"
-        if self.select == "best":
-            return max(range(len(scores)), key=scores.__getitem__)
-        runs = [range(start, start + self.runs) for start in range(0, len(scores), self.runs)]
-        medians = [median_low([scores[cell] for cell in cells]) for cells in runs]
-        best = max(range(len(runs)), key=medians.__getitem__)
-        return next(cell for cell in runs[best] if scores[cell] == medians[best])

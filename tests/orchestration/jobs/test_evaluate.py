@@ -150,6 +150,40 @@ def test_a_failed_cell_is_named_and_the_others_count(
     assert plan.stage.state == "done"
 
 
+def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = evaluate_cell
+
+    def refuses(cell: Cell, count: Path | None = None) -> Any:
+        if cell.name.startswith("mine"):
+            raise BadInput("its rows are too long")
+        return whole(cell, count)
+
+    monkeypatch.setattr("tests.orchestration.jobs.test_evaluate.evaluate_cell", refuses)
+    (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
+    tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
+    plans = planned(net, Wanted(tasks=tasks, data=data, **QUICK))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert [score.task for score in scores] == ["sst2"]
+    assert "left out: task mine: its rows are too long" in caplog.text
+
+
+def test_random_weights_alone_are_no_score(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate_cell
+
+    def diverges(cell: Cell, count: Path | None = None) -> Any:
+        if cell.start == "pretrained":
+            raise Diverged("loss nan")
+        return whole(cell, count)
+
+    monkeypatch.setattr("tests.orchestration.jobs.test_evaluate.evaluate_cell", diverges)
+    with pytest.raises(Diverged, match="loss nan"):
+        scored(net, wanted(data, against_random=True))
+
+
 def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
     net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +292,18 @@ def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[
     assert (score.task, score.split) == ("mine", "test")
 
 
+def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_path: Path) -> None:
+    """Where a file lists the right option first, the most frequent answer would be right at 100 %."""
+    (task,) = asked_for("wsc273")
+    assert not isinstance(task, str)
+    file = tmp_path / task.files["test"].paths[0]
+    file.parent.mkdir(parents=True)
+    row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
+    file.write_text(json.dumps(row) + "\n")
+    (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], data=tmp_path))
+    assert (plan.metric, plan.chance) == ("accuracy", None)
+
+
 def test_labelled_rows_are_drawn_by_the_seed() -> None:
     items = [Item(str(n), (str(n),), n) for n in range(10)]
     assert drawn(items, 4, seed=0) == drawn(items, 4, seed=0) != drawn(items, 4, seed=1)
@@ -304,6 +350,9 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
     assert [score.step for score in scores] == [10, 20, 30]
     assert len({plan.stage.folder for plan in plans}) == len(done) == 3
+    (whole,) = planned(net, wanted(data, seeds=1))
+    assert whole.stage == replace(plans[-1].stage)  # that of the last step is that of the run
+    assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20, 25; train with"):
         subject.at_steps(net, 7)

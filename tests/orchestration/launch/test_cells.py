@@ -13,7 +13,7 @@ from orchestration.jobs import subject
 from orchestration.jobs.score_plan import Wanted, asked_for, planned
 from orchestration.launch import Asked, Cell, Room, cells, grid, ray_session
 from orchestration.progress import ignore
-from preprocessing.errors import Preempted
+from preprocessing.errors import Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, reviews
 from training.evaluation import Evaluated
 from training.specs import Machine
@@ -97,6 +97,11 @@ def test_a_cell_whose_process_dies_each_time_is_named_and_the_others_are_done(
     monkeypatch.setattr(cells, "evaluate_cell", never)
     _, failed = done(some[:1], Room())
     assert "its process died each time it was tried" in str(failed[0])
+
+
+def test_a_cell_for_which_there_is_no_machine_is_one_line_and_no_endless_wait(some: list[Cell]) -> None:
+    with pytest.raises(ResourceError, match=r"an evaluation wants 3 GPUs by the cluster file, Ray has 2 in all; give"):
+        done(some, Room(gpus=3))
 
 
 def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[Cell]) -> None:

@@ -154,15 +154,6 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
     assert [one.epochs for one in replace(grid, steps=0, epochs=(2, 3), warmup=0.1, runs=1).cells()][:2] == [2, 3]
 
 
-def test_a_grid_chooses_the_best_cell_or_the_median_run_of_the_best_ones() -> None:
-    grid = Grid(rates=(1e-5, 2e-5), batches=(16,), epochs=(3,), runs=3, source="x")
-    scores = [0.9, 0.1, 0.2, 0.4, 0.6, 0.5]
-    assert grid.chosen(scores) == 0
-    assert replace(grid, select="median").chosen(scores) == 5
-    four = replace(grid, select="median", runs=2)
-    assert four.chosen([0.1, 0.2, 0.4, 0.3]) == 3  # of two, the lower
-
-
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
