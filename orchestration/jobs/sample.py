@@ -14,7 +14,7 @@ from preprocessing.rng import key
 from preprocessing.schema import Ints
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
-from training.formats import load_weights
+from training.evaluation import model_of, net_of
 from training.generation import (
     Beams,
     Blanks,
@@ -32,6 +32,7 @@ from training.generation import (
     novelties,
 )
 from training.model import Model
+from training.specs import Machine
 
 Masked = Literal["", "gibbs", "mask_predict"]
 HERE: Final = "___"  # where in a prompt masks stand; else they stand behind it
@@ -57,11 +58,8 @@ def sample(
     text the corpus has, and the longest passage that is from there.
     BadInput where the run is not finished, or its net does not write so.
     """
-    weights, run = folder / launch.WEIGHTS, json.loads((folder / launch.RUN).read_text())
-    if not (weights / "spec.json").is_file():
-        raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")
-    # a folder of transformers would give model and vocabulary here, and has neither a run nor a corpus
-    vocab, model = Vocab.load(Path(run["corpus"]) / "vocab"), _model(weights)
+    net = net_of(folder)
+    vocab, model = net.vocab, model_of(net, seed=0, machine=Machine())
     start = _start(folder) if model.spec.trunk.reads_source else None
     if masked:
         rows = _filled(model, vocab, prompts, masked, values, max_new, seed)
@@ -74,7 +72,7 @@ def sample(
         for prompt, ids, row in zip(prompts, texts, rows, strict=True)
     ]
     if novelty:
-        store = Store.open(Path(run["corpus"]), "train")
+        store = Store.open(Path(json.loads((folder / launch.RUN).read_text())["corpus"]), "train")
         found = [each | {"novelty": _novelty(store, ids)} for each, ids in zip(found, texts, strict=True)]
     return found
 
@@ -147,14 +145,6 @@ def novelty_said(novelty: dict[str, Any]) -> str:
     source = f" ({longest['source']})" if longest["source"] else ""
     where = f"document {longest['document']} of {longest['shard']}{source}"
     return f"{said}; tokens {longest['start']} to {longest['stop']} stand in {where}"
-
-
-def _model(weights: Path) -> Model:
-    """The net of a finished run."""
-    spec, state = load_weights(weights)
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
-    model.load_state_dict(state, strict=False)  # what layers share is in it once
-    return model
 
 
 def _sep(vocab: Vocab) -> list[int]:

@@ -7,7 +7,7 @@ documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pai
 
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
-from training.evaluation.likelihoods import scored
+from training.evaluation.likelihoods import model_of, scored
 from training.evaluation.net import net_of
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
@@ -25,6 +25,7 @@ __all__ = [
     "held_out",
     "load",
     "masked",
+    "model_of",
     "net_of",
     "pairs",
     "scored",

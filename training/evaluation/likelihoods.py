@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from preprocessing.errors import BadInput
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, nobody
 from training.formats import half
@@ -55,6 +56,8 @@ def model_of(net: Net, seed: int, machine: Machine) -> Model:
         model = Model(spec.trunk, spec.losses, spec.vocab_size, seed)
     if weights is not None:
         missing = dict(model.named_parameters()).keys() - weights.keys()
-        assert not missing, f"the weights have no {', '.join(sorted(missing))}"
+        if missing:
+            named = ", ".join(sorted(missing))
+            raise BadInput(f"the weights have no {named}; give those of a net with the heads of its pretraining")
         model.load_state_dict(weights, strict=False)  # what is shared is named once
     return model.to(machine.device).eval()
