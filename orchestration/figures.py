@@ -31,14 +31,18 @@ def training(history: History) -> dict[str, "Figure"]:
     }
 
 
-def curves(points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str) -> "Figure":
-    """One line per name over the steps."""
+def curves(
+    points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str, xlabel: str = "step", log: bool = False
+) -> "Figure":
+    """One line per name over the steps, or what `xlabel` says."""
     figure, axes = _axes(ylabel)
     for name, line in points.items():
         steps, values = zip(*line, strict=True)
         dots = "o-" if len(line) < 20 else "-"
         axes.plot(steps, values, dots, label=name, linewidth=1.5, markersize=4)
-    axes.set_xlabel("step")
+    axes.set_xlabel(xlabel)
+    if log:
+        axes.set_xscale("log")
     if len(points) > 1:
         axes.legend(frameon=False)
     return figure

@@ -102,8 +102,8 @@ Csv = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each cell of a grid.")]
 Labels = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=2, help="Labelled rows of a fine-tuning; else all, of held-out text 200."),
+    str,
+    typer.Option(metavar="A,B", help="Labelled rows of a fine-tuning; else all, of held-out text 200."),
 ]
 Grid = Annotated[str, typer.Option("--grid", metavar="NAME", help="As bert, roberta; else the one of the net's paper.")]
 Rates = Annotated[str, typer.Option("--rates", metavar="A,B", help="Learning rates, in place of the grid's.")]
@@ -130,8 +130,8 @@ SaveEvery = Annotated[
 ]
 
 
-def numbers(option: str, given: str, kind: type[Number]) -> tuple[Number, ...]:
-    """The numbers of an option with commas between; BadInput where a word is none.
+def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:
+    """The numbers of an option with commas between; BadInput where a word is none, or is below what is allowed.
 
     >>> numbers("--rates", "1e-3,3e-4", float)
     (0.001, 0.0003)
@@ -140,6 +140,6 @@ def numbers(option: str, given: str, kind: type[Number]) -> tuple[Number, ...]:
         found = tuple(kind(word) for word in given.split(",") if word)
     except ValueError:
         raise BadInput(f"{option} is {given}, allowed are numbers with commas between, as 16,32") from None
-    if any(one <= 0 for one in found):
-        raise BadInput(f"{option} is {given}, allowed are numbers above 0")
+    if any(one <= 0 or one < least for one in found):
+        raise BadInput(f"{option} is {given}, allowed are numbers {f'from {least} up' if least else 'above 0'}")
     return found

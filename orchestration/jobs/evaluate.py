@@ -2,11 +2,11 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from orchestration import figures, launch, tracking
 from orchestration.config import Cluster
@@ -86,7 +86,7 @@ def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], re
     if tracked := tracking.known(folder):
         report({"stage": "logging to MLflow"})
         with tracking.log_and_suppress(f"the scores of {plan.task}"):
-            tracking.log_task(tracked, _record(plan, results, score), plan.step)
+            tracking.log_task(tracked, _record(plan, results, score))
     return score
 
 
@@ -229,6 +229,8 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     examples = [found.example for _, found in results if found.example]
     return tracking.TaskRecord(
         name=score.task,
+        step=score.step,
+        labels=score.labels,
         params=params | {"paper": score.paper},
         series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
         headline=headline,
@@ -273,17 +275,30 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
 
 
 def _pictures(scores: Sequence[TaskScore]) -> dict[str, "Figure"]:
-    """Of all tasks; of a run that was scored at several steps, each score over the steps."""
+    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those."""
+    found = {"scores": figures.scores(_bars({score.task: score for score in scores}.values()))}  # the last of each
+    if steps := _lines(scores, "step", "labels"):
+        found["scores_by_step"] = figures.curves(steps, "score")
+    if labels := _lines(scores, "labels", "step"):
+        found["scores_by_labels"] = figures.curves(labels, "score", "labelled rows", log=True)
+    return found
+
+
+def _lines(
+    scores: Sequence[TaskScore], along: Literal["step", "labels"], apart: Literal["step", "labels"]
+) -> dict[str, list[tuple[int, float]]]:
+    """Medians along one of the two, a line for each task, start, and value of the other; {} where all have the same."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in scores:
-        for start in score.starts if score.step is not None else ():
+        values = getattr(score, apart), getattr(score, along)
+        for start in score.starts if values[1] else ():
             label = f"{score.task}, {score.metric}" + (f", {start}" if len(score.starts) > 1 else "")
-            lines.setdefault(label, []).append((score.step or 0, median(score.values(start))))
-    pictures = {"scores_by_step": figures.curves(lines, "score")} if lines else {}
-    return pictures | {"scores": figures.scores(_bars([score for score in scores if not lines or score is scores[-1]]))}
+            label += f", {values[0]:,} {apart}" if values[0] else ""
+            lines.setdefault(label, []).append((values[1], median(score.values(start))))
+    return {label: line for label, line in lines.items() if len(line) > 1}
 
 
-def _bars(scores: Sequence[TaskScore]) -> dict[str, dict[str, float]]:
+def _bars(scores: Iterable[TaskScore]) -> dict[str, dict[str, float]]:
     """Medians by task and start, of those where more is better."""
     return {
         f"{score.task}\n{score.metric}": {start: median(score.values(start)) for start in score.starts}

@@ -21,7 +21,7 @@ def pretrain_and_evaluate(
     all, or none is wanted, there are no scores. What is held out too little for is said before the training.
     """
     report({"stage": hold_out.STAGE})
-    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
+    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.fewest_labels)
     fit = wanted.without(unfit)
     with _ray(job, report) if job.plan.run.state != "done" or resume == "never" else nullcontext():
         result = pretrain.train(job, resume, report)

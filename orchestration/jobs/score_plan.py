@@ -44,7 +44,7 @@ class Wanted:
     epochs: tuple[float, ...] = ()
     steps: int = 0
     seeds: int = SEEDS
-    labels: int = 0  # labelled rows; 0: all that a task has (of held-out documents 200)
+    labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
     submit: bool = False  # also answer the splits of a leaderboard, which have no labels
     against_random: bool = False  # random initialisation beside; of held-out documents always
     machine: Machine = field(default_factory=Machine)
@@ -55,13 +55,17 @@ class Wanted:
         return [task for task in self.tasks if isinstance(task, str)]
 
     @property
-    def held_out_labels(self) -> int:
-        """Labelled rows of each fine-tuning on held-out documents."""
-        return self.labels or LABELS
+    def fewest_labels(self) -> int:
+        """Labelled rows that a task of held-out documents has to have, to be of any use."""
+        return min(self.labels, default=LABELS)
 
     def without(self, tasks: Sequence[str]) -> "Wanted":
         """The same, without these of held-out documents."""
         return dataclasses.replace(self, tasks=[task for task in self.tasks if task not in tasks])
+
+    def by_labels(self) -> "list[Wanted]":
+        """The same with one number of labelled rows each, the largest last."""
+        return [dataclasses.replace(self, labels=(labels,)) for labels in sorted(set(self.labels))] or [self]
 
 
 @dataclass(frozen=True)
@@ -158,24 +162,25 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 
 def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
-    plans, problems = [], []
-    few = dict[str, str]()
-    if subject.corpus and wanted.held_out:
-        few = hold_out.too_few(subject.corpus, wanted.held_out, wanted.held_out_labels)
-    if few and len(few) == len(wanted.tasks):
-        raise DataError("\n".join(few.values()))
-    for reason in few.values():
+    plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
+    for one in wanted.by_labels():
+        lacking = dict[str, str]()
+        if subject.corpus and one.held_out:
+            lacking = hold_out.too_few(subject.corpus, one.held_out, one.fewest_labels)
+        few |= dict.fromkeys(lacking.values())
+        for task in one.without(list(lacking)).tasks:
+            try:
+                plan = _of_held_out(subject, task, one) if isinstance(task, str) else _of_files(subject, task, one)
+                plans[plan.stage.folder] = plan  # once, where the number of labels changes nothing
+            except BadInput as error:
+                problems |= {str(error): None}
+    if few and not plans and not problems:
+        raise DataError("\n".join(few))
+    for reason in few:
         log.warning("left out: %s", reason)
-    for task in wanted.without(list(few)).tasks:
-        try:
-            plan = _of_held_out(subject, task, wanted) if isinstance(task, str) else _of_files(subject, task, wanted)
-            plans.append(plan)
-        except BadInput as error:
-            problems.append(str(error))
-    for plan in plans:
-        for note in plan.notes:
-            log.warning("%s", note)
-    return plans, problems
+    for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
+        log.warning("%s", note)
+    return list(plans.values()), list(problems)
 
 
 # Tasks that are made of held-out documents
@@ -184,7 +189,7 @@ def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]
 def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
     if subject.corpus is None:
         raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
-    labels = wanted.held_out_labels
+    labels = wanted.fewest_labels
     budget = Budget(labels=labels, steps=wanted.steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
     cells = [
@@ -222,6 +227,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     is_tuned = _is_tuned(task, items)
     _check_splits(task, items, answered, data_dir, is_tuned)
     rows = len(items.get("train", ()))
+    labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
     submitted = set(task.submission) if wanted.submit else set()
@@ -235,11 +241,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             start=start,
             tuning=tuning,
             splits=splits,
-            labels=wanted.labels if is_tuned else 0,
+            labels=labels,
             length=task.length,
             data=data_dir.absolute(),
             begin=_begin(subject, task, tuning, wanted),
-            updates=tuning.num_steps(min(wanted.labels or rows, rows)) if tuning else 1,
+            updates=tuning.num_steps(labels or rows) if tuning else 1,
             machine=wanted.machine,
         )
         for tuning in tunings
@@ -250,12 +256,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     headline = next((name for name in ("test", "dev") if name in answered), answered[0])
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
-    causes |= {"labels": wanted.labels, "length": task.length, "splits": list(splits)}
+    causes |= {"labels": labels, "length": task.length, "splits": list(splits)}
     if begun := next((cell.begin for cell in cells if cell.begin), None):
         causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
     stage = _stage(subject, task.name, causes, task.task)
-    labelled = min(wanted.labels, rows) if is_tuned else 0
     return TaskPlan(
         task=task.name,
         stage=stage,
@@ -263,7 +268,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         metric=task.metric,
         split=headline,
         chosen_on=chosen_on,
-        labels=labelled,
+        labels=labels or (rows if is_tuned and wanted.labels else 0),
         chance=_majority(items[headline]) if task.metric == "accuracy" and is_tuned else None,
         paper=_paper(task, subject.expected),
         said=grid_note,

@@ -86,24 +86,30 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
                 for split, metrics in one.scores.items()
                 for metric, values in metrics.items()
             )
-            parts.append(f"* {score.task}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
-        parts += [f"* {score.task}: {note}" for note in score.notes]
-        parts += [f"* {score.task}: no score of {failed}" for failed in score.failed]
+            parts.append(f"* {_named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {_named(score)}: {note}" for note in score.notes]
+        parts += [f"* {_named(score)}: no score of {failed}" for failed in score.failed]
     return "\n\n".join(parts) + "\n"
+
+
+def _named(score: TaskScore) -> str:
+    """A task with what tells its scores apart."""
+    step = f" at step {score.step:,}" if score.step is not None else ""
+    return score.task + step + (f" with {score.labels:,} labels" if score.labels else "")
 
 
 def score_csv(scores: Sequence[TaskScore]) -> str:
     """A line for each task, start, split, metric and seed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("task", "step", "start", "split", "metric", "number", "value"))
+    writer.writerow(("task", "step", "labels", "start", "split", "metric", "number", "value"))
     for score in scores:
         for start, one in score.starts.items():
             for split, metrics in one.scores.items():
                 for metric, values in metrics.items():
                     for number, value in enumerate(values):
-                        step = "" if score.step is None else score.step
-                        writer.writerow((score.task, step, start, split, metric, number, repr(value)))
+                        place = ("" if score.step is None else score.step, score.labels or "")
+                        writer.writerow((score.task, *place, start, split, metric, number, repr(value)))
     return text.getvalue()
 
 

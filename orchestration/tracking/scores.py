@@ -36,18 +36,21 @@ class TaskRecord:
     headline: Mapping[str, float]  # of the run of the pretraining, under `eval/<task>/`
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # texts by name
+    step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+    labels: int = 0  # labelled rows, where not all were used
     dataset: str = ""  # digest of the questions and answers
     cells: Sequence[CellRecord] = ()
 
 
-def log_task(tracked: Tracked, record: TaskRecord, step: int | None = None) -> None:
-    """A finished child run of `tracked` with a child of its own for each cell; its headline goes to `tracked`, at a
-    step of the pretraining where the weights are those of a checkpoint."""
+def log_task(tracked: Tracked, record: TaskRecord) -> None:
+    """A finished child run of `tracked` with a child of its own for each cell; its headline goes to `tracked`, at the
+    step of the pretraining, and a second time at the number of labels: MLflow draws both as curves."""
     from mlflow.entities import Metric
 
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
-    name = f"eval/{record.name}" + (f" at step {step:,}" if step is not None else "")
+    name = f"eval/{record.name}" + (f" at step {record.step:,}" if record.step is not None else "")
+    name += f" with {record.labels:,} labels" if record.labels else ""
     with _child(client, parent, f"{name} of {parent.info.run_name}") as child:
         points = [(key, value, step) for key, values in record.series.items() for step, value in enumerate(values)]
         _log(client, child, points, record.params)
@@ -62,7 +65,12 @@ def log_task(tracked: Tracked, record: TaskRecord, step: int | None = None) -> N
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
     now_ms = int(time.time() * 1000)
-    means = [Metric(f"eval/{record.name}/{key}", value, now_ms, step or 0) for key, value in record.headline.items()]
+    means = [
+        Metric(f"eval/{record.name}/{key}", value, now_ms, record.step or 0) for key, value in record.headline.items()
+    ]
+    if record.labels:
+        by_labels = record.headline.items()
+        means += [Metric(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
     client.log_batch(tracked.run_id, means)
 
 

@@ -19,7 +19,7 @@ from orchestration.launch.cells import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, reviews
-from training.tasks import Item
+from training.tasks import STARTS, Chosen, Item, TaskScore
 
 QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
 
@@ -74,7 +74,7 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
     assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
-    assert "sst2,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+    assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
 
 
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
@@ -125,7 +125,47 @@ def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_n
     assert folder(replace(wanted(data), tasks=[replace(task, title="another title", note="a note")])) == before
     file.write_text(file.read_text().replace("the film is bad", "a film is bad"))
     assert folder(wanted(data)) != before
-    assert folder(wanted(data, labels=12)) != folder(wanted(data))
+    assert folder(wanted(data, labels=(12,))) != folder(wanted(data))
+
+
+def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, done: list[str]) -> None:
+    plans = planned(net, wanted(data, labels=(20, 8, 12, 10_000)))
+    rows = len(plans[-1].items["train"])
+    assert [plan.labels for plan in plans] == [8, 12, 20, rows]
+    assert plans[-1].stage.folder == planned(net, wanted(data))[0].stage.folder  # all rows are all rows
+    scores = evaluate.evaluate(net.folder, plans[:2], load_cluster("local"), ignore)
+    assert [score.labels for score in scores] == [8, 12]
+    assert "sst2,,12,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+    assert "* sst2 with 8 labels, pretrained:" in (net.folder / "scores" / "table.md").read_text()
+    assert len(done) == 4
+
+
+def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path: Path) -> None:
+    (tmp_path / "blimp/data").mkdir(parents=True)
+    row = {"sentence_good": "the film is good", "sentence_bad": "the film are good", "linguistics_term": "agreement"}
+    (tmp_path / "blimp/data/agreement.jsonl").write_text(
+        json.dumps(row | {"UID": "agreement", "field": "syntax"}) + "\n"
+    )
+    (plan,) = planned(net, wanted(tmp_path, "blimp", labels=(8, 12)))
+    assert plan.labels == 0
+
+
+def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
+    def score(labels: int, value: float, step: int | None = None) -> TaskScore:
+        starts = {start: Chosen({}, {"dev": {"accuracy": (value,)}}) for start in STARTS}
+        return TaskScore("sst2", "accuracy", "dev", "", starts, labels=labels, step=step)
+
+    pictures = evaluate._pictures([score(200, 0.5), score(1_000, 0.75)])
+    (axes,) = pictures["scores_by_labels"].axes
+    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "labelled rows")
+    assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {
+        f"sst2, accuracy, {start}": [200, 1_000] for start in STARTS
+    }
+    assert set(evaluate._pictures([score(0, 0.5)])) == {"scores"}
+    both = evaluate._pictures([score(n, 0.5, at) for at in (10, 20) for n in (200, 1_000)])
+    assert [line.get_label() for line in both["scores_by_step"].axes[0].lines][:2] == [
+        "sst2, accuracy, pretrained, 200 labels", "sst2, accuracy, random, 200 labels",
+    ]  # fmt: skip
 
 
 def test_a_failed_cell_is_named_and_the_others_count(

@@ -105,7 +105,7 @@ def net_on(corpus: Path, folder: Path) -> Subject:
 def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
     """It was a BadInput of the shards, from a worker."""
     mini_corpus(tmp_path / "corpus")
-    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=16)
+    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=(16,))
     with pytest.raises(DataError, match=r"task source: .* no document for it.*\ntask follows: "):
         planned(net_on(tmp_path / "corpus", tmp_path), wanted)
 
@@ -113,7 +113,7 @@ def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_star
 def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second time, the scores were shown as if nothing else had been asked for."""
     net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
-    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=16)
+    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=(16,))
     for state in ("due", "done"):
         (plan,) = planned(net, wanted)
         assert (plan.task, plan.stage.state) == ("follows", state)

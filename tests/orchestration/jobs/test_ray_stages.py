@@ -59,7 +59,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def do(job: Job, resume: Any = "allow") -> None:
-    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.evals, seeds=1, labels=20))
+    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.evals, seeds=1, labels=(20,)))
 
 
 def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
@@ -99,7 +99,7 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     job = job_of(text, "evals=[source,follows]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
-    wanted = Wanted(tasks=job.recipe.evals, seeds=1, labels=20)
+    wanted = Wanted(tasks=job.recipe.evals, seeds=1, labels=(20,))
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2

@@ -198,7 +198,7 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
     folder, _ = whole
     events: list[Mapping[str, Any]] = []
     (folder / "stage.json").write_text('{"hash": "of the run"}')
-    asked = Wanted(tasks=["source", "follows"], seeds=2, labels=16, steps=4)
+    asked = Wanted(tasks=["source", "follows"], seeds=2, labels=(16,), steps=4)
     found = evaluate.evaluate(folder, planned(of_run(folder), asked), load_cluster("local"), events.append)
     assert [(one.task, len(one.values("pretrained")), len(one.values("random"))) for one in found] == [
         ("source", 2, 2),

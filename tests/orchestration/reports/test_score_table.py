@@ -48,8 +48,8 @@ def test_perplexities_and_numbers_of_words_are_no_shares() -> None:
 
 def test_each_value_is_a_line_of_csv() -> None:
     lines = list(csv.reader(io.StringIO(score_csv([score("squad")]))))
-    assert lines[0] == ["task", "step", "start", "split", "metric", "number", "value"]
-    assert lines[2] == ["squad", "", "pretrained", "dev", "f1", "1", "0.82"]
+    assert lines[0] == ["task", "step", "labels", "start", "split", "metric", "number", "value"]
+    assert lines[2] == ["squad", "", "", "pretrained", "dev", "f1", "1", "0.82"]
     assert len(lines) == 7
 
 

@@ -296,6 +296,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
         headline={"pretrained_accuracy": 0.625},
         figures={"scores": figures.comparison("sst2", series, chance=0.5)},
         files={"table.md": "a table"},
+        labels=200,
         dataset="d" * 64,
         cells=[CellRecord("sst2, seed 1", {"peak": 3e-4}, {"dev_accuracy": 0.75}, [0.7, 0.6, 0.5])],
     )
@@ -309,7 +310,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
 
     task = below(tracked.run_id)
     assert task.info.status == "FINISHED"
-    assert task.info.run_name == f"eval/sst2 of {look(tracked).info.run_name}"
+    assert task.info.run_name == f"eval/sst2 with 200 labels of {look(tracked).info.run_name}"
     assert task.data.tags["sesame.folder"] == tmp_path.as_uri()
     assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
     assert points(track.Tracked(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
@@ -320,6 +321,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
     assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
     assert points(track.Tracked(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
     assert look(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
+    assert points(tracked, "eval/sst2/by_labels/pretrained_accuracy") == [(200, 0.625)]
 
 
 # Metrics
