@@ -11,6 +11,7 @@ from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Vocab
 from training.files import Records
+from training.tasks.in_words import same
 from training.tasks.labelled import Encoded, Item, Outputs, Way, mean_of, refuse, texts_of
 from training.tasks.split import value_of
 
@@ -37,6 +38,9 @@ class Choose:
     labels: tuple[str, ...]  # as the file has them, in the order of the options
     groups: Mapping[str, str] = field(default_factory=dict)  # name of a part of the score -> a part of the file's name
     metrics: tuple[str, ...] = ("accuracy",)
+
+    most_written: ClassVar[int] = 16
+    renamed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
@@ -99,6 +103,16 @@ class Choose:
                 found[number] = self.labels[option]
         return found
 
+    def parts(self, item: Item) -> list[tuple[str, str]]:
+        context, question, options = item.texts
+        return [("context", context), ("question", question), *((choice(n), one) for n, one in enumerate(options))]
+
+    def written(self, gold: int) -> str:
+        return choice(gold)
+
+    def read(self, text: str) -> str:
+        return next((label for number, label in enumerate(self.labels) if same(choice(number), text)), "")
+
     def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
         """The accuracy over all items, and over those of each group."""
         right = [
@@ -112,3 +126,8 @@ class Choose:
         return {"accuracy": mean_of([value for _, value in right])} | {
             name: mean_of(one) for name, one in parts.items() if one
         }
+
+
+def choice(number: int) -> str:
+    """An option in words, counted from 1."""
+    return f"choice{number + 1}"

@@ -12,12 +12,14 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
+from training.tasks.in_words import same, sentences
 from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
 from training.tasks.texts import encoded_of, items_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
+NO_LABEL: Final = -1  # the number of what is no label: always wrong
 METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
     "accuracy": measures.accuracy,
     "f1": measures.f1,
@@ -39,6 +41,8 @@ class Classify:
     merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
     both_orders: bool = False  # of a pair in training: each order is an example
     metrics: tuple[str, ...] = ("accuracy",)
+
+    most_written: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
@@ -82,12 +86,33 @@ class Classify:
     def _merged(self, label: str) -> str:
         return self.merge.get(label, label)
 
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        return self.labels
+
+    def parts(self, item: Item) -> list[tuple[str, str]]:
+        return sentences(item.texts)
+
+    def written(self, gold: int) -> str:
+        return self.labels[gold]
+
+    def read(self, text: str) -> str:
+        return self._merged(next((label for label in self.labels if same(label, text)), ""))
+
     def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
-        names = list(dict.fromkeys(map(self._merged, self.labels)))
+        """What is none of the labels is wrong."""
+        number = {name: at for at, name in enumerate(dict.fromkeys(map(self._merged, self.labels)))}
         both = [
-            (names.index(self._merged(self.labels[item.gold])), names.index(label))
+            (number[self._merged(self.labels[item.gold])], number.get(label, NO_LABEL))
             for item, label in zip(items, predictions, strict=True)
             if item.gold is not None
         ]
         gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
-        return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
+        return {name: _share(name, gold_N, predicted_N) for name in self.metrics}
+
+
+def _share(name: str, gold_N: Ints, predicted_N: Ints) -> float:
+    """A metric; F1 asks for one class against all else."""
+    if name == "f1":
+        return METRICS[name]((gold_N == 1).astype(np.int64), (predicted_N == 1).astype(np.int64))
+    return METRICS[name](gold_N, predicted_N)

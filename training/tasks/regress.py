@@ -12,12 +12,14 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
+from training.tasks.in_words import number_of, sentences
 from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
 from training.tasks.texts import encoded_of, items_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
+STEP: Final = 0.2  # numbers are written as a multiple of it: 21 of them from 0 to 5 (arXiv:1910.10683, 2.4)
 METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
     "spearman": measures.spearman,
     "pearson": measures.pearson,
@@ -37,6 +39,9 @@ class Regress:
     most: float
     both_orders: bool = False  # of a pair in training: each order is an example
     metrics: tuple[str, ...] = ("spearman", "pearson")
+
+    most_written: ClassVar[int] = 16
+    renamed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         require(self.least < self.most, "most", self.most, f"more than {self.least}")
@@ -79,6 +84,16 @@ class Regress:
             for number, value in zip(numbers, heads["row_value"].tolist(), strict=True):
                 found[number] = min(self.most, max(self.least, value))
         return found
+
+    def parts(self, item: Item) -> list[tuple[str, str]]:
+        return sentences(item.texts)
+
+    def written(self, gold: float) -> str:
+        return f"{round(gold / STEP) * STEP:.1f}"
+
+    def read(self, text: str) -> float:
+        """The number; what is none is one below the least."""
+        return number_of(text, self.least - 1)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
         both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]

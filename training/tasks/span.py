@@ -11,6 +11,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
+from training.tasks.in_words import same
 from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of
 from training.tasks.split import value_of
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 METRICS: Final = ("f1", "exact")
 _BEST: Final = 20  # first and last tokens that are looked at, and as many pairs of them
+UNANSWERABLE: Final = "unanswerable"  # in words
 _NOTHING: Final = "empty"  # what the reference answers where no pair of tokens is possible
 
 
@@ -47,6 +49,9 @@ class Span:
     no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
     units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
     metrics: tuple[str, ...] = ("f1", "exact")
+
+    most_written: ClassVar[int] = 64
+    renamed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name in ("step", "most_question", "most_answer"):
@@ -133,6 +138,17 @@ class Span:
                         best, text = score, context[window.start[begin] : window.stop[end]]
         difference = none - best if head is None else head
         return Answer("" if self.version == 2 and difference > self.threshold else text, difference)
+
+    def parts(self, item: Item) -> list[tuple[str, str]]:
+        return list(zip(("question", "context"), item.texts, strict=True))
+
+    def written(self, gold: tuple[str, Sequence[str], Sequence[int]]) -> str:
+        """The first answer."""
+        _, answers, _ = gold
+        return answers[0] if answers else UNANSWERABLE
+
+    def read(self, text: str) -> Answer:
+        return Answer("" if same(text, UNANSWERABLE) else text, 0.0)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Answer]) -> dict[str, float]:
         """F1 and exact match as shares; of version 2 over answerable and other questions too, and with the threshold
