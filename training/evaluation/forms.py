@@ -21,7 +21,7 @@ from training.evaluation.outcome import Net
 from training.finetuning import Example, MaskedTargetTokens, Target, TargetTokens, Tuning, with_decoder
 from training.generation import Blank, Prompt
 from training.losses import Loss, MaskedTokens, NextToken
-from training.specs import Encoder, EncoderDecoder, Trunk, TwoStream
+from training.specs import Encoder, EncoderDecoder, Trunk
 from training.tasks import Writing
 
 LEAST_ROOM = 4  # tokens of a question
@@ -190,12 +190,12 @@ def form_of(net: Net, how: Writing) -> Form:
     trunk, vocab = net.spec.trunk, net.vocab
     if how.decoder == "fresh":
         return ReadsSource(with_decoder(trunk), NextToken(), vocab, how, plain=False)
-    if isinstance(trunk, EncoderDecoder):  # of the family, those with norms first are T5 and PEGASUS
-        return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.norm == "pre")
-    if trunk.visibility == "causal" or isinstance(trunk, TwoStream):
+    if isinstance(trunk, EncoderDecoder):
+        return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.begins_with_padding)
+    if trunk.writes == "onwards":
         masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
         return GoesOn(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
-    if not isinstance(trunk, Encoder) or trunk.window.narrows(0) or vocab.mask is None:
+    if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
         raise BadInput(f"a {trunk.kind} does not write; give a decoder, an encoder, or both")
     loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
     segments = (4, 5) if trunk.segments >= 6 else (0, 1) if trunk.segments >= 2 else (0, 0)  # UniLM has six

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, require, shrunk, spec
-from training.specs.part import Init, NetName, Visibility
+from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import LearnedCausal, Relative
 from training.specs.stack import Activation, Norm, Sharing, Stack
 from training.specs.tables import Adaptive, Plain
@@ -31,6 +31,7 @@ class Decoder(Stack):
     label: ClassVar[str] = "decoder"
     family: ClassVar[int] = 2
     visibility: ClassVar[Visibility] = "causal"
+    writes: ClassVar[Writing] = "onwards"
     segments: ClassVar[int] = 0
     languages: ClassVar[int] = 0
     sharing: ClassVar[Sharing] = "none"

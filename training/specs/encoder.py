@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
-from training.specs.part import Init, NetName, Visibility
+from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Learned, Sinusoidal
 from training.specs.stack import Sharing, Stack
 from training.specs.tables import Plain
@@ -49,6 +49,10 @@ class Encoder(Stack):
         require(1 <= self.groups <= self.layers, "trunk.groups", self.groups, f"from 1 to the {self.layers} layers")
         sees_all = not self.window.narrows(0) or self.visibility == "full"
         require(sees_all, "trunk.visibility", self.visibility, "full with a window")
+
+    @property
+    def writes(self) -> Writing:
+        return "onwards" if self.visibility == "causal" else "" if self.window.narrows(0) else "in_masks"
 
     @property
     def table_width(self) -> int:

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, shrunk, spec
-from training.specs.part import Init, NetName, Visibility
+from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
 from training.specs.stack import Stack
 from training.specs.tables import Plain
@@ -35,12 +35,19 @@ class EncoderDecoder(Stack):
     family: ClassVar[int] = 4
     reads_source: ClassVar[bool] = True
     oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
+    writes: ClassVar[Writing] = "beside_source"
     visibility: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
     window: ClassVar[Everything] = Everything()
     segments: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     shrinks: ClassVar[Shrinks] = shrunk(Stack.shrinks, {"tiny": {"init": "normal"}, "small": {"init": "normal"}})
+
+    @property
+    def begins_with_padding(self) -> bool:
+        """Whether its decoder begins with padding, and its source without [CLS], as T5's and PEGASUS', the ones of the
+        family with norms first; that of BART and MASS begins with the token that ends a row."""
+        return self.norm == "pre"
 
     @property
     def table_width(self) -> int:

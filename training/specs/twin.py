@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
 from training.specs.encoder import Encoder
-from training.specs.part import Init, NetName, Read, Visibility
+from training.specs.part import Init, NetName, Read, Visibility, Writing
 from training.specs.positions import Learned
 from training.specs.stack import Stack
 from training.specs.tables import Plain
@@ -38,6 +38,7 @@ class Twin(Stack):
     nets: ClassVar[frozenset[NetName]] = frozenset({"generator", "discriminator"})
     oracle: ClassVar[str] = ""
     visibility: ClassVar[Visibility] = "full"
+    writes: ClassVar[Writing] = ""
     window: ClassVar[Everything] = Everything()
     languages: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from preprocessing.spec import require, spec
-from training.specs.part import Init, NetName, Visibility
+from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import RelativeStreams
 from training.specs.stack import Stack
 from training.specs.tables import Plain
@@ -25,6 +25,7 @@ class TwoStream(Stack):
     hides_own_token: ClassVar[bool] = True
     oracle: ClassVar[str] = ""
     visibility: ClassVar[Visibility] = "rows"
+    writes: ClassVar[Writing] = "onwards"
     window: ClassVar[Everything] = Everything()
     languages: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()
