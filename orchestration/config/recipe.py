@@ -150,6 +150,7 @@ class Cluster:
     cpus_per_worker: int = 1  # cores
     gpus_per_worker: int = 0  # 1 or more with device cuda
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
+    tuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
@@ -162,6 +163,7 @@ class Cluster:
     def __post_init__(self) -> None:
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
+        require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
         for name in ("eval_every", "save_every", "weights_every"):

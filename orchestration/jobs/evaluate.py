@@ -95,7 +95,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     todo = [(plan, cell) for plan in plans for cell in plan.cells if not plan.file_of(cell).is_file()]
     if not todo:
         return {}
-    room = launch.Room(cpus=cluster.cpus_per_worker, gpus=cluster.gpus_per_worker)
+    room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.tuning_workers)
     has = {"cpus": max(launch.cores(), room.cpus), "gpus": room.gpus * cluster.workers}  # 0: all that Ray finds
 
     def on_done(number: int, found: Evaluated) -> str:

@@ -4,9 +4,10 @@ import logging
 import os
 import socket
 import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,10 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Room:
-    """What a cell needs of a machine."""
+    """What a cell needs of a machine: so many workers, and what each of them needs."""
 
     cpus: int = 1
     gpus: int = 0
+    workers: int = 1
 
     @property
     def options(self) -> dict[str, Any]:
@@ -77,6 +79,15 @@ class Room:
             "max_retries": RETRIES,
             "runtime_env": {"env_vars": environment},
         }
+
+    def fits(self, has: Mapping[str, float]) -> int:
+        """How often it has place in these resources of Ray's.
+
+        >>> Room(cpus=2, gpus=1, workers=2).fits({"CPU": 9.0, "GPU": 4.0})
+        2
+        """
+        wants = (("CPU", self.cpus * self.workers), ("GPU", self.gpus * self.workers))
+        return int(min(has.get(name, 0.0) // number for name, number in wants if number))
 
 
 def grid(
@@ -95,28 +106,33 @@ def grid(
     """
     import ray
 
-    _check(room, ray.cluster_resources())
-    remote = ray.remote(evaluate_cell).options(**room.options)
+    has = ray.cluster_resources()
+    _check(room, has)
+    begin = partial(_begin, room)
     failed: dict[int, SesameError] = {}
     report({"stage": "loading workers", "cells": len(cells)})
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(cells))]
-        number_of = {remote.remote(cell, file): n for n, (cell, file) in enumerate(zip(cells, files, strict=True))}
-        waiting, together = list(number_of), FineTunings(len(cells), max(cell.updates for cell in cells), report)
+        number_of, waiting, to_begin = dict[Any, int](), list[Any](), deque(range(len(cells)))
+        most = len(cells) if room.workers == 1 else room.fits(has)  # groups wait for each other, tasks in Ray's queue
+        together = FineTunings(len(cells), max(cell.updates for cell in cells), report)
         tried_twice, last = set[int](), ""
-        while waiting:
+        while waiting or to_begin:
+            while to_begin and len(waiting) < most:
+                number = to_begin.popleft()
+                waiting.append(future := begin(cells[number], files[number]))
+                number_of[future] = number
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             if asked.signal:
-                raise asked.stopped(f"stopped with {len(waiting) + len(done)} of {len(cells)} evaluations to do")
+                left = len(waiting) + len(done) + len(to_begin)
+                raise asked.stopped(f"stopped with {left} of {len(cells)} evaluations to do")
             for future in done:
                 number = number_of[future]
                 found = _result(future)
                 if isinstance(found, _Retry) and number not in tried_twice:
                     tried_twice.add(number)
                     log.warning("%s: %s; tried again", cells[number].name, found)
-                    again = remote.remote(cells[number], files[number])
-                    number_of[again] = number
-                    waiting.append(again)
+                    to_begin.append(number)
                 elif isinstance(found, SesameError):
                     failed[number] = found
                     log.warning("%s: has no score: %s", cells[number].name, found)
@@ -125,13 +141,25 @@ def grid(
             at_work = [number_of[future] for future in waiting]
             begun = sum(min(_counted(files[number]), cells[number].updates) for number in at_work)
             if len(at_work) < len(cells) or begun:
-                together.at(len(cells) - len(waiting), begun, last)
+                together.at(len(cells) - len(waiting) - len(to_begin), begun, last)
     return failed
+
+
+def _begin(room: Room, cell: Cell, count: Path) -> Any:
+    """A cell on its way: a task, or, where something is trained and several workers do it, one that waits for them."""
+    import ray
+
+    from orchestration.launch.together import evaluate_together
+
+    if room.workers == 1 or cell.tuning is None:
+        return ray.remote(evaluate_cell).options(**room.options).remote(cell, count)
+    return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(cell, count, room)
 
 
 def _check(room: Room, has: Mapping[str, float]) -> None:
     """ResourceError where no cell would ever begin: Ray would wait for such a machine without a word."""
-    for name, wants in (("CPU", room.cpus), ("GPU", room.gpus)):
+    for name, each in (("CPU", room.cpus), ("GPU", room.gpus)):
+        wants = each * room.workers
         if wants > has.get(name, 0):
             raise ResourceError(
                 f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has.get(name, 0):g} in all; give "

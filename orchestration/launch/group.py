@@ -69,7 +69,7 @@ def pretrain(
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=logs, report=on_progress),
         nullcontext(asked) if asked else stop_signals() as asked,
         _as_stage(on_progress, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
-        _as_stage(on_progress, "starting workers", _group(workers, cpus, gpus, run.machine)) as group,
+        _as_stage(on_progress, "starting workers", placed(workers, cpus, gpus, run.machine)) as group,
     ):
         result = _until_done(group, run, tracked, asked, max_restarts, on_progress)
         on_progress({"stage": "logging to MLflow"})
@@ -116,29 +116,29 @@ class Group:
     placement: Any
     options: dict[str, Any]
 
-    def start(self) -> list[Any]:
-        """Fresh workers, by rank."""
+    def start(self, kind: type = Worker) -> list[Any]:
+        """Fresh workers of a class that is made with rank and world, by rank."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Placed
 
-        actor = ray.remote(Worker)
-        placed = [Placed(self.placement, placement_group_bundle_index=rank) for rank in range(self.num)]
+        actor = ray.remote(kind)
+        places = [Placed(self.placement, placement_group_bundle_index=rank) for rank in range(self.num)]
         return [
             actor.options(scheduling_strategy=place, **self.options).remote(rank, self.num)
-            for rank, place in enumerate(placed)
+            for rank, place in enumerate(places)
         ]
 
 
 @contextmanager
-def _group(num: int, cpus: int, gpus: int, machine: Machine) -> Iterator[Group]:
-    """All workers have their place inside the block, or ResourceError."""
+def placed(num: int, cpus: int, gpus: int, machine: Machine, patience_s: float = PLACEMENT_S) -> Iterator[Group]:
+    """All workers have their place inside the block, or ResourceError after so long."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
     placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
     environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
     try:
-        if not placement.wait(PLACEMENT_S):
+        if not placement.wait(patience_s):
             free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
             raise ResourceError(
                 f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} free; "

@@ -41,6 +41,15 @@ Said = tuple[str, int, str]
 COUNT_EVERY_S = 0.3
 
 
+def meeting_place() -> tuple[str, int]:
+    """The address of this machine, and a port that is free now."""
+    from ray.util import get_node_ip_address
+
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return get_node_ip_address(), probe.getsockname()[1]
+
+
 class Worker:
     """One process of the group. Ray runs `train` in one thread, `poll` and `stop` in another."""
 
@@ -55,11 +64,7 @@ class Worker:
 
     def address(self) -> tuple[str, int]:
         """Where the workers can meet: this machine, and a port that is free now."""
-        from ray.util import get_node_ip_address
-
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return get_node_ip_address(), probe.getsockname()[1]
+        return meeting_place()
 
     def poll(self) -> tuple[int, list[Mapping[str, Any]], list[Said]]:
         """The last step that was logged; since the last call, the last event of each stage, and the warnings."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
+from training.engines.engine import M
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.optim import Optim
@@ -69,17 +70,31 @@ def finetuned(
         optim = tuning.optim(tuning.num_steps(len(train.examples)))
         engine = engine_of(model, optim, machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
-    keep(engine.full_state())
+    keep(whole_state(engine))
     found = Evaluated({}, {}, losses, [f"train: {note}" for note in train.notes])
     others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
     return _answered(found, model, task, items, others, machine)
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
-    """One process in float32; else DeepSpeed, which keeps float32 masters, in the group that `connect` has joined."""
-    if machine.precision == "fp32":
+    """A process of its own in float32; else DeepSpeed in the group that `connect` has joined: it keeps float32 masters,
+    and divides batches and the optimiser among the workers."""
+    if machine.precision == "fp32" and num_workers() == 1:
         return LocalEngine(model, optim, machine, groups)
     return DeepSpeedEngine(model, optim, machine, groups)
+
+
+def num_workers() -> int:
+    """Processes of the group that this one has joined; 1 where it has joined none."""
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def whole_state(engine: Engine[M]) -> dict[str, Tensor]:
+    """All weights by name, on each worker; called by all of them."""
+    state = [engine.full_state()]
+    if engine.world > 1:  # only the first one has them
+        torch.distributed.broadcast_object_list(state, src=0)
+    return state[0]
 
 
 def _answered(

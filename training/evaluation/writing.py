@@ -11,7 +11,7 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import engine_of
+from training.evaluation.tuned import engine_of, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.model import Model
@@ -93,7 +93,7 @@ def _tuned(
     engine = engine_of(model, optim, machine, groups(model, spread))
     tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
-    return _with_weights(made, engine.full_state())
+    return _with_weights(made, whole_state(engine))
 
 
 def _micro_tokens(

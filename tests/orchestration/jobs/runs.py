@@ -37,3 +37,18 @@ def reviews(folder: Path, train: int = 24, dev: int = 12) -> Path:
         lines = [f"the {('film', 'book', 'plot')[n % 3]} is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(count)]
         (folder / f"SST-2/{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
     return folder
+
+
+def questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
+    """SQuAD 1.1 as it is distributed: which word says what a thing is."""
+    folder.mkdir(parents=True)
+    for split, count in (("train", train), ("dev", dev)):
+        paragraphs = []
+        for number in range(count):
+            context = f"the {('film', 'book', 'plot')[number % 3]} is {('bad', 'good')[number % 2]}"
+            answer = {"text": context.split()[-1], "answer_start": context.rindex(" ") + 1}
+            asked = {"id": str(number), "question": "the film is", "answers": [answer]}
+            paragraphs.append({"context": context, "qas": [asked]})
+        written = json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}]})
+        (folder / f"{split}-v1.1.json").write_text(written)
+    return folder

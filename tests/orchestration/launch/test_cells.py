@@ -14,7 +14,7 @@ from orchestration.jobs.score_plan import Wanted, asked_for, planned
 from orchestration.launch import Asked, Cell, Room, cells, grid, ray_session
 from orchestration.progress import ignore
 from preprocessing.errors import Preempted, ResourceError
-from tests.orchestration.jobs.runs import finished_run, reviews
+from tests.orchestration.jobs.runs import finished_run, questions, reviews
 from training.evaluation import Evaluated
 from training.specs import Machine
 
@@ -115,3 +115,31 @@ def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[Cell]) -> None:
     assert failed == {}
     assert 0 <= found[0].scores["dev"]["accuracy"] <= 1
     assert len(found[0].losses) == 2
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[Cell], zero: Any, tmp_path: Path) -> None:
+    net, squad = subject.of_run(some[0].folder), questions(tmp_path / "data/SQuAD").parent
+    wanted = Wanted(tasks=asked_for("squad1"), data=squad, rates=(3e-3,), batches=(8,), steps=4, seeds=1)
+    (cell,) = planned(net, wanted)[0].cells
+    assert cell.tuning is not None
+    still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
+    alone = cells.evaluate_cell(still)
+    together = replace(still, machine=replace(still.machine, zero=zero))
+    found, failed = done([together, together], Room(workers=2))
+    assert failed == {}
+    assert found[0].losses == pytest.approx(alone.losses, abs=1e-4)
+    assert found[0].scores == alone.scores
+    assert found[0] == found[1]
+
+
+def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[Cell]) -> None:
+    assert some[0].tuning is not None
+    unfrozen = replace(some[0], tuning=replace(some[0].tuning, unfreeze=True))
+    _, failed = done([unfrozen], Room(workers=2))
+    assert "needs one worker without ZeRO" in str(failed[0])
+
+
+def test_a_group_that_never_fits_is_one_line(some: list[Cell]) -> None:
+    with pytest.raises(ResourceError, match=r"wants 4 CPUs by the cluster file, Ray has 2 in all"):
+        done(some, Room(cpus=2, workers=2))

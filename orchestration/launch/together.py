@@ -1,0 +1,61 @@
+"""One evaluation by several workers, for a net whose optimiser does not fit on one."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from orchestration.launch.cells import Cell, Room, evaluate_cell
+from orchestration.launch.group import START_S, placed
+from orchestration.launch.worker import meeting_place
+from preprocessing.errors import ResourceError
+
+if TYPE_CHECKING:  # torch is for the workers
+    from training.evaluation import Evaluated
+
+A_MONTH_S: Final = 30 * 24 * 3600.0  # a cell waits for the room of another one
+
+
+class CellWorker:
+    """One process of a group that evaluates together: each takes its share of every batch and of the optimiser."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+
+    def address(self) -> tuple[str, int]:
+        return meeting_place()
+
+    def evaluate(self, cell: Cell, count: Path | None, meeting: tuple[str, int]) -> "Evaluated":
+        """The scores of the cell, which all workers have; the first one counts the steps."""
+        os.environ |= {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world),
+            "LOCAL_RANK": "0",  # Ray shows each worker its own GPUs only
+            "MASTER_ADDR": meeting[0],
+            "MASTER_PORT": str(meeting[1]),
+        }
+        from training.engines import connect
+
+        connect(cell.machine)
+        return evaluate_cell(cell, count if self.rank == 0 else None)
+
+
+def evaluate_together(cell: Cell, count: Path | None, room: Room) -> "Evaluated":
+    """The scores of one cell, by as many workers as the room says. ResourceError where they do not begin; what one of
+    them raises comes as it is."""
+    import ray
+    from ray.exceptions import GetTimeoutError
+
+    with placed(room.workers, room.cpus, room.gpus, cell.machine, patience_s=A_MONTH_S) as group:
+        workers = group.start(CellWorker)
+        try:
+            meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
+            waiting = futures = [worker.evaluate.remote(cell, count, meeting) for worker in workers]
+            while waiting:
+                done, waiting = ray.wait(waiting)
+                ray.get(done)  # the first error ends all: the others would wait for the one that raised it
+            return ray.get(futures[0])
+        except GetTimeoutError:
+            raise ResourceError(f"Ray did not start {room.workers} processes in {START_S} s") from None
+        finally:
+            for worker in workers:
+                ray.kill(worker)
