@@ -195,14 +195,14 @@ class Session:
         *tasks: str,
         data_dir: "str | PathLike[str] | None" = None,
         seeds: int = 3,
-        labels: int = 0,
+        labels: int | Sequence[int] = 0,
         against_random: bool = True,
         **grid: Any,
     ) -> "Scores":
         """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
 
-        `labels` 0: all rows that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`
-        in place of those of the paper's grid, or `grid`, the name of one.
+        `labels`: labelled rows, one number or several; 0: all that a task has, of held-out documents 200. `grid`:
+        `rates`, `batches`, `epochs`, `steps` in place of those of the paper's grid, or `grid`, the name of one.
         """
         from orchestration.jobs import evaluate, pretrain, score_plan, subject
 
@@ -211,7 +211,7 @@ class Session:
             tasks=score_plan.asked_for(tasks or pretrain.evals_of(self._flags)),
             data=Path(data_dir) if data_dir is not None else None,
             seeds=seeds,
-            labels=labels,
+            labels=tuple(filter(None, (labels,) if isinstance(labels, int) else labels)),
             against_random=against_random,
             machine=cluster.machine,
             **grid,

@@ -254,14 +254,13 @@ def evaluate(
 ) -> int:
     """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
-        from orchestration.config import load_cluster
+        from orchestration.jobs import cluster_of, score_plan, subject
         from orchestration.jobs import pretrain as pretrain_stage
-        from orchestration.jobs import score_plan, subject
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    cluster, net = load_cluster(on), subject.subject_of(flags)
+    cluster, net = cluster_of(flags), subject.subject_of(flags)
     named = score_plan.asked_for(tasks or ("" if csv else pretrain_stage.evals_of(flags)), csv or ())
     wanted = score_plan.Wanted(
         tasks=named,

@@ -208,7 +208,7 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     assert scores[0].margin == 0.25
     assert "follows" in repr(scores)
     assert "+25.0" in repr(scores)
-    assert (asked[0].tasks, asked[0].seeds, asked[0].labels) == (["follows"], 1, 40)
+    assert (asked[0].tasks, asked[0].seeds, asked[0].labels) == (["follows"], 1, (40,))
 
 
 # The notebook

@@ -6,7 +6,7 @@ ablation.py is many runs, sample.py what the net of a run writes, hub.py the way
 """
 
 from orchestration.jobs.hold_out import tasks_without_text
-from orchestration.jobs.job import Flags, Job, open_job
+from orchestration.jobs.job import Flags, Job, cluster_of, open_job
 from orchestration.jobs.stages import Plan, Stage
 
-__all__ = ["Flags", "Job", "Plan", "Stage", "open_job", "tasks_without_text"]
+__all__ = ["Flags", "Job", "Plan", "Stage", "cluster_of", "open_job", "tasks_without_text"]

@@ -119,12 +119,17 @@ class Job:
         return stages.plan(self.recipe, self.corpus, _inputs(self.corpus), self.out)
 
 
+def cluster_of(flags: Flags) -> Cluster:
+    """The cluster that a command names, with the overrides of its keys."""
+    return load_cluster(flags.on, split_overrides(flags.overrides)[1])
+
+
 def open_job(flags: Flags) -> Job:
     """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
-    of_recipe, of_cluster = split_overrides(flags.overrides)
+    of_recipe, _ = split_overrides(flags.overrides)
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
-    recipe, cluster = load(flags.recipe, of_recipe, flags.scale), load_cluster(flags.on, of_cluster)
+    recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
     corpus = hold_out.with_shares(_corpus(flags.data, default), flags.hold_out, own)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration import launch, tracking
-from orchestration.config import flat, not_default, to_yaml
+from orchestration.config import flat, not_default, split_overrides, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
@@ -182,7 +182,10 @@ def _named(flags: Flags) -> Path | None:
     folders = [Path(flags.recipe), runs / flags.recipe]
     if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
         folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
-    return next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
+    found = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
+    if found and (of_recipe := split_overrides(flags.overrides)[0]):
+        raise BadInput(f"{of_recipe[0]}: {found} is trained, and no key of its recipe changes it; leave that out")
+    return found
 
 
 def _made_corpus(job: Job) -> Path:

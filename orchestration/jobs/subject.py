@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, load, names
+from orchestration.config import SCALES, load, names, split_overrides
 from orchestration.jobs import pretrain, stages
 from orchestration.jobs.job import Flags
 from orchestration.jobs.score_plan import Subject
@@ -21,6 +21,8 @@ def subject_of(flags: Flags) -> Subject:
     """The net that a command names; BadInput where it is not there, or its training is not finished."""
     given = Path(flags.recipe)
     if (given / "config.json").is_file() and not (given / RUN).is_file():
+        if of_recipe := split_overrides(flags.overrides)[0]:
+            raise BadInput(f"{of_recipe[0]}: {given} is trained, and no key of a recipe changes it; leave that out")
         return of_folder(given, flags.out)
     return of_run(pretrain.run_folder(flags))
 

@@ -13,7 +13,7 @@ import pytest
 
 from orchestration import launch
 from orchestration.config import load_cluster
-from orchestration.jobs import Flags, evaluate, score_plan, stages, subject
+from orchestration.jobs import Flags, cluster_of, evaluate, score_plan, stages, subject
 from orchestration.jobs.score_plan import Subject, Wanted, asked_for, fitting, grid_of, planned
 from orchestration.launch.cells import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
@@ -420,3 +420,14 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
+
+
+def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(net: Subject) -> None:
+    with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
+        subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
+    given = Flags(recipe=str(net.folder), overrides=("cluster.tuning_workers=2", "cluster.machine.threads=3"))
+    assert subject.subject_of(given) == net
+    cluster = cluster_of(given)
+    assert (cluster.tuning_workers, cluster.machine.threads) == (2, 3)
+    with pytest.raises(BadInput, match="tuning_workers is 0, allowed is a number of workers from 1 up"):
+        cluster_of(Flags(recipe="bert_base", overrides=("cluster.tuning_workers=0",)))
