@@ -9,6 +9,7 @@ from typing import Any
 
 from training.tasks import TaskScore, better, spread_of
 
+COUNTS = ("words", "effective_length")  # metrics that are no shares, and of which more is better
 KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
 HEAD = (
     *(
@@ -68,7 +69,7 @@ def shown(values: Sequence[float], metric: str) -> str:
 
 def scaled(value: float, metric: str) -> float:
     """A share in percent; a perplexity, a loss, bits and a number of words as they are."""
-    is_share = better(metric) > 0 and metric != "words"
+    is_share = better(metric) > 0 and metric not in COUNTS
     return 100 * value if is_share else value
 
 

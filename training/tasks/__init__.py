@@ -2,10 +2,10 @@
 in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one (texts.py), and split.py (which files);
-regress.py, tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py and perplexity.py,
-of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer a net writes, generate.py and
-text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of orchestration/tasks says,
-grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells of a grid.
+regress.py, tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py, perplexity.py and
+context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer a net writes,
+generate.py and text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of
+orchestration/tasks says, grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -18,6 +18,7 @@ from preprocessing.spec import kind_of
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.cloze import Blank, Blanks, Cloze
+from training.tasks.context_length import ContextLength
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
@@ -50,6 +51,7 @@ __all__ = [
     "Chosen",
     "Classify",
     "Cloze",
+    "ContextLength",
     "Encoded",
     "Examples",
     "Follows",

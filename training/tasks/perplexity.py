@@ -55,7 +55,7 @@ class LanguageModelling:
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
         if not items:
             raise BadInput("there is no text to predict")
-        texts = [self._text(item) for item in items]
+        texts = [self.text_of(item) for item in items]
         return reader.perplexities(texts, Windowing(self.window, self.stride, self.carry))
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
@@ -77,8 +77,9 @@ class LanguageModelling:
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The beginning of the first text."""
-        return reader.shown(Request("", self._text(items[0]).text[:_CHARACTERS])) if items else ""
+        return reader.shown(Request("", self.text_of(items[0]).text[:_CHARACTERS])) if items else ""
 
-    def _text(self, item: Item) -> Text:
+    def text_of(self, item: Item) -> Text:
+        """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
         return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)

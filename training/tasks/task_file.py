@@ -10,6 +10,7 @@ from preprocessing.spec import BY_KIND, require, spec
 from training.files import Records
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
+from training.tasks.context_length import ContextLength
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
 from training.tasks.labelled import Item, LabelledTask, ScoredTask, TaskKind
@@ -23,7 +24,7 @@ from training.tasks.text_to_text import TextToText
 from training.tasks.writing import WrittenTask
 
 Tuned = Classify | Regress | Tag | Choose | Span
-Scored = Likelihood | LanguageModelling
+Scored = Likelihood | LanguageModelling | ContextLength
 Written = Generate | TextToText
 Kinds = Tuned | Scored | Written
 EACH: Final = "{each}"

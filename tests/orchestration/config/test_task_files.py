@@ -26,6 +26,7 @@ METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
         *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
         *("macro_accuracy", "last_word", "perplexity", "last_token", "last_token_perplexity"),
     },
+    "context_length": {"effective_length"},
     "perplexity": {
         *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
     },

@@ -2,10 +2,10 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +16,9 @@ from tests.training.parity import TEXT, weights
 from training.evaluation.likelihoods import scored
 from training.evaluation.outcome import Net
 from training.files import Jsonl, Lines, Whole
+from training.likelihood import Perplexity, Reader, Text, Windowing
 from training.likelihood.nets import causal
-from training.tasks import Item, LanguageModelling, Likelihood, Split
+from training.tasks import ContextLength, Item, LanguageModelling, Likelihood, Split
 
 PAIRS = [
     {"good": "The quick fox jumps.", "bad": "The quick fox jump.", "kind": "one"},
@@ -137,6 +138,37 @@ def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> N
     for one, wanted in zip(both.predictions["test"], alone, strict=True):
         assert one == pytest.approx(wanted)
     assert both.scores["test"]["tokens"] == sum(one["tokens"] for one in alone)
+
+
+def test_perplexity_at_a_length_of_context_is_that_of_windows_of_twice_the_length(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(" ".join(TEXT * 4))
+    task = ContextLength(lengths=(2, 4, 8))
+    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    found = scored(net_of("gpt2"), task, items).scores["test"]
+    for length in task.lengths:
+        plain = LanguageModelling(window=2 * length, stride=length, metrics=("token_perplexity",))
+        wanted = scored(net_of("gpt2"), plain, items).scores["test"]["token_perplexity"]
+        assert found[f"perplexity_{length}"] == pytest.approx(wanted)
+    with pytest.raises(BadInput, match="window"):
+        scored(net_of("gpt2"), ContextLength(lengths=(2, 1024)), items)
+
+
+@pytest.mark.parametrize(("used", "effective"), [(2, 2.0), (8, 8.0), (64, 32.0)])
+def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective: float) -> None:
+    task = ContextLength(lengths=(2, 4, 8, 16, 32))
+
+    class Reads:
+        """A net whose bits a token are fewer by a tenth with each doubling of the context, up to `used` tokens."""
+
+        def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+            length = min(windowing.stride, used)
+            return [Perplexity(100 * (5 - 0.1 * math.log2(length)), 100, 80, 400, *windowing[:2]) for _ in texts]
+
+    answers = task.answers([Item("x:1", ("a b",), True)], (), cast(Reader, Reads()))
+    scores = task.scores((), answers)
+    assert scores["effective_length"] == effective
+    assert scores["perplexity_2"] == pytest.approx(math.exp(4.9))
+    assert ("the longest that was tried" in task.notes(answers, cast(Reader, Reads()))[0]) == (used > 32)
 
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""How much of the text before a token does a net use? Perplexity over lengths of context; nothing is fine-tuned."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from preprocessing.spec import require, spec
+from training.files import Records
+from training.likelihood import Perplexity, Reader, Windowing, total
+from training.tasks.labelled import Item, Way
+from training.tasks.perplexity import LanguageModelling
+
+Lengths = Sequence[Perplexity]
+"""Of one text, for each length of context."""
+
+
+@spec
+class ContextLength:
+    """Perplexity where each token is predicted from so many before it, and the effective length of context.
+
+    That is the longest length whose perplexity is better than that of the length before by more than a share `gain`
+    (arXiv:1901.02860, 4.4). Windows of twice the length predict their second half, so that a token is predicted from
+    the length at least and twice as many at most; what a memory carries is not used.
+    """
+
+    kind: Literal["context_length"] = "context_length"
+    way: ClassVar[Way] = "scored"
+    text: str = "text"  # column
+    detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
+    lengths: tuple[int, ...] = (8, 16, 32, 64)  # tokens, each longer than the one before
+    gain: float = 0.01  # least share of perplexity for which more context counts as used
+
+    metrics: ClassVar[tuple[str, ...]] = ("effective_length",)
+
+    def __post_init__(self) -> None:
+        grow = list(self.lengths) == sorted(set(self.lengths)) and len(self.lengths) >= 2 and self.lengths[0] >= 1
+        require(grow, "lengths", list(self.lengths), "two or more numbers of tokens, each larger than the one before")
+        require(0 < self.gain < 1, "gain", self.gain, "a share between 0 and 1")
+
+    @property
+    def _read(self) -> LanguageModelling:
+        return LanguageModelling(text=self.text, detokenise=self.detokenise)
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+        """Items with the text as the file has it; there is no answer beside it."""
+        return self._read.items(records, columns)
+
+    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Lengths]:
+        by_length = [
+            reader.perplexities([self._read.text_of(item) for item in items], Windowing(2 * length, length))
+            for length in self.lengths
+        ]
+        return list(zip(*by_length, strict=True))
+
+    def predictions(self, items: Sequence[Item], answers: Sequence[Lengths]) -> list[dict[str, Any]]:
+        """For each text its -log p in nats by length."""
+        return [
+            {str(length): one.nats for length, one in zip(self.lengths, each, strict=True)} | {"tokens": each[0].tokens}
+            for each in answers
+        ]
+
+    def scores(self, items: Sequence[Item], answers: Sequence[Lengths]) -> dict[str, float]:
+        """The effective length, and the perplexity by token at each length."""
+        by_length = [total(column).by_token for column in zip(*answers, strict=True)]
+        used = [
+            length
+            for length, before, here in zip(self.lengths[1:], by_length, by_length[1:], strict=False)
+            if here < (1 - self.gain) * before
+        ]
+        named = {f"perplexity_{n}": value for n, value in zip(self.lengths, by_length, strict=True)}
+        return {"effective_length": float(max(used, default=self.lengths[0]))} | named
+
+    def notes(self, answers: Sequence[Lengths], reader: Reader) -> list[str]:
+        longest = (
+            ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
+        )
+        return [
+            f"each token from the length to twice as many before it; a gain of {100 * self.gain:g} % counts{longest}"
+        ]
+
+    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+        """The beginning of the first text."""
+        return self._read.example(items, train, reader)
