@@ -33,8 +33,10 @@ def written(
     With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
     `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
     As one process, in float32, or fine-tuned in the precision of the machine; the global generator is as it was before.
-    BadInput where the net does not write, or only once fine-tuned; Diverged where a loss is not finite.
+    BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing; Diverged
+    where a loss is not finite.
     """
+    task = _cut(net, task, tuning)
     machine, form = machine or Machine(), form_of(net, task.writing)
     losses, notes = list[float](), list[str]()
 
@@ -59,6 +61,20 @@ def written(
         notes += [f"{split}: {note}" for note in (*said, *task.notes(items[split], predictions[split]))]
         example = example or (questions[0].text if questions else "")
     return Evaluated(scores, predictions, losses, tuple(notes), example)
+
+
+def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
+    """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
+    if tuning is None:
+        return task
+    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "start"):
+        if (given := getattr(tuning, name)) != getattr(Tuning(), name):
+            raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
+    if not tuning.length:
+        return task
+    room = tuning.length - (0 if net.spec.trunk.reads_source else task.writing.max_new + 1)
+    source = max(1, min(room, task.writing.source or room))
+    return replace(task, writing=replace(task.writing, source=source))  # type: ignore[type-var]
 
 
 def _without_shots(task: WrittenTask) -> WrittenTask:
@@ -86,7 +102,7 @@ def _tuned(
         raise BadInput("the split train has no items to learn from")
     copies, spread = copies_of(form, len(train), tuning)
     examples = Examples(form, list(zip(questions, answers, strict=True)), copies, tuning.seed)
-    model = TaskModel(form.trunk, (form.target,), net.spec.vocab_size, tuning.seed)
+    model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
     if net.weights is not None:
         model.take_over(_fitting(net, form, model))
     optim = spread.optim(spread.num_steps(len(examples)))

@@ -223,3 +223,34 @@ def test_labels_are_written_as_words(vocab: Vocab) -> None:
     assert found.scores["dev"]["accuracy"] > 0.9
     assert set(found.predictions["dev"]) <= {"0", "1"}
     assert found.example.startswith("cat sentence: ")
+
+
+REVERSE = TextToText(of=Classify(text="a", label="b", labels=("0", "1")), writing=Writing(max_new=4))
+ITEMS = {
+    split: [Item(f"{split}:{n}", (" ".join(WORDS[:6] * 2),), n % 2) for n in range(4)] for split in ("train", "dev")
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [
+        ("features", "last"),
+        ("auxiliary", 0.5),
+        ("form", "gpt1"),
+        ("no_answer", 0.5),
+        ("both_orders", True),
+        ("start", "mnli"),
+    ],
+)
+def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
+    with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
+        written(net("encoder and decoder", vocab), REVERSE, ITEMS, Tuning(steps=1, **{key: given}))
+
+
+@pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
+def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(kind: str, vocab: Vocab) -> None:
+    whole, cut = (written(net(kind, vocab), REVERSE, ITEMS, Tuning(steps=1, length=n)) for n in (0, 9))
+    assert whole.losses != cut.losses
+    assert any("cut" in note for note in cut.notes)
+    dropped = written(net(kind, vocab), REVERSE, ITEMS, Tuning(steps=1, dropout=0.5))
+    assert dropped.losses != whole.losses
