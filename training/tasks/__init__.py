@@ -2,9 +2,9 @@
 in here.
 
 Files: read labelled.py (what a kind of task is), classify.py, which is one (texts.py), and split.py (which files);
-regress.py, tag.py, choose.py and span.py are its siblings, in the union `Kinds`. For likelihood.py, perplexity.py and
-context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer a net writes,
-generate.py and text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of
+regress.py, tag.py, choose.py, rank.py and span.py are its siblings, in the union `Kinds`. For likelihood.py,
+perplexity.py and context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer
+a net writes, generate.py and text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of
 orchestration/tasks says, grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
@@ -26,6 +26,7 @@ from training.tasks.labelled import Encoded, Item, LabelledTask, ScoredTask, Tas
 from training.tasks.likelihood import Likelihood
 from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
 from training.tasks.perplexity import LanguageModelling
+from training.tasks.rank import Rank
 from training.tasks.regress import Regress
 from training.tasks.source import Source
 from training.tasks.span import Span
@@ -64,6 +65,7 @@ __all__ = [
     "LanguageModelling",
     "Likelihood",
     "Question",
+    "Rank",
     "Regress",
     "Scored",
     "ScoredTask",

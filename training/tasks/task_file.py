@@ -16,6 +16,7 @@ from training.tasks.grid import Grid
 from training.tasks.labelled import Item, LabelledTask, ScoredTask, TaskKind
 from training.tasks.likelihood import Likelihood
 from training.tasks.perplexity import LanguageModelling
+from training.tasks.rank import Rank
 from training.tasks.regress import Regress
 from training.tasks.span import Span
 from training.tasks.split import Split
@@ -23,7 +24,7 @@ from training.tasks.tag import Tag
 from training.tasks.text_to_text import TextToText
 from training.tasks.writing import WrittenTask
 
-Tuned = Classify | Regress | Tag | Choose | Span
+Tuned = Classify | Regress | Tag | Choose | Rank | Span
 Scored = Likelihood | LanguageModelling | ContextLength
 Written = Generate | TextToText
 Kinds = Tuned | Scored | Written

@@ -21,6 +21,7 @@ METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
     "regress": {"spearman", "pearson"},
     "tag": {"f1", "precision", "recall", "accuracy"},
     "choose": {"accuracy"},
+    "rank": {"accuracy"},
     "span": {"f1", "exact"},
     "likelihood": {
         *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
@@ -234,7 +235,7 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
         (
             "kind: classify",
             "kind: clasify",
-            "task.kind is 'clasify', allowed are classify, regress, tag, choose, span, likelihood",
+            "task.kind is 'clasify', allowed are classify, regress, tag, choose, rank, span, likelihood",
         ),
         ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
         ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
