@@ -1,7 +1,8 @@
 """One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.optim import Optim
 from training.specs import Machine
-from training.tasks import Encoded, Item, LabelledTask
+from training.tasks import Encoded, Item, LabelledTask, better
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -43,7 +44,7 @@ def finetuned(
     `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. As one process, in
     float32, or, once `connect` was called, in the precision of the machine; the global generator is as it was before.
     Raises Diverged where a loss is not finite, and BadInput where the tuning begins with another task, or asks for what
-    this task or this net has not.
+    this task or this net has not, or is to look at a dev split that has no labels.
     """
     machine = machine or Machine()
     task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.trunk)
@@ -55,11 +56,15 @@ def finetuned(
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
     train = task.encoded(items["train"], vocab, length, training=True)
-    losses = list[float]()
+    others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
+    steps, losses = tuning.num_steps(len(train.examples)), list[float]()
+    best = _best(tuning, task, items, others, steps, machine)
 
     def step(done: int, loss: float) -> None:
         losses.append(loss)
         on_step(done, loss)
+        if best:
+            best.look(done, model)
 
     with torch.random.fork_rng(devices=[]):
         targets = tuning.targets(task.targets())
@@ -67,13 +72,66 @@ def finetuned(
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         if net.weights is not None:
             model.take_over(net.weights)
-        optim = tuning.optim(tuning.num_steps(len(train.examples)))
-        engine = engine_of(model, optim, machine, groups(model, tuning))
+        engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
-    keep(whole_state(engine))
-    found = Evaluated({}, {}, losses, [f"train: {note}" for note in train.notes])
-    others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
+    keep(best.take(model) if best else whole_state(engine))
+    notes = [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
+    found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
+
+
+@dataclass
+class _Best:
+    """The weights of the look at dev that scored best so far, of equal ones the first."""
+
+    at: Mapping[int, int]  # updates after which there is a look -> its number
+    score: Callable[[TaskModel], float]  # on dev; more is better
+    found: float = -math.inf
+    step: int = 0
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def look(self, done: int, model: TaskModel) -> None:
+        """Answer dev, if it is time for that."""
+        if done not in self.at:
+            return
+        if (score := self.score(model)) > self.found:
+            self.found, self.step = score, done
+            self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        model.train()
+
+    def take(self, model: TaskModel) -> dict[str, Tensor]:
+        """Give the model its best weights; they, by name."""
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.copy_(self.weights[name])
+        return {name: weight.float().cpu() for name, weight in self.weights.items()}
+
+    def said(self) -> str:
+        return f"the best of {len(self.at)} looks at dev was after update {self.step}"
+
+
+def _best(
+    tuning: Tuning,
+    task: LabelledTask,
+    items: Mapping[str, Sequence[Item]],
+    encoded: Mapping[str, Encoded],
+    steps: int,
+    machine: Machine,
+) -> _Best | None:
+    """What looks at dev on the way, None where the last weights count. BadInput where it cannot."""
+    if not tuning.looks:
+        return None
+    split, metric = next((name for name in encoded if name.startswith("dev")), ""), task.metrics[0]
+    golds = [item for item in items.get(split, ()) if item.gold is not None]
+    if not golds or (machine.zero == 3 and num_workers() > 1):
+        wants = "no worker has the whole net with ZeRO-3" if golds else "no labelled dev split is at hand"
+        raise BadInput(f"tuning.looks is {tuning.looks}: {wants}; use another grid")
+
+    def score(model: TaskModel) -> float:
+        said = outputs(model, encoded[split].examples, torch.device(machine.device), machine.micro_tokens)
+        return better(metric) * task.scores(items[split], task.predictions(items[split], encoded[split], said))[metric]
+
+    return _Best({round(steps * (n + 1) / tuning.looks): n for n in range(tuning.looks)}, score)
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
