@@ -16,21 +16,26 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
+from orchestration.jobs import stages
 from orchestration.reports.score_table import scaled, shown
-from training.tasks import Chosen, TaskScore
+from training.tasks import STARTS, Chosen, TaskScore
 
 Scores = Mapping[str, Sequence[TaskScore]]
 """The scores of each net, by its name."""
 
 
 def of_run(folder: Path) -> list[TaskScore]:
-    """All scores that a run has, of its end."""
-    found = []
-    for file in sorted(folder.glob("scores/*/scores.json")):
-        (one,) = json.loads(file.read_text())
-        if one["step"] is None:
-            found.append(TaskScore(**{**one, "starts": {name: Chosen(**how) for name, how in one["starts"].items()}}))
-    return found
+    """All finished scores that a run has, of its end; an error where a task has two with as many labels."""
+    found: dict[tuple[str, int], TaskScore] = {}
+    for mark in sorted(folder.glob(f"scores/*/{stages.MARK}")):
+        (one,) = json.loads((mark.parent / "scores.json").read_text())
+        if one["step"] is not None:
+            continue
+        score = TaskScore(**{**one, "starts": {name: Chosen(**how) for name, how in one["starts"].items()}})
+        if (score.task, score.labels) in found:
+            raise SystemExit(f"{mark.parent}: {folder} has other scores of {score.task} too; leave one of them there")
+        found[score.task, score.labels] = score
+    return list(found.values())
 
 
 def whole(scores: Sequence[TaskScore]) -> dict[str, TaskScore]:
@@ -62,7 +67,7 @@ def bars(nets: Scores) -> Figure:
     """Each task that was fine-tuned: a bar for each net, and where it starts from without pretraining."""
     shared = set.intersection(*(set(whole(scores)) for scores in nets.values()))
     first = whole(next(iter(nets.values())))
-    tasks = [task for task in first if task in shared and first[task].values("random")]
+    tasks = [task for task in first if task in shared and _has_both([whole(scores)[task] for scores in nets.values()])]
     figure = Figure(figsize=(max(7.0, 1.3 * len(tasks)), 4), dpi=120, layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(nets)
@@ -81,12 +86,18 @@ def bars(nets: Scores) -> Figure:
     return _dressed(figure)
 
 
+def _has_both(scores: Sequence[TaskScore]) -> bool:
+    return all(score.values(start) for score in scores for start in STARTS)
+
+
 def curves(nets: Scores, tasks: Sequence[str]) -> Figure:
     """Scores over labelled rows, a panel for each task."""
     figure = Figure(figsize=(3.8 * len(tasks), 3.8), dpi=120, layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         for number, (net, scores) in enumerate(nets.items()):
-            mine = sorted((score for score in scores if score.task == task and score.labels), key=lambda s: s.labels)
+            mine = sorted((one for one in scores if one.task == task and one.labels), key=lambda one: one.labels)
+            if not mine or not _has_both(mine):
+                raise SystemExit(f"--curves {task}: {net} was not scored with --labels A,B and --against random")
             for start, line in (("pretrained", "o-"), ("random", "o:")):
                 places = [score.labels for score in mine]
                 medians = [scaled(median(score.values(start)), score.metric) for score in mine]
@@ -142,7 +153,9 @@ def main() -> None:
     parser.add_argument("--page", type=Path, required=True)
     parser.add_argument("--pictures", type=Path, required=True)
     given = parser.parse_args()
-    nets = {run.name.rpartition("-")[0].removesuffix("_small"): of_run(run) for run in given.runs}
+    names = [run.name.rpartition("-")[0].removesuffix("_small") for run in given.runs]
+    alike = len(set(names)) < len(names)  # then the folders tell them apart
+    nets = {run.name if alike else name: of_run(run) for run, name in zip(given.runs, names, strict=True)}
     ngram = json.loads(given.ngram.read_text()) if given.ngram else {}
     given.page.write_text(table(nets) + "\n")
     given.pictures.mkdir(parents=True, exist_ok=True)

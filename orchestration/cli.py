@@ -319,6 +319,7 @@ def everything(
     progress: options.Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
+    labelled_rows = options.numbers("--labels", labels, int, least=2)
     overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
@@ -340,7 +341,7 @@ def everything(
             tasks=score_plan.asked_for(job.recipe.evals),
             data=data_dir,
             seeds=seeds,
-            labels=options.numbers("--labels", labels, int, least=2),
+            labels=labelled_rows,
             against_random=True,
             machine=job.cluster.machine,
         )

@@ -184,6 +184,11 @@ class Cluster:
         most = min(phase.batch for phase in recipe.phases)
         return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
 
+    @property
+    def gpus(self) -> int:
+        """Those of training and of one evaluation, whichever are more; 0: all, or none."""
+        return self.gpus_per_worker * max(self.workers, self.tuning_workers) if self.workers else 0
+
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
         """The prompts of a recipe whose net goes on from them; with ZeRO-3, where no worker has all of it, none."""
         writes = any(loss.kind == "next_token" for loss in recipe.objective.losses) and not recipe.trunk.reads_source

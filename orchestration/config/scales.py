@@ -11,8 +11,9 @@ from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.segment import Segment
 from preprocessing.spec import AtMost, part
+from training.losses import Loss
 
-SCALES: Final = ("tiny", "small")  # minutes on two cores; meant for an hour on two cores, not measured
+SCALES: Final = ("tiny", "small")  # minutes, and about an hour, on two cores
 
 
 def shrink(document: dict[str, Any], scale: str, root: type) -> None:
@@ -32,8 +33,25 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
                 values[key] = copy.deepcopy(value)
             elif key in given and _is_more(values[key], value.value):
                 values[key] = copy.deepcopy(value.value)
+    if phases := _phases(document, scale):
+        document["phases"] = phases
     if isinstance(document.get("data"), dict):
         document["data"]["corpus"] = _demo(document)
+
+
+def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
+    """The phases that the losses of a recipe say; [] where they say none, or rows go on from those before them."""
+    losses, segment = _value(document, "objective", "losses"), _value(document, "data", "segment")
+    kinds: list[Any] = [error_messages.chosen(Loss, loss) for loss in (losses if isinstance(losses, list) else ())]
+    said = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
+    goes_on = getattr(error_messages.chosen(Segment, segment), "reuse", 0)
+    return [dict(phase) for phase in said[-1]] if said and not goes_on else []
+
+
+def _value(document: dict[str, Any], place: str, key: str) -> Any:
+    """What a document says there; None where it says nothing, or is not what it should be."""
+    inner = document.get(place)
+    return inner.get(key) if isinstance(inner, dict) else None
 
 
 def _is_more(given: Any, most: Any) -> bool:

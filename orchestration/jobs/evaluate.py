@@ -50,7 +50,7 @@ def evaluate(
     for plan in plans:
         try:
             score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage)
-            found.append(replace(score, step=plan.step))
+            found.append(replace(score, step=plan.step, labels=plan.labels))
         except SesameError as error:
             log.warning("left out: task %s: %s", plan.task, error)
             errors.append(error)
@@ -96,7 +96,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     if not todo:
         return {}
     room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.tuning_workers)
-    has = {"cpus": max(launch.cores(), room.cpus), "gpus": room.gpus * cluster.workers}  # 0: all that Ray finds
+    has = {"cpus": max(launch.cores(), room.cpus), "gpus": cluster.gpus}  # 0: all that Ray finds
 
     def on_done(number: int, found: Evaluated) -> str:
         plan, cell = todo[number]

@@ -21,7 +21,7 @@ def pretrain_and_evaluate(
     all, or none is wanted, there are no scores. What is held out too little for is said before the training.
     """
     report({"stage": hold_out.STAGE})
-    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.fewest_labels)
+    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
     fit = wanted.without(unfit)
     with _ray(job, report) if job.plan.run.state != "done" or resume == "never" else nullcontext():
         result = pretrain.train(job, resume, report)
@@ -38,7 +38,7 @@ def _ray(job: Job, report: Report) -> AbstractContextManager[None]:
     return ray_session(
         cluster.address,
         cpus=max(cores(), workers * cluster.cpus_per_worker),
-        gpus=workers * cluster.gpus_per_worker,
+        gpus=max(workers, cluster.tuning_workers) * cluster.gpus_per_worker,
         logs=job.plan.run.folder / "ray-logs",
         report=report,
     )

@@ -23,6 +23,7 @@ from training.tasks import LABELS, LENGTH, STARTS, TASKS, Grid, Item, Start, Tas
 log = logging.getLogger(__name__)
 
 SEEDS: Final = 3  # fine-tunings of each cell where nothing else is said
+LEAST_LABELS: Final = 2
 SMALL: Final = Grid(
     rates=(1e-3, 3e-4), batches=(32,), epochs=(4.0,), source="Sesame: for nets below 20 million parameters"
 )
@@ -49,14 +50,18 @@ class Wanted:
     against_random: bool = False  # random initialisation beside; of held-out documents always
     machine: Machine = field(default_factory=Machine)
 
+    def __post_init__(self) -> None:
+        if any(labels < LEAST_LABELS for labels in self.labels):
+            raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+
     @property
     def held_out(self) -> list[str]:
         """The tasks that are made of documents that a corpus holds out."""
         return [task for task in self.tasks if isinstance(task, str)]
 
     @property
-    def fewest_labels(self) -> int:
-        """Labelled rows that a task of held-out documents has to have, to be of any use."""
+    def held_out_labels(self) -> int:
+        """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
         return min(self.labels, default=LABELS)
 
     def without(self, tasks: Sequence[str]) -> "Wanted":
@@ -166,7 +171,7 @@ def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]
     for one in wanted.by_labels():
         lacking = dict[str, str]()
         if subject.corpus and one.held_out:
-            lacking = hold_out.too_few(subject.corpus, one.held_out, one.fewest_labels)
+            lacking = hold_out.too_few(subject.corpus, one.held_out, one.held_out_labels)
         few |= dict.fromkeys(lacking.values())
         for task in one.without(list(lacking)).tasks:
             try:
@@ -189,7 +194,7 @@ def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]
 def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
     if subject.corpus is None:
         raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
-    labels = wanted.fewest_labels
+    labels = wanted.held_out_labels
     budget = Budget(labels=labels, steps=wanted.steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
     cells = [
@@ -209,7 +214,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
         for seed in range(wanted.seeds if is_tuned else 1)
         for start in STARTS
     ]
-    causes = {"run": subject.hash, "task": task, "labels": labels, "cells": _cells(cells)}
+    causes = {"run": subject.hash, "task": task, "labels": labels if is_tuned else LABELS, "cells": _cells(cells)}
     stage = _stage(subject, task, causes, TASKS[task])
     return TaskPlan(task, stage, cells, "accuracy", "test", "", labels if is_tuned else 0, step=subject.step)
 
@@ -229,6 +234,8 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
+    if any(tuning and tuning.dev_evaluations for tuning in tunings):
+        _check_dev(task, answered, wanted.machine)
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
     submitted = set(task.submission) if wanted.submit else set()
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
@@ -316,6 +323,15 @@ def _check_splits(
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
         looked = f"; looked for {', '.join(wanted)}" if wanted else ""
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+
+
+def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:
+    """BadInput where the best weights on dev are to count, and nothing is there to find them."""
+    wants = f"task {task.name}: its grid takes the weights that are best on dev"
+    if not any(name.startswith("dev") for name in answered):
+        raise BadInput(f"{wants}, and no labelled dev split is at hand; give another grid with --grid")
+    if machine.zero == 3 and machine.precision != "fp32":
+        raise BadInput(f"{wants}, and with machine.zero 3 no worker has the whole net; give cluster.machine.zero=2")
 
 
 def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> str:

@@ -80,14 +80,15 @@ class Room:
             "runtime_env": {"env_vars": environment},
         }
 
-    def fits(self, has: Mapping[str, float]) -> int:
-        """How often it has place in these resources of Ray's.
+    def fits(self, machines: Sequence[Mapping[str, float]]) -> int:
+        """How often it has place on machines with these resources; a worker is on one of them.
 
-        >>> Room(cpus=2, gpus=1, workers=2).fits({"CPU": 9.0, "GPU": 4.0})
+        >>> Room(cpus=2, gpus=1, workers=2).fits([{"CPU": 9.0, "GPU": 4.0}, {"CPU": 3.0, "GPU": 4.0}])
         2
         """
-        wants = (("CPU", self.cpus * self.workers), ("GPU", self.gpus * self.workers))
-        return int(min(has.get(name, 0.0) // number for name, number in wants if number))
+        wants = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
+        places = sum(int(min(has.get(name, 0.0) // number for name, number in wants)) for has in machines)
+        return places // self.workers
 
 
 def grid(
@@ -106,15 +107,17 @@ def grid(
     """
     import ray
 
-    has = ray.cluster_resources()
-    _check(room, has)
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    _check(room, machines)
     begin = partial(_begin, room)
     failed: dict[int, SesameError] = {}
     report({"stage": "loading workers", "cells": len(cells)})
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(cells))]
         number_of, waiting, to_begin = dict[Any, int](), list[Any](), deque(range(len(cells)))
-        most = len(cells) if room.workers == 1 else room.fits(has)  # groups wait for each other, tasks in Ray's queue
+        most = (
+            len(cells) if room.workers == 1 else room.fits(machines)
+        )  # groups wait for each other, tasks in Ray's queue
         together = FineTunings(len(cells), max(cell.updates for cell in cells), report)
         tried_twice, last = set[int](), ""
         while waiting or to_begin:
@@ -156,15 +159,20 @@ def _begin(room: Room, cell: Cell, count: Path) -> Any:
     return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(cell, count, room)
 
 
-def _check(room: Room, has: Mapping[str, float]) -> None:
+def _check(room: Room, machines: Sequence[Mapping[str, float]]) -> None:
     """ResourceError where no cell would ever begin: Ray would wait for such a machine without a word."""
     for name, each in (("CPU", room.cpus), ("GPU", room.gpus)):
-        wants = each * room.workers
-        if wants > has.get(name, 0):
+        wants, has = each * room.workers, sum(machine.get(name, 0.0) for machine in machines)
+        if wants > has:
             raise ResourceError(
-                f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has.get(name, 0):g} in all; give "
+                f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has:g} in all; give "
                 "another cluster with --on"
             )
+    if not room.fits(machines):
+        raise ResourceError(
+            f"an evaluation wants {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each by the "
+            "cluster file, and Ray's machines have no room for so many; give another cluster with --on"
+        )
 
 
 class _Retry(ResourceError):

@@ -130,15 +130,15 @@ class Group:
 
 
 @contextmanager
-def placed(num: int, cpus: int, gpus: int, machine: Machine, patience_s: float = PLACEMENT_S) -> Iterator[Group]:
-    """All workers have their place inside the block, or ResourceError after so long."""
+def placed(num: int, cpus: int, gpus: int, machine: Machine) -> Iterator[Group]:
+    """All workers have their place inside the block, or ResourceError."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
     placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
     environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
     try:
-        if not placement.wait(patience_s):
+        if not placement.wait(PLACEMENT_S):
             free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
             raise ResourceError(
                 f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} free; "

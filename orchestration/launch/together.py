@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from orchestration.launch.cells import Cell, Room, evaluate_cell
 from orchestration.launch.group import START_S, placed
@@ -11,8 +11,6 @@ from preprocessing.errors import ResourceError
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.evaluation import Evaluated
-
-A_MONTH_S: Final = 30 * 24 * 3600.0  # a cell waits for the room of another one
 
 
 class CellWorker:
@@ -40,12 +38,12 @@ class CellWorker:
 
 
 def evaluate_together(cell: Cell, count: Path | None, room: Room) -> "Evaluated":
-    """The scores of one cell, by as many workers as the room says. ResourceError where they do not begin; what one of
-    them raises comes as it is."""
+    """The scores of one cell, by as many workers as the room says. ResourceError where they have no place, or do not
+    begin; what one of them raises comes as it is."""
     import ray
     from ray.exceptions import GetTimeoutError
 
-    with placed(room.workers, room.cpus, room.gpus, cell.machine, patience_s=A_MONTH_S) as group:
+    with placed(room.workers, room.cpus, room.gpus, cell.machine) as group:
         workers = group.start(CellWorker)
         try:
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)

@@ -37,7 +37,7 @@ class TaskRecord:
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # texts by name
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
-    labels: int = 0  # labelled rows, where not all were used
+    labels: int = 0  # labelled rows, where a number was asked for
     dataset: str = ""  # digest of the questions and answers
     cells: Sequence[CellRecord] = ()
 

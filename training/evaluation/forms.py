@@ -192,7 +192,7 @@ def form_of(net: Net, how: Writing) -> Form:
         return ReadsSource(with_decoder(trunk), NextToken(), vocab, how, plain=False)
     if isinstance(trunk, EncoderDecoder):
         return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.begins_with_padding)
-    if trunk.writes == "onwards":
+    if trunk.writes == "causal":
         masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
         return GoesOn(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
     if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:

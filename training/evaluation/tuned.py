@@ -22,10 +22,6 @@ Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
 
 
-def forget(weights: Mapping[str, Tensor]) -> None:
-    """The `keep` of a fine-tuning that nothing begins with."""
-
-
 def finetuned(
     net: Net,
     task: LabelledTask,
@@ -36,15 +32,16 @@ def finetuned(
     machine: Machine | None = None,
     on_step: OnStep = nobody,
     begins: str = "",
-    keep: Keep = forget,
+    keep: Keep | None = None,
 ) -> Evaluated:
     """Fine-tune on the items of `train`, and answer those of all other splits, in rows of at most `length` tokens, or
     of as many as the tuning says.
 
-    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. As one process, in
-    float32, or, once `connect` was called, in the precision of the machine; the global generator is as it was before.
+    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. In float32 as one
+    process, or, once `connect` was called, in the precision of the machine with the others of the group; the global
+    generator is as it was before.
     Raises Diverged where a loss is not finite, and BadInput where the tuning begins with another task, or asks for what
-    this task or this net has not, or is to look at a dev split that has no labels.
+    this task or this net has not, or is to be evaluated on a dev split that has no labels.
     """
     machine = machine or Machine()
     task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.trunk)
@@ -64,7 +61,7 @@ def finetuned(
         losses.append(loss)
         on_step(done, loss)
         if best:
-            best.look(done, model)
+            best.evaluate(done, model)
 
     with torch.random.fork_rng(devices=[]):
         targets = tuning.targets(task.targets())
@@ -74,7 +71,9 @@ def finetuned(
             model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
-    keep(best.take(model) if best else whole_state(engine))
+    taken = best.take(model) if best else None
+    if keep is not None:
+        keep(taken or whole_state(engine))
     notes = [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
@@ -82,20 +81,19 @@ def finetuned(
 
 @dataclass
 class _Best:
-    """The weights of the look at dev that scored best so far, of equal ones the first."""
+    """The weights that scored best on dev so far, of equal ones the first."""
 
-    at: Mapping[int, int]  # updates after which there is a look -> its number
+    after: frozenset[int]  # updates after which dev is answered
     score: Callable[[TaskModel], float]  # on dev; more is better
     found: float = -math.inf
-    step: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
 
-    def look(self, done: int, model: TaskModel) -> None:
+    def evaluate(self, done: int, model: TaskModel) -> None:
         """Answer dev, if it is time for that."""
-        if done not in self.at:
+        if done not in self.after:
             return
         if (score := self.score(model)) > self.found:
-            self.found, self.step = score, done
+            self.found = score
             self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         model.train()
 
@@ -107,7 +105,7 @@ class _Best:
         return {name: weight.float().cpu() for name, weight in self.weights.items()}
 
     def said(self) -> str:
-        return f"the best of {len(self.at)} looks at dev was after update {self.step}"
+        return f"the best of {len(self.after)} evaluations on dev counts"
 
 
 def _best(
@@ -118,28 +116,34 @@ def _best(
     steps: int,
     machine: Machine,
 ) -> _Best | None:
-    """What looks at dev on the way, None where the last weights count. BadInput where it cannot."""
-    if not tuning.looks:
+    """What answers dev on the way, None where the last weights count. BadInput where it cannot."""
+    if not tuning.dev_evaluations:
         return None
     split, metric = next((name for name in encoded if name.startswith("dev")), ""), task.metrics[0]
     golds = [item for item in items.get(split, ()) if item.gold is not None]
-    if not golds or (machine.zero == 3 and num_workers() > 1):
-        wants = "no worker has the whole net with ZeRO-3" if golds else "no labelled dev split is at hand"
-        raise BadInput(f"tuning.looks is {tuning.looks}: {wants}; use another grid")
+    if not golds or (machine.zero == 3 and not is_alone(machine)):
+        why = "with machine.zero 3 no worker has the whole net" if golds else "no labelled dev split is at hand"
+        raise BadInput(f"tuning.dev_evaluations is {tuning.dev_evaluations}: {why}; use another grid")
 
     def score(model: TaskModel) -> float:
         said = outputs(model, encoded[split].examples, torch.device(machine.device), machine.micro_tokens)
         return better(metric) * task.scores(items[split], task.predictions(items[split], encoded[split], said))[metric]
 
-    return _Best({round(steps * (n + 1) / tuning.looks): n for n in range(tuning.looks)}, score)
+    number = tuning.dev_evaluations
+    return _Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
     """A process of its own in float32; else DeepSpeed in the group that `connect` has joined: it keeps float32 masters,
     and divides batches and the optimiser among the workers."""
-    if machine.precision == "fp32" and num_workers() == 1:
+    if is_alone(machine):
         return LocalEngine(model, optim, machine, groups)
     return DeepSpeedEngine(model, optim, machine, groups)
+
+
+def is_alone(machine: Machine) -> bool:
+    """Whether a fine-tuning is this process' own, without DeepSpeed."""
+    return machine.precision == "fp32" and num_workers() == 1
 
 
 def num_workers() -> int:
@@ -149,10 +153,17 @@ def num_workers() -> int:
 
 def whole_state(engine: Engine[M]) -> dict[str, Tensor]:
     """All weights by name, on each worker; called by all of them."""
-    state = [engine.full_state()]
-    if engine.world > 1:  # only the first one has them
-        torch.distributed.broadcast_object_list(state, src=0)
-    return state[0]
+    state = engine.full_state()
+    if engine.world == 1:
+        return state
+    shapes = [{name: weight.shape for name, weight in state.items()}]  # the first one alone has them
+    torch.distributed.broadcast_object_list(shapes, src=0)
+    device, whole = next(engine.model.parameters()).device, dict[str, Tensor]()
+    for name, shape in shapes[0].items():
+        weight = state[name].to(device) if name in state else torch.empty(shape, device=device)
+        torch.distributed.broadcast(weight, src=0)
+        whole[name] = weight.cpu()
+    return whole
 
 
 def _answered(

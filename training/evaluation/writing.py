@@ -9,7 +9,7 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.vocab import Vocab
-from training.evaluation.forms import Examples, FillsInMasks, Form, copies_of, form_of
+from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.tuned import engine_of, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
@@ -32,7 +32,8 @@ def written(
 
     With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
     `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
-    As one process, in float32, or fine-tuned in the precision of the machine; the global generator is as it was before.
+    In float32, or fine-tuned in the precision of the machine with the other workers of a group; the global generator is
+    as it was before.
     BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing; Diverged
     where a loss is not finite.
     """
@@ -57,7 +58,8 @@ def written(
         questions = asked(task, items[split], items.get("train", ()))
         texts, said = _texts(model, form, questions, net.vocab, task.writing)
         predictions[split] = task.predictions(items[split], texts)
-        scores[split] = task.scores(items[split], predictions[split])
+        if any(item.gold is not None for item in items[split]):
+            scores[split] = task.scores(items[split], predictions[split])
         notes += [f"{split}: {note}" for note in (*said, *task.notes(items[split], predictions[split]))]
         example = example or (questions[0].text if questions else "")
     return Evaluated(scores, predictions, losses, tuple(notes), example)
@@ -67,13 +69,19 @@ def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
     """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
     if tuning is None:
         return task
-    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "start", "looks"):
+    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "start", "dev_evaluations"):
         if (given := getattr(tuning, name)) != getattr(Tuning(), name):
             raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
     if not tuning.length:
         return task
-    room = tuning.length - (0 if net.spec.trunk.reads_source else task.writing.max_new + 1)
-    source = max(1, min(room, task.writing.source or room))
+    apart = net.spec.trunk.reads_source or task.writing.decoder == "fresh"  # the question is a row of its own
+    room = tuning.length - (0 if apart else task.writing.max_new + 1)
+    if room < LEAST_ROOM:
+        raise BadInput(
+            f"tuning.length is {tuning.length}: answers of {task.writing.max_new} tokens leave no room for a question; "
+            "use another grid"
+        )
+    source = min(room, task.writing.source or room)
     return replace(task, writing=replace(task.writing, source=source))  # type: ignore[type-var]
 
 

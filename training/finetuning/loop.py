@@ -54,6 +54,7 @@ def tune(
         batches = list(micro_batches(mine, micro_tokens))
         counted = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]
         counts = engine.reduce_sums(counted)
+        idle = _most(engine, len(batches)) - len(batches)
         torch.manual_seed(_noise_seed(tuning.seed, step, engine.rank))
         total = 0.0
         for batch in batches:
@@ -65,11 +66,23 @@ def tune(
             loss = torch.stack(parts).sum()
             engine.backward(loss * engine.world)  # the engine averages over the workers
             total += float(loss.detach())
+        for batch in list(micro_batches([examples[index_N[0]]], micro_tokens)) * idle:
+            losses = [score.loss for score in engine.forward(batch).values()]
+            engine.backward(0.0 * torch.stack(losses).sum())  # each pass is a meeting of all workers
         result = engine.step(rate(optim, step, steps))
         (total,) = engine.reduce_sums([total])
         if result.skipped or not math.isfinite(total):
             raise Diverged(f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.peak:g})")
         on_step(step + 1, total)
+
+
+def _most(engine: Engine[TaskModel], batches: int) -> int:
+    """The most micro-batches that a worker has."""
+    if engine.world == 1:
+        return batches
+    of_each = [0.0] * engine.world
+    of_each[engine.rank] = float(batches)
+    return int(max(engine.reduce_sums(of_each)))
 
 
 def orders(examples: int, batch: int, steps: int, seed: int) -> Iterator[Ints]:

@@ -48,9 +48,7 @@ class Tuning:
     both_orders: bool = False  # pairs are trained on in both orders (ELECTRA's code)
     no_answer: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
     length: int = 0  # most tokens of a row; 0: that of the task
-    looks: int = (
-        0  # times that dev is answered on the way, the last one at the end; the best weights count. 0: the last
-    )
+    dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
     start: str = ""  # task whose fine-tuned weights it begins with
     seed: int = 0
 
@@ -66,7 +64,7 @@ class Tuning:
         require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "a share from 0 up to 1")
         for name in ("auxiliary", "no_answer"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a weight from 0 up")
-        require(self.looks >= 0, "looks", self.looks, "a whole number from 0 up")
+        require(self.dev_evaluations >= 0, "dev_evaluations", self.dev_evaluations, "a whole number from 0 up")
         require(self.length == 0 or self.length >= 8, "length", self.length, "0, or a number of tokens from 8 up")
         self._agrees()
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Adversarial:
     rewarded: ClassVar[bool] = True
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
+    phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:
         return weighted(self.weight, "tokens that fool the discriminator")

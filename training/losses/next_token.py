@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class NextToken:
     rewarded: ClassVar[bool] = False
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
+    # each token is a target, and most of the work is the vocabulary
+    phases: ClassVar[ScaledPhases] = {"small": ({"length": 128, "batch": 16, "steps": 3_600},)}
 
     def describe(self, context: LossContext) -> str:
         return weighted(self.weight, context.target or "next token")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.schema import IGNORE
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class PairLabel:
     rewarded: ClassVar[bool] = False
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
+    phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:
         return weighted(self.weight, context.label_says or "labels of pairs")

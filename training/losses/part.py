@@ -1,6 +1,6 @@
 """The facts that each loss states about itself; loop, checks, scales, exports and reports read them here only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
@@ -11,6 +11,9 @@ from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+ScaledPhases: TypeAlias = Mapping[str, Sequence[Mapping[str, int]]]
+"""By the name of a scale: length, batch and steps of each phase."""
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray | Tensor]"
 """A batch of schema.py, in arrays or in tensors."""
@@ -45,6 +48,9 @@ class LossPart(Protocol):
     """Why no class of transformers has its head; "" where one may."""
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
+    phases: ClassVar[ScaledPhases]
+    """What `--scale` takes as phases of a recipe with it, where that is not the recipe's own: how many targets a row
+    has is the loss's. Of several losses the last one that says something counts."""
 
     @property
     def kind(self) -> str:

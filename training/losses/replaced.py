@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Replaced:
     not_exported: ClassVar[str] = ""
     # at 50 a short run learns the share of replaced tokens and no more
     shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
+    phases: ClassVar[ScaledPhases] = {}
 
     @property
     def names_tokens(self) -> bool:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
-from training.losses.part import Arrays, LossContext, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class SpanBoundary:
     rewarded: ClassVar[bool] = False
     not_exported: ClassVar[str] = "transformers has none, and SpanBERT was published without it"
     shrinks: ClassVar[Shrinks] = {}
+    phases: ClassVar[ScaledPhases] = {}
 
     def __post_init__(self) -> None:
         for name in ("positions", "position_width"):

@@ -31,7 +31,7 @@ class Decoder(Stack):
     label: ClassVar[str] = "decoder"
     family: ClassVar[int] = 2
     visibility: ClassVar[Visibility] = "causal"
-    writes: ClassVar[Writing] = "onwards"
+    writes: ClassVar[Writing] = "causal"
     segments: ClassVar[int] = 0
     languages: ClassVar[int] = 0
     sharing: ClassVar[Sharing] = "none"

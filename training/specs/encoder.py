@@ -52,7 +52,7 @@ class Encoder(Stack):
 
     @property
     def writes(self) -> Writing:
-        return "onwards" if self.visibility == "causal" else "" if self.window.narrows(0) else "in_masks"
+        return "causal" if self.visibility == "causal" else "" if self.window.narrows(0) else "masked"
 
     @property
     def table_width(self) -> int:

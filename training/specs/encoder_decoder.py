@@ -35,7 +35,7 @@ class EncoderDecoder(Stack):
     family: ClassVar[int] = 4
     reads_source: ClassVar[bool] = True
     oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
-    writes: ClassVar[Writing] = "beside_source"
+    writes: ClassVar[Writing] = "encoder_decoder"
     visibility: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
     window: ClassVar[Everything] = Everything()
     segments: ClassVar[int] = 0

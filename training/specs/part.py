@@ -13,9 +13,9 @@ Visibility = Literal["full", "causal", "rows"]
 """The attention mask. full: each token attends to each; causal: to those before it and itself; rows: to those that the
 batch says (`rank`, `reach` of preprocessing/schema.py)."""
 
-Writing = Literal["", "beside_source", "onwards", "in_masks"]
-"""How a net writes text. beside_source: a decoder, what an encoder has read; onwards: what follows on a text; in_masks:
-an encoder, what stands in masked places; "": not at all."""
+Writing = Literal["", "causal", "encoder_decoder", "masked"]
+"""How a net writes text. causal: what follows on a text; encoder_decoder: a decoder, about what an encoder has read;
+masked: an encoder, what stands in masked places; "": not at all."""
 
 NetName = Literal["net", "generator", "discriminator"]
 """The nets of a trunk: one, or a generator and a discriminator."""

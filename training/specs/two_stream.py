@@ -25,7 +25,7 @@ class TwoStream(Stack):
     hides_own_token: ClassVar[bool] = True
     oracle: ClassVar[str] = ""
     visibility: ClassVar[Visibility] = "rows"
-    writes: ClassVar[Writing] = "onwards"
+    writes: ClassVar[Writing] = "causal"
     window: ClassVar[Everything] = Everything()
     languages: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()

@@ -43,9 +43,7 @@ class Grid:
     both_orders: bool = False  # pairs are trained on in both orders
     no_answer: float = 0.0  # weight of whether a question has an answer
     length: int = 0  # most tokens of a row; 0: that of the task
-    looks: int = (
-        0  # times that dev is answered on the way, the last one at the end; the best weights count. 0: the last
-    )
+    dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
     start: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
     runs: int = 1  # of each cell, with seeds of their own
     select: Literal["best", "median"] = "best"  # what the paper reports of its runs; ours are medians (task_score.py)

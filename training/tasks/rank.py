@@ -23,7 +23,7 @@ WRONG, RIGHT = 0, 1  # places in `labels`
 
 @spec
 class Rank:
-    """Pairs whose first texts are the same compete, one of them is right: WNLI as XLNet and RoBERTa take it (5.1).
+    """Pairs whose first texts are the same compete, one of them is right: WNLI as ranking (after RoBERTa, 5.1).
 
     Trained on are groups of two rows or more of which one is right, by a softmax over the group; in the others there
     is nothing to prefer. Of the rows that are answered the best of each group is right. A row without a rival is right

@@ -42,7 +42,7 @@ class TaskScore:
     chosen_on: str  # the split whose scores decided; "": there was nothing to choose
     starts: Mapping[str, Chosen]
     step: int | None = None  # of the pretraining; None: the finished run
-    labels: int = 0  # labelled rows of each fine-tuning; 0: all that there are
+    labels: int = 0  # labelled rows of each fine-tuning, where a number was asked for; 0: all that there are
     chance: float | None = None  # what a guess gets, or the majority
     paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there
     examples: Mapping[str, str] = field(default_factory=dict)  # by start: what the net says, a line each

@@ -61,7 +61,7 @@ class TextToText:
         return self._word(self.of.written(item.gold))
 
     def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[Any]:
-        """The label, the number or the words of each text, "" for what is no label."""
+        """What each text stands for: a label, "" where it is none; a number; an `Answer` of a span."""
         return [self._said(self.writing.kept(text)) for text in texts]
 
     def _said(self, text: str) -> Any:

@@ -19,6 +19,7 @@ from orchestration.launch.cells import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, reviews
+from training.specs import Machine
 from training.tasks import STARTS, Chosen, Item, TaskScore
 
 QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
@@ -133,11 +134,12 @@ def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, do
     rows = len(plans[-1].items["train"])
     assert [plan.labels for plan in plans] == [8, 12, 20, rows]
     assert plans[-1].stage.folder == planned(net, wanted(data))[0].stage.folder  # all rows are all rows
-    scores = evaluate.evaluate(net.folder, plans[:2], load_cluster("local"), ignore)
-    assert [score.labels for score in scores] == [8, 12]
+    (whole,) = evaluate.evaluate(net.folder, planned(net, wanted(data)), load_cluster("local"), ignore)
+    scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore)
+    assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])  # kept, and said as it is asked for
     assert "sst2,,12,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
     assert "* sst2 with 8 labels, pretrained:" in (net.folder / "scores" / "table.md").read_text()
-    assert len(done) == 4
+    assert len(done) == 6
 
 
 def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path: Path) -> None:
@@ -148,6 +150,27 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path
     )
     (plan,) = planned(net, wanted(tmp_path, "blimp", labels=(8, 12)))
     assert plan.labels == 0
+
+
+@pytest.mark.parametrize("labels", [(1,), (200, -5)])
+def test_numbers_of_labels_below_two_are_one_line(labels: tuple[int, ...], data: Path) -> None:
+    with pytest.raises(BadInput, match=r"labels are .*, allowed are numbers from 2 up"):
+        wanted(data, labels=labels)
+
+
+def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: Subject, data: Path) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    grid = replace(task.grids["bert"], rates=(1e-3,), dev_evaluations=2)
+    mine = replace(task, grids={"mine": grid})
+    asked = Wanted(tasks=[mine], data=data, grid="mine", seeds=1)
+    assert planned(net, asked)[0].cells
+    with pytest.raises(BadInput, match=r"give cluster\.machine\.zero=2"):
+        planned(net, replace(asked, machine=Machine(precision="bf16", zero=3)))
+    (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
+    (data / "SST-2/dev.tsv").unlink()
+    with pytest.raises(BadInput, match="takes the weights that are best on dev, and no labelled dev split is at hand"):
+        planned(net, asked)
 
 
 def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:

@@ -110,6 +110,13 @@ def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_star
         planned(net_on(tmp_path / "corpus", tmp_path), wanted)
 
 
+def test_a_task_for_which_nothing_is_trained_is_the_same_with_any_number_of_labels(tmp_path: Path) -> None:
+    net = net_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
+    plans = planned(net, Wanted(tasks=["cloze", "follows"], seeds=1, labels=(4, 8)))
+    assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("follows", 4), ("follows", 8)]
+    assert plans[0].stage.folder == planned(net, Wanted(tasks=["cloze"], seeds=1))[0].stage.folder
+
+
 def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second time, the scores were shown as if nothing else had been asked for."""
     net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")

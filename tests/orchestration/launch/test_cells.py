@@ -117,15 +117,19 @@ def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[Cell]) -> None:
     assert len(found[0].losses) == 2
 
 
-@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize("zero", [2, 3])
 def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[Cell], zero: Any, tmp_path: Path) -> None:
-    net, squad = subject.of_run(some[0].folder), questions(tmp_path / "data/SQuAD").parent
-    wanted = Wanted(tasks=asked_for("squad1"), data=squad, rates=(3e-3,), batches=(8,), steps=4, seeds=1)
+    net, squad = (
+        subject.of_run(some[0].folder),
+        questions(tmp_path / "data/SQuAD", train=17).parent,
+    )  # the last batch of an epoch has one row
+    wanted = Wanted(tasks=asked_for("squad1"), data=squad, rates=(3e-3,), batches=(8,), steps=6, seeds=1)
     (cell,) = planned(net, wanted)[0].cells
     assert cell.tuning is not None
     still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
     alone = cells.evaluate_cell(still)
-    together = replace(still, machine=replace(still.machine, zero=zero))
+    machine = replace(still.machine, zero=zero, persistence_threshold=0, micro_tokens=32)  # several passes a worker
+    together = replace(still, machine=machine)
     found, failed = done([together, together], Room(workers=2))
     assert failed == {}
     assert found[0].losses == pytest.approx(alone.losses, abs=1e-4)

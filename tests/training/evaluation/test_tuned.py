@@ -15,7 +15,7 @@ from training.evaluation.tuned import finetuned
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
 from training.tasks import Classify, Grid, Item, LabelledTask, Regress, Span, Tag
 from training.tasks.grid import VARIED
 
@@ -94,7 +94,7 @@ CHANGES: Final[Mapping[str, Any]] = {
     "both_orders": True,
     "no_answer": 0.5,
     "length": 12,
-    "looks": 2,
+    "dev_evaluations": 2,
     "start": "mnli",
     "seed": 2,
 }
@@ -117,8 +117,8 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Net, deco
         with pytest.raises(BadInput, match="fine-tuned on mnli; fine-tune on that task first"):
             run(net, before, task, begins="mnli")
         return
-    if name == "looks":
-        assert "the best of 2 looks at dev" in run(net, after, task).notes[-1]
+    if name == "dev_evaluations":
+        assert run(net, after, task).notes[-1] == "the best of 2 evaluations on dev counts"
         return
     assert run(net, before, task).losses != run(net, after, task).losses
 
@@ -287,7 +287,7 @@ def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     assert found == [3.0, -2.0]
 
 
-def test_the_weights_of_the_best_look_at_dev_count(encoder: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weights_of_the_best_evaluation_on_dev_count(encoder: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     said, of_regress = list[float](), Regress.scores
 
     def scores(task: Regress, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
@@ -300,24 +300,38 @@ def test_the_weights_of_the_best_look_at_dev_count(encoder: Net, monkeypatch: py
     learnt = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
     opposite = [replace(item, gold=1 - item.gold) for item in learnt]  # the longer it learns, the worse it gets
     kept: dict[str, Tensor] = {}
-    tuning = replace(BASE, peak=0.01, batch=4, epochs=8, looks=8, schedule="constant", warmup=0)
+    tuning = replace(BASE, peak=0.01, batch=4, epochs=8, dev_evaluations=8, schedule="constant", warmup=0)
     given = {"train": learnt, "dev": opposite}
     found = finetuned(encoder, task, given, tuning, length=24, keep=kept.update)
-    looks, last = said[:8], said[8:]
-    assert last == [max(looks)]
-    assert looks[-1] < max(looks)  # else the last weights would do
-    best = 2 * (looks.index(max(looks)) + 1)
-    assert found.notes[-1] == f"the best of 8 looks at dev was after update {best}"
+    on_way, last = said[:8], said[8:]
+    assert last == [max(on_way)]
+    assert on_way[-1] < max(on_way)  # else the last weights would do
+    best = 2 * (on_way.index(max(on_way)) + 1)
+    assert found.notes[-1] == "the best of 8 evaluations on dev counts"
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
-    finetuned(encoder, task, given, replace(tuning, looks=0, steps=best), length=24, keep=stopped.update)
+    finetuned(encoder, task, given, replace(tuning, dev_evaluations=0, steps=best), length=24, keep=stopped.update)
     assert all(torch.equal(kept[name], stopped[name]) for name in stopped)
 
 
-def test_a_look_wants_a_labelled_dev_split(encoder: Net) -> None:
+def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: Net) -> None:
+    assert (
+        run(encoder, replace(BASE, steps=3, dev_evaluations=52)).notes[-1] == "the best of 3 evaluations on dev counts"
+    )
+
+
+def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: Net) -> None:
+    machine = Machine(precision="bf16", zero=3)
+    with pytest.raises(BadInput, match=r"dev_evaluations is 1: with machine\.zero 3 no worker has the whole net"):
+        run(encoder, replace(BASE, dev_evaluations=1), machine=machine)
+
+
+def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: Net) -> None:
     unlabelled = [replace(item, gold=None) for item in pairs(4)]
     for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
-        with pytest.raises(BadInput, match=r"tuning\.looks is 1: no labelled dev split is at hand; use another grid"):
-            finetuned(encoder, PAIR, given, replace(BASE, looks=1), length=24)
+        with pytest.raises(
+            BadInput, match=r"tuning\.dev_evaluations is 1: no labelled dev split is at hand; use another grid"
+        ):
+            finetuned(encoder, PAIR, given, replace(BASE, dev_evaluations=1), length=24)
 
 
 def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: Net) -> None:

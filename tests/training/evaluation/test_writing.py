@@ -153,7 +153,7 @@ def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
 def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
     items = [replace(item, gold=None) for item in reversals(2, 1)]
     found = written(pretrained(net("decoder", vocab)), TASK, {"test": items})
-    assert found.scores == {"test": {}}
+    assert found.scores == {}
     assert len(found.predictions["test"]) == 2
 
 
@@ -225,7 +225,7 @@ def test_labels_are_written_as_words(vocab: Vocab) -> None:
     assert found.example.startswith("cat sentence: ")
 
 
-REVERSE = TextToText(of=Classify(text="a", label="b", labels=("0", "1")), writing=Writing(max_new=4))
+LABELLED = TextToText(of=Classify(text="a", label="b", labels=("0", "1")), writing=Writing(max_new=4))
 ITEMS = {
     split: [Item(f"{split}:{n}", (" ".join(WORDS[:6] * 2),), n % 2) for n in range(4)] for split in ("train", "dev")
 }
@@ -240,17 +240,31 @@ ITEMS = {
         ("no_answer", 0.5),
         ("both_orders", True),
         ("start", "mnli"),
+        ("dev_evaluations", 3),
     ],
 )
 def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
-        written(net("encoder and decoder", vocab), REVERSE, ITEMS, Tuning(steps=1, **{key: given}))
+        written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, **{key: given}))
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
 def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(kind: str, vocab: Vocab) -> None:
-    whole, cut = (written(net(kind, vocab), REVERSE, ITEMS, Tuning(steps=1, length=n)) for n in (0, 9))
+    whole, cut = (written(net(kind, vocab), LABELLED, ITEMS, Tuning(steps=1, length=n)) for n in (0, 9))
     assert whole.losses != cut.losses
     assert any("cut" in note for note in cut.notes)
-    dropped = written(net(kind, vocab), REVERSE, ITEMS, Tuning(steps=1, dropout=0.5))
+    dropped = written(net(kind, vocab), LABELLED, ITEMS, Tuning(steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
+
+
+def test_a_length_without_room_for_a_question_is_one_line(vocab: Vocab) -> None:
+    with pytest.raises(BadInput, match=r"tuning\.length is 8: answers of 4 tokens leave no room for a question"):
+        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, length=8))
+    assert written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, length=8)).losses
+
+
+def test_a_split_without_answers_is_answered_and_has_no_score(vocab: Vocab) -> None:
+    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {**ITEMS, "test": unlabelled}
+    found = written(net("encoder and decoder", vocab), LABELLED, given, Tuning(steps=1))
+    assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
