@@ -9,7 +9,7 @@ import pytest
 
 from orchestration.config import Recipe, load, names
 from orchestration.config.error_messages import annotations, chosen, options
-from orchestration.config.scales import SCALES
+from orchestration.config.scales import SCALES, shrink
 from preprocessing.spec import AtMost
 
 WITH_A_BAND = load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"])  # no paper says how wide it was
@@ -85,3 +85,37 @@ def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
 )
 def test_a_scale_takes_the_text_that_has_what_the_rows_want(name: str, text: str) -> None:
     assert load(name, scale="tiny").data.corpus == text
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        ("bert_base", [32, 128]),
+        ("spanbert_base", [32, 128]),
+        ("electra_small", [32, 128]),
+        ("gpt2", [128]),
+        ("t5_base", [128]),
+        ("xlnet_base", [128]),  # its rows go on from the last 64 tokens of those before them
+    ],
+)
+def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[int]) -> None:
+    assert [phase.length for phase in load(name, scale="small").phases] == lengths
+    assert [phase.length for phase in load(name, scale="tiny").phases] == [64]
+    (own,) = load(name, ["phases=[{length: 64, batch: 8, steps: 300}]"], "small").phases
+    assert own.steps == 300
+
+
+@pytest.mark.parametrize("name", names("recipes"))
+def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
+    for scale in SCALES:
+        recipe = load(name, scale=scale)
+        assert all(phase.length <= recipe.trunk.longest for phase in recipe.phases)
+        assert recipe.optim.warmup < recipe.phases[0].steps
+
+
+@pytest.mark.parametrize(
+    "document", [{"objective": 3}, {"objective": {"losses": 3}}, {"objective": {"losses": [3]}}, {}]
+)
+def test_a_scale_over_what_is_no_recipe_leaves_the_words_to_the_loader(document: dict[str, Any]) -> None:
+    shrink(document, "small", Recipe)
+    assert [phase["length"] for phase in document["phases"]] == [128]
