@@ -12,9 +12,9 @@ from preprocessing.vocab import Vocab
 from tests.training.encoder_decoders import BART
 from tests.training.held_out import with_test_split
 from training.evaluation import Net, fill_in
-from training.losses import MaskedTokens, NextToken
+from training.losses import MaskedTokens, NextToken, Replaced
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Twin
 from training.tasks import Blank, Blanks, Cloze
 
 SMALL: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -29,14 +29,18 @@ def spec_of(kind: str, vocab: Vocab) -> ModelSpec:
     if kind == "encoder":
         trunk = Encoder(positions=Learned(max=64), **SMALL)
         return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
+    if kind == "twin":
+        twin = Twin(positions=Learned(max=64), generator=0.5, **SMALL)
+        return ModelSpec(trunk=twin, losses=(MaskedTokens(), Replaced()), vocab_size=vocab.size)
     causal = Decoder(positions=LearnedCausal(max=64), **SMALL)
     return ModelSpec(trunk=causal, losses=(NextToken(),), vocab_size=vocab.size)
 
 
-def test_a_net_that_knows_one_word_only_is_right_where_that_word_stood(store: Store) -> None:
+@pytest.mark.parametrize("kind", ["encoder", "twin"])  # ELECTRA is asked by its generator
+def test_a_net_that_knows_one_word_only_is_right_where_that_word_stood(kind: str, store: Store) -> None:
     vocab = Vocab.load(store.vocab_dir)
     blanks = Cloze().make(store, vocab)
-    spec, word = spec_of("encoder", vocab), blanks.blanks[0].answer
+    spec, word = spec_of(kind, vocab), blanks.blanks[0].answer
     model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     weights["heads.masked_tokens.bias"][word] = 100.0
