@@ -109,6 +109,9 @@ Grid = Annotated[str, typer.Option("--grid", metavar="NAME", help="As bert, robe
 Rates = Annotated[str, typer.Option("--rates", metavar="A,B", help="Learning rates, in place of the grid's.")]
 Batches = Annotated[str, typer.Option("--batches", metavar="A,B", help="Batches of examples, in place of the grid's.")]
 Epochs = Annotated[str, typer.Option("--epochs", metavar="A,B", help="Epochs, in place of the grid's.")]
+Length = Annotated[
+    int, typer.Option("--length", metavar="N", min=0, help="Most tokens of a row of a fine-tuning; else the task's.")
+]
 TuningSteps = Annotated[int, typer.Option("--steps", metavar="N", min=0, help="Updates, in place of epochs.")]
 Every = Annotated[
     int, typer.Option("--every", metavar="STEPS", min=0, help="Also the weights that were kept every so many steps.")

@@ -44,6 +44,7 @@ class Wanted:
     batches: tuple[int, ...] = ()
     epochs: tuple[float, ...] = ()
     steps: int = 0
+    length: int = 0  # most tokens of a row of a fine-tuning
     seeds: int = SEEDS
     labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
     submit: bool = False  # also answer the splits of a leaderboard, which have no labels
@@ -85,6 +86,9 @@ class Subject:
     weights: str = WEIGHTS  # folder inside of its folder
     expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
     step: int | None = None  # of a checkpoint; None: the finished run
+    longest_row: int = (
+        0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
+    )
 
 
 @dataclass(frozen=True)
@@ -234,6 +238,9 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
+    length = wanted.length or task.length
+    if note := _too_long(subject, task, length, tunings):
+        notes.append(note)
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
@@ -249,7 +256,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             tuning=tuning,
             splits=splits,
             labels=labels,
-            length=task.length,
+            length=length,
             data=data_dir.absolute(),
             begin=_begin(subject, task, tuning, wanted),
             updates=tuning.num_steps(labels or rows) if tuning else 1,
@@ -263,7 +270,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     headline = next((name for name in ("test", "dev") if name in answered), answered[0])
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
-    causes |= {"labels": labels, "length": task.length, "splits": list(splits)}
+    causes |= {"labels": labels, "length": length, "splits": list(splits)}
     if begun := next((cell.begin for cell in cells if cell.begin), None):
         causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
@@ -325,6 +332,17 @@ def _check_splits(
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
 
 
+def _too_long(subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None]) -> str:
+    """A line where rows are longer than those of the pretraining, "" where they are not."""
+    most = max((tuning.length or length for tuning in tunings if tuning), default=0)
+    if not 0 < subject.longest_row < most:
+        return ""
+    return (
+        f"task {task.name}: its rows have up to {most} tokens, those of the pretraining had {subject.longest_row}: "
+        f"later positions begin untrained; --length {subject.longest_row} cuts the rows"
+    )
+
+
 def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:
     """BadInput where the best weights on dev are to count, and nothing is there to find them."""
     wants = f"task {task.name}: its grid takes the weights that are best on dev"
@@ -355,6 +373,8 @@ def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tun
         changed |= {"steps": wanted.steps, "epochs": ()}
     elif wanted.epochs:
         changed["steps"] = 0
+    if wanted.length:
+        changed["length"] = wanted.length
     grid = dataclasses.replace(grid, runs=max(wanted.seeds, 1), **changed)
     return list(grid.cells()), f"{task.name}: grid {name}: {grid.describe()}"
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,15 +51,27 @@ def of_run(folder: Path) -> Subject:
     weights = folder / WEIGHTS
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
-    name = folder.name.rpartition("-")[0] or folder.name
+    name, run = folder.name.rpartition("-")[0] or folder.name, json.loads((folder / RUN).read_text())
     return Subject(
         folder=folder,
         hash=json.loads((folder / stages.MARK).read_text())["hash"],
         name=name,
         parameters=num_parameters(weights / "weights.safetensors"),
-        corpus=Path(json.loads((folder / RUN).read_text())["corpus"]),
+        corpus=Path(run["corpus"]),
         expected=_expected(name),
+        longest_row=_longest_row(run),
     )
+
+
+def _longest_row(run: Mapping[str, Any]) -> int:
+    """Tokens of the longest row of a run whose net has a vector for each position, 0 where it has none.
+
+    >>> phases = [{"length": 32, "steps": 9}, {"length": 128, "steps": 1}]
+    >>> _longest_row({"trunk": {"positions": {"kind": "learned"}}, "phases": phases})
+    128
+    """
+    learned = run.get("trunk", {}).get("positions", {}).get("kind") == "learned"
+    return max((phase["length"] for phase in run.get("phases", ())), default=0) if learned else 0
 
 
 def at_steps(subject: Subject, every: int) -> list[Subject]:

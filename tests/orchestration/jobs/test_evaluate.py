@@ -152,6 +152,23 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path
     assert plan.labels == 0
 
 
+def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = replace(net, longest_row=64)
+    (plan,) = planned(short, wanted(data))
+    said = "task sst2: its rows have up to 128 tokens, those of the pretraining had 64: later positions begin untrained"
+    assert said in caplog.text
+    assert {cell.length for cell in plan.cells} == {128}
+    caplog.clear()
+    (cut,) = planned(short, wanted(data, length=64))
+    assert ({cell.length for cell in cut.cells}, caplog.text) == ({64}, "")
+    assert cut.stage.folder != plan.stage.folder
+    for grid in ("roberta", "bert"):  # one says its own length
+        (plan,) = planned(short, wanted(data, grid=grid, length=48))
+        assert {cell.how["length"] for cell in plan.cells} == {48}
+
+
 @pytest.mark.parametrize("labels", [(1,), (200, -5)])
 def test_numbers_of_labels_below_two_are_one_line(labels: tuple[int, ...], data: Path) -> None:
     with pytest.raises(BadInput, match=r"labels are .*, allowed are numbers from 2 up"):
