@@ -116,7 +116,7 @@ def _overrides(table: Table, row: Row, flags: Flags) -> list[str]:
     """The overrides of a row; those of the command stand above all but the steps of a row of equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
     own = [*row.overrides, *row.sizes.get(flags.scale, ())]
-    given = ["cluster.workers=1", *table.budget.get(flags.scale, ()), *vocab, *own, *flags.overrides]
+    given = ["cluster.workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
     if not row.compute:
         return given
     whole = replace(table.rows[table.equal_to], compute=0.0)

@@ -15,6 +15,8 @@ Unit = Literal["accuracy", "nats"]
 Fact = Literal["parameters", "FLOPs"]
 Text = Literal["made up", "demo"]
 
+ONE_PHASE: Final[Mapping[str, tuple[str, ...]]] = {"small": ("phases=[{length: 128, batch: 64, steps: 2_000}]",)}
+
 UNITS: Final[Mapping[Kind, Unit]] = {
     "masked": "accuracy",
     "loss": "nats",
@@ -110,13 +112,19 @@ class Table:
     varies: tuple[str, ...]  # keys of a recipe, or of its parts, in which rows differ; in all others they are the same
     text: Text = "made up"  # where a command names none
     vocab: str = ""  # of the made-up text, which has few words: an override
-    budget: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # overrides by scale, where it has no good one
+    budget: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # overrides by scale, behind those of all tables
     equal_to: str = ""  # the row whose budget is compute 1
     facts: tuple[Fact, ...] = ()  # shown of each row, not measured
     axis: Fact | Literal[""] = ""  # what the figure's curves are over; "": the figure has bars
     theirs: str = ""  # what the paper's curves are of
     curves: tuple[Curve, ...] = ()
     note: str = ""  # where the rows, or what is claimed of them, are not quite the paper's
+
+    def budget_of(self, scale: str) -> tuple[str, ...]:
+        """The overrides of a scale. Rows have one phase, so that their steps are comparable."""
+        return (*ONE_PHASE.get(scale, ()), *self.budget.get(scale, ()))
 
 
 def ladder(column: str, rows: Sequence[str]) -> tuple[Below, ...]:
