@@ -1,10 +1,11 @@
 """Ray: a group of workers that trains one run, and a grid of evaluations. The only ray.
 
 Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
-the connection to Ray. cells.py is the grid.
+the connection to Ray. cell.py is one evaluation, together.py one by several workers, cells.py the grid.
 """
 
-from orchestration.launch.cells import Cell, Room, grid
+from orchestration.launch.cell import Cell, Room
+from orchestration.launch.cells import grid
 from orchestration.launch.group import RUN, STOPPED, alone, cores, pretrain
 from orchestration.launch.session import Asked, ray_session, room, stop_signals
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made

@@ -11,7 +11,6 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
-from training.engines.engine import M
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.optim import Optim
@@ -151,7 +150,7 @@ def num_workers() -> int:
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
-def whole_state(engine: Engine[M]) -> dict[str, Tensor]:
+def whole_state(engine: Engine[Any]) -> dict[str, Tensor]:
     """All weights by name, on each worker; called by all of them."""
     state = engine.full_state()
     if engine.world == 1:

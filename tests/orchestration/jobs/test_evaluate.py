@@ -15,7 +15,7 @@ from orchestration import launch
 from orchestration.config import load_cluster
 from orchestration.jobs import Flags, cluster_of, evaluate, score_plan, stages, subject
 from orchestration.jobs.score_plan import Subject, Wanted, asked_for, fitting, grid_of, planned
-from orchestration.launch.cells import Cell, drawn, evaluate_cell
+from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, reviews

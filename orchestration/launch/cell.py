@@ -1,0 +1,207 @@
+"""One cell of a grid of evaluations: what it is, what it needs of a machine, and how a process does it."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from orchestration.launch.worker import WEIGHTS, made, step_counter
+from preprocessing.rng import key
+from training.specs import Machine
+from training.tasks import Item, LabelledTask, ScoredTask, Start, TaskFile, WrittenTask
+
+if TYPE_CHECKING:  # torch is for the workers
+    from torch import Tensor
+
+    from training.evaluation import Evaluated, Net
+    from training.finetuning import Tuning
+
+RETRIES: Final = 1  # of a cell whose process died, or that ended in an error that is not about what it was given
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One evaluation of a net, as it travels to a process of Ray.
+
+    `task` is a task of files below `data`, or the name of one that is made of the documents that `corpus` holds out.
+    `splits` are answered, with `train` as what is learned from, `labels` rows of it, 0 for all.
+    """
+
+    name: str  # for people
+    folder: Path  # of the run, or of a net of transformers
+    weights: str  # folder inside of it
+    task: TaskFile | str
+    start: Start
+    tuning: "Tuning | None"  # None: nothing is trained
+    updates: int = 1  # about how many it does, to say how far it is; 1 where nothing is trained
+    splits: tuple[str, ...] = ()
+    labels: int = 0
+    length: int = 0  # most tokens of a row
+    data: Path | None = None
+    corpus: Path | None = None
+    begin: "tuple[TaskFile, Tuning] | None" = None  # what it is fine-tuned on before (RoBERTa's RTE: MNLI)
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Its hyper-parameters, as plain values; {}: nothing is trained."""
+        begin = {"begin": asdict(self.begin[1])} if self.begin else {}
+        return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a cell needs of a machine: so many workers, and what each of them needs."""
+
+    cpus: int = 1
+    gpus: int = 0
+    workers: int = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As Ray takes them."""
+        environment = {"OMP_NUM_THREADS": str(self.cpus), "DS_ACCELERATOR": "cuda" if self.gpus else "cpu"}
+        return {
+            "num_cpus": self.cpus,
+            "num_gpus": self.gpus,
+            "max_retries": RETRIES,
+            "runtime_env": {"env_vars": environment},
+        }
+
+    def fits(self, machines: Sequence[Mapping[str, float]]) -> int:
+        """How often it has place on machines with these resources; a worker is on one of them.
+
+        >>> Room(cpus=2, gpus=1, workers=2).fits([{"CPU": 9.0, "GPU": 4.0}, {"CPU": 3.0, "GPU": 4.0}])
+        2
+        """
+        wants = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
+        places = sum(int(min(has.get(name, 0.0) // number for name, number in wants)) for has in machines)
+        return places // self.workers
+
+
+# In a process of Ray's
+
+
+def evaluate_cell(cell: Cell, count: Path | None = None) -> "Evaluated":
+    """The scores of one cell. The steps that are done are kept in the file `count` for who looks on."""
+    import torch
+
+    torch.set_num_threads(cell.machine.threads)
+    if cell.machine.precision != "fp32" and not torch.distributed.is_initialized():
+        _join_alone(cell.machine)
+    if isinstance(cell.task, str):
+        return _held_out(cell, cell.task, count)
+    return _of_files(cell, cell.task, count)
+
+
+def _join_alone(machine: Machine) -> None:
+    """Make a group of this process alone, which DeepSpeed wants."""
+    from training.engines import connect
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    connect(machine)
+
+
+def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
+    from training.evaluation import Budget, Evaluated, fill_in, finetune
+
+    assert cell.corpus is not None
+    net, tuning = _net(cell), cell.tuning
+    examples = made(task, cell.corpus, min(cell.length, net.spec.trunk.longest))
+    if tuning is None:
+        return fill_in(net, examples, cell.machine)
+    budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
+    how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
+    found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
+    return Evaluated({"test": {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}}, {})
+
+
+def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
+    from training import evaluation
+
+    assert cell.data is not None
+    tell, net = step_counter(count), _net(cell)
+    items = {split: _items(_Keyed(f"{task!r} {split} {cell.data}", (task, split, cell.data))) for split in cell.splits}
+    if cell.labels and cell.tuning and "train" in items:
+        items["train"] = drawn(items["train"], cell.labels, cell.tuning.seed)
+    how: dict[str, Any] = {"machine": cell.machine, "on_step": lambda done, _: tell(done)}
+    match task.task.way:
+        case "tuned":
+            assert cell.tuning is not None
+            kind = cast(LabelledTask, task.task)
+            begins = cell.begin[0].name if cell.begin else ""
+            net = _begun(_Keyed(f"{cell.folder} {cell.weights} {cell.start} {cell.begin!r}", cell)) if begins else net
+            return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
+        case "scored":
+            return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
+        case "written":
+            return evaluation.written(net, cast(WrittenTask, task.task), items, cell.tuning, **how)
+
+
+def drawn(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """So many of the items, in an order that the seed decides; all where there are no more."""
+    order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(items))
+    return [items[i] for i in order_N[:count]]
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A value that is looked up by a name."""
+
+    name: str
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and other.name == self.name
+
+
+@lru_cache(maxsize=8)
+def _items(keyed: _Keyed) -> Sequence[Item]:
+    """The items of a split, read once in a process."""
+    task, split, data = keyed.value
+    return task.items(split, data)[0]
+
+
+def _net(cell: Cell) -> "Net":
+    """The net that a cell begins with; with weights None, where it is to begin with random ones."""
+    net = _pretrained(cell.folder, cell.weights)
+    return net if cell.start == "pretrained" else replace(net, weights=None)
+
+
+@lru_cache(maxsize=1)
+def _begun(keyed: _Keyed) -> "Net":
+    """The net after the task that a cell begins with, without the classifier of that; done once in a process."""
+    from training.evaluation import finetuned
+
+    cell: Cell = keyed.value
+    assert cell.begin is not None
+    assert cell.data is not None
+    (task, tuning), net, found = cell.begin, _net(cell), dict[str, "Tensor"]()
+    items = {"train": task.items("train", cell.data)[0]}
+    kind = cast(LabelledTask, task.task)
+    finetuned(net, kind, items, tuning, length=task.length, machine=cell.machine, keep=found.update)
+    kept = {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
+    return replace(net, weights=kept)
+
+
+@lru_cache(maxsize=2)
+def _pretrained(folder: Path, weights: str) -> "Net":
+    """The net of a run, of one of its steps or of a folder of transformers, read once in a process."""
+    from training.evaluation import Net, net_of
+    from training.formats import load_weights
+
+    place = folder / weights
+    if weights == WEIGHTS or not (place / "spec.json").is_file():
+        return net_of(folder if weights == WEIGHTS else place)
+    spec, tensors = load_weights(place)
+    return Net(spec, tensors, net_of(folder).vocab)
