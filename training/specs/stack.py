@@ -44,7 +44,7 @@ class Stack:
             "dropout": 0.0,
             "attention_dropout": 0.0,
         }
-        for scale, layers, width, heads, init_std in (("tiny", 2, 64, 2, 0.069), ("small", 4, 256, 4, 0.035))
+        for scale, layers, width, heads, init_std in (("tiny", 2, 64, 2, 0.069), ("small", 2, 256, 4, 0.035))
     }
 
     def __post_init__(self) -> None:

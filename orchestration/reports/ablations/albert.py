@@ -106,7 +106,10 @@ ALBERT_SHARING: Final = Table(
     ),
     varies=("trunk.embedding", "trunk.sharing"),
     vocab=_WORDS,
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "trunk.layers=4")},  # two have little to share
+    budget={  # two layers have little to share
+        "tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "trunk.layers=4"),
+        "small": ("trunk.layers=4",),
+    },
     facts=("parameters",),
     note="E is that of the paper's nets, 768 wide; ours are 64 wide at tiny scale (E = 8, 16, 32, 64) and 256 at small "
     "(32, 64, 128, 256). The paper's order is of its average over five tasks.",
