@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
 from orchestration.jobs import stages
-from orchestration.reports.score_table import scaled, shown
+from orchestration.reports.score_table import beyond_seeds, scaled, shown
 from training.tasks import STARTS, Chosen, TaskScore
 
 Scores = Mapping[str, Sequence[TaskScore]]
@@ -58,9 +58,8 @@ def table(nets: Scores) -> str:
 def _row(net: str, score: TaskScore) -> tuple[str, ...]:
     guess = f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else ""
     gain = f"{scaled(score.margin, score.metric):+.1f}" if score.margin is not None else ""
-    beyond = "" if score.margin is None else "yes" if score.wins else "no"
     both = (shown(score.values(start), score.metric) for start in ("random", "pretrained"))
-    return (score.metric.replace("_", " "), score.split, guess, net, *both, gain, beyond)
+    return (score.metric.replace("_", " "), score.split, guess, net, *both, gain, beyond_seeds(score))
 
 
 def bars(nets: Scores) -> Figure:

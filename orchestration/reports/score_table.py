@@ -49,10 +49,17 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         shown(score.values("random"), score.metric),
         shown(score.values("pretrained"), score.metric),
         f"{scaled(gain, score.metric):+.1f}" if gain is not None else "",
-        "" if gain is None else "yes" if score.wins else "no",
+        beyond_seeds(score),
         f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else "",
         ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in score.paper.items()),
     )
+
+
+def beyond_seeds(score: TaskScore) -> str:
+    """Whether the gain is more than the seeds differ, in a word; "" where there is no gain."""
+    if score.margin is None:
+        return ""
+    return {True: "yes", False: "no", None: "one seed"}[score.wins]
 
 
 def shown(values: Sequence[float], metric: str) -> str:

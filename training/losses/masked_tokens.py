@@ -29,7 +29,7 @@ class MaskedTokens:
     shrinks: ClassVar[Shrinks] = {}
     # short rows first: which tokens are neighbours is learned in a quarter of the steps that rows of 128 take
     phases: ClassVar[ScaledPhases] = {
-        "small": ({"length": 32, "batch": 64, "steps": 5_000}, {"length": 128, "batch": 16, "steps": 4_000})
+        "small": ({"length": 32, "batch": 64, "steps": 5_000}, {"length": 128, "batch": 16, "steps": 7_000})
     }
 
     def describe(self, context: LossContext) -> str:

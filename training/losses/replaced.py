@@ -27,7 +27,10 @@ class Replaced:
     not_exported: ClassVar[str] = ""
     # at 50 a short run learns the share of replaced tokens and no more
     shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
-    phases: ClassVar[ScaledPhases] = {}
+    # fewer than those of masked tokens: an update takes three times as long
+    phases: ClassVar[ScaledPhases] = {
+        "small": ({"length": 32, "batch": 64, "steps": 5_000}, {"length": 128, "batch": 16, "steps": 2_500})
+    }
 
     @property
     def names_tokens(self) -> bool:

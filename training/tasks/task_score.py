@@ -67,9 +67,11 @@ class TaskScore:
         return max(spread_of(self.values(start)) for start in self.starts)
 
     @property
-    def wins(self) -> bool:
-        """Whether pretraining is better by more than the seeds differ."""
-        return self.margin is not None and self.margin > self.spread
+    def wins(self) -> bool | None:
+        """Whether pretraining is better by more than the seeds differ; None without random weights or two seeds."""
+        if self.margin is None or any(len(self.values(start)) < 2 for start in STARTS):
+            return None
+        return self.margin > self.spread
 
 
 def better(metric: str) -> int:

@@ -49,4 +49,10 @@ def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
 
 def test_without_random_initialisation_there_is_no_margin() -> None:
     alone = score((0.7,), ())
-    assert (alone.margin, alone.wins, alone.spread) == (None, False, 0.0)
+    assert (alone.margin, alone.wins, alone.spread) == (None, None, 0.0)
+
+
+def test_of_one_seed_nothing_is_known_about_the_spread() -> None:
+    one = score((0.7,), (0.6,))
+    assert (one.wins, one.spread) == (None, 0.0)
+    assert one.margin == pytest.approx(0.1)
