@@ -124,7 +124,7 @@ def _result(future: Any) -> "Evaluated | SesameError":
 
 
 def _counted(file: Path) -> int:
-    """The steps that a cell has written down; 0 where it has not begun, or is just writing."""
+    """The steps that a cell has written down; 0 where it has not begun."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):

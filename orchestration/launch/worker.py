@@ -229,7 +229,9 @@ def step_counter(file: Path | None) -> Callable[[int], None]:
         if file and monotonic() - written_s > COUNT_EVERY_S:
             written_s = monotonic()
             with contextlib.suppress(OSError):  # who looks on then sees less; the fine-tuning goes on
-                file.write_text(str(done))
+                whole = file.with_name(f"{file.name}.new")  # renamed, so that nobody reads an empty file
+                whole.write_text(str(done))
+                os.replace(whole, file)
 
     return count
 
