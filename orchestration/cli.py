@@ -503,24 +503,22 @@ def sample(
     draw: Annotated[int, typer.Option(metavar="N", min=0, help="Another sample; the same N gives the same.")] = 0,
     as_json: options.Json = False,
 ) -> int:
-    """What the net of a finished run writes behind each PROMPT; with an encoder, for each PROMPT as its source."""
+    """What a trained net writes behind each PROMPT; with an encoder, for each PROMPT as its source."""
     with waiting("importing PyTorch"):
-        from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.jobs import sample as sample_stage
+        from orchestration.jobs.subject import folder_of
         from orchestration.terminal import views
 
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    folder = pretrain_stage.run_folder(flags)
+    folder = folder_of(flags)
     given = {"greedy": greedy or None, "beams": beams, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     values = {name: value for name, value in given.items() if value is not None}
     with waiting("writing"):
         ways: dict[str, Any] = {"masked": masked, "novelty": novelty}
         found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw, **ways)
-    between = " -> " if any(one["source"] for one in found) else ""
-    between = between or (" [...] " if masked else "")
-    said = [f"{one['prompt']}{between}{one['text']}" for one in found]
+    said = [sample_stage.said(one, masked) for one in found]
     said += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
-    next_ = (flags.command("inspect"),)
+    next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
     return print_answer(Answer((views.lines(said),), {"folder": str(folder), "samples": found}, next_), as_json)
 
 

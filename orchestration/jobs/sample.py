@@ -1,7 +1,7 @@
-"""Samples of a finished run: what its net writes behind a prompt, or, with an encoder, for a source."""
+"""Samples of a run or a folder of transformers: what its net writes behind a prompt, with an encoder for a source."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -56,8 +56,11 @@ def sample(
     `{"greedy": True}`, `{"beams": 4}`, `{"top_p": .9}`. With `masked` a net that fills in masks writes `max_new` tokens
     in one of these ways, where the prompt has ___, else behind it. With `novelty` a row has too which n-grams of its
     text the corpus has, and the longest passage that is from there.
-    BadInput where the run is not finished, or its net does not write so.
+    BadInput where the run is not finished, its net does not write so, or novelty is asked for of a net whose corpus is
+    not known: that of a folder of `transformers`.
     """
+    if novelty and not of_ours(folder):
+        raise BadInput(f"sample --novelty: {folder} does not say what it was trained on; sample from a run of ours")
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=Machine())
     start = _start(folder) if model.spec.trunk.reads_source else None
@@ -75,6 +78,25 @@ def sample(
         store = Store.open(Path(json.loads((folder / launch.RUN).read_text())["corpus"]), "train")
         found = [each | {"novelty": _novelty(store, ids)} for each, ids in zip(found, texts, strict=True)]
     return found
+
+
+def said(row: Mapping[str, Any], masked: Masked = "") -> str:
+    """A row of `sample` as a person reads it.
+
+    >>> said({"prompt": "the ___ sat", "text": "cat", "source": False}, "gibbs")
+    'the [cat] sat'
+    >>> said({"prompt": "the house", "text": "das Haus", "source": True})
+    'the house -> das Haus'
+    """
+    prompt, text = row["prompt"], row["text"]
+    if masked and HERE in prompt:
+        return str(prompt.replace(HERE, f"[{text.strip()}]", 1))
+    return f"{prompt}{' -> ' if row['source'] else ' [...] ' if masked else ''}{text}"
+
+
+def of_ours(folder: Path) -> bool:
+    """Whether it is the folder of a run; else one of `transformers`."""
+    return (folder / launch.RUN).is_file()
 
 
 def _written(
@@ -177,12 +199,15 @@ def _method(values: dict[str, Any]) -> Method:
 
 def _start(folder: Path) -> int:
     """The token that the decoder of two stacks begins with, as its export says."""
-    config = folder / launch.EXPORT / "config.json"
+    config = (folder / launch.EXPORT if of_ours(folder) else folder) / "config.json"
     if not config.is_file():
         raise BadInput(
             f"{folder}: has no export, which says what its decoder begins with; sample from BART, T5 or PEGASUS"
         )
-    return int(json.loads(config.read_text())["decoder_start_token_id"])
+    start = json.loads(config.read_text()).get("decoder_start_token_id")
+    if start is None:
+        raise BadInput(f"{config}: has no decoder_start_token_id, which its decoder begins with; put it there")
+    return int(start)
 
 
 def _prompt(text: str, vocab: Vocab, start: int | None) -> Prompt:

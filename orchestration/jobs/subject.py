@@ -20,12 +20,18 @@ _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a fol
 
 def subject_of(flags: Flags) -> Subject:
     """The net that a command names; BadInput where it is not there, or its training is not finished."""
+    folder = folder_of(flags)
+    return of_run(folder) if (folder / RUN).is_file() else of_folder(folder, flags.out)
+
+
+def folder_of(flags: Flags) -> Path:
+    """The folder of the net that a command names; BadInput where it is not there."""
     given = Path(flags.recipe)
-    if (given / "config.json").is_file() and not (given / RUN).is_file():
-        if of_recipe := split_overrides(flags.overrides)[0]:
-            raise BadInput(f"{of_recipe[0]}: {given} is trained, and no key of a recipe changes it; leave that out")
-        return of_folder(given, flags.out)
-    return of_run(pretrain.run_folder(flags))
+    if (given / RUN).is_file() or not (given / "config.json").is_file():
+        return pretrain.run_folder(flags)
+    if of_recipe := split_overrides(flags.overrides)[0]:
+        raise BadInput(f"{of_recipe[0]}: {given} is trained, and no key of a recipe changes it; leave that out")
+    return given
 
 
 def of_folder(given: Path, out: Path) -> Subject:

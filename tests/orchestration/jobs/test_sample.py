@@ -94,6 +94,20 @@ def test_the_command_prints_prompt_and_text(tmp_path: Path, capsys: pytest.Captu
     assert found[0]["prompt"] + found[0]["text"].split("\n")[0].rstrip() in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("spec", [DECODER, STACKS], ids=["decoder", "two stacks"])
+def test_a_folder_of_transformers_writes_what_the_run_does(
+    spec: ModelSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished(spec, tmp_path / "run")
+    asked: dict[str, Any] = {"values": {"greedy": True}, "max_new": 9, "seed": 0}
+    assert sample(run / launch.EXPORT, ["The fox"], **asked) == sample(run, ["The fox"], **asked)
+    words = ["sample", str(run / launch.EXPORT), "The fox", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "The fox" in capsys.readouterr().out
+    assert main([*words, "--novelty"]) == 2
+    assert "does not say what it was trained on" in capsys.readouterr().err
+
+
 def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = finished(DECODER, tmp_path / "run")
     for values, message in (
