@@ -15,7 +15,7 @@ from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.optim import Optim
 from training.specs import Machine
-from training.tasks import Encoded, Item, LabelledTask, better
+from training.tasks import Encoded, FittedTask, Item, LabelledTask, better
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -118,18 +118,25 @@ def _best(
     """What answers dev on the way, None where the last weights count. BadInput where it cannot."""
     if not tuning.dev_evaluations:
         return None
-    split, metric = next((name for name in encoded if name.startswith("dev")), ""), task.metrics[0]
-    golds = [item for item in items.get(split, ()) if item.gold is not None]
-    if not golds or (machine.zero == 3 and not is_alone(machine)):
-        why = "with machine.zero 3 no worker has the whole net" if golds else "no labelled dev split is at hand"
+    split, metric = _dev(items), task.metrics[0]
+    if not split or (machine.zero == 3 and not is_alone(machine)):
+        why = "with machine.zero 3 no worker has the whole net" if split else "no labelled dev split is at hand"
         raise BadInput(f"tuning.dev_evaluations is {tuning.dev_evaluations}: {why}; use another grid")
 
     def score(model: TaskModel) -> float:
         said = outputs(model, encoded[split].examples, torch.device(machine.device), machine.micro_tokens)
-        return better(metric) * task.scores(items[split], task.predictions(items[split], encoded[split], said))[metric]
+        answers = task.predictions(items[split], encoded[split], said)
+        fitted = task.fitted(split, items[split], answers)[0] if isinstance(task, FittedTask) else task
+        return better(metric) * fitted.scores(items[split], answers)[metric]
 
     number = tuning.dev_evaluations
     return _Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
+
+
+def _dev(items: Mapping[str, Sequence[Item]]) -> str:
+    """The first dev split with a label, "" where there is none."""
+    splits = (name for name in items if name.startswith("dev"))
+    return next((name for name in splits if any(item.gold is not None for item in items[name])), "")
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
@@ -175,10 +182,18 @@ def _answered(
 ) -> Evaluated:
     """What was found in training, with the answers to these splits and their scores."""
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
+    said = {
+        split: list(outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens))
+        for split, given in encoded.items()
+    }
+    if isinstance(task, FittedTask):
+        dev = _dev(items)
+        answers = task.predictions(items[dev], encoded[dev], said[dev]) if dev else []
+        task, note = task.fitted(dev, items.get(dev, ()), answers)
+        notes += [note] if note else []
     for split, given in encoded.items():
         notes += [f"{split}: {note}" for note in given.notes]
-        said = outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens)
-        predictions[split] = task.predictions(items[split], given, said)
+        predictions[split] = task.predictions(items[split], given, said[split])
         if any(item.gold is not None for item in items[split]):
             scores[split] = task.scores(items[split], predictions[split])
     return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))

@@ -87,7 +87,7 @@ def squad2(
         raise ValueError("there is no question with a prediction to score")
     exacts = {id: _best(exact, answers, predictions[id]) for id, answers in asked.items()}
     f1s = {id: _best(f1_or_empty, answers, predictions[id]) for id, answers in asked.items()}
-    answerable = {id: answers != [""] for id, answers in asked.items()}
+    answerable = {id: bool(golds[id]) for id in asked}
     scores = {}
     for name, raw in (("exact", exacts), ("f1", f1s)):
         after = raw if no_answer is None else _above(raw, answerable, no_answer, threshold)

@@ -22,7 +22,7 @@ from training.tasks.context_length import ContextLength
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, Item, LabelledTask, ScoredTask, TaskKind, Way
+from training.tasks.labelled import Encoded, FittedTask, Item, LabelledTask, ScoredTask, TaskKind, Way
 from training.tasks.likelihood import Likelihood
 from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
 from training.tasks.perplexity import LanguageModelling
@@ -55,6 +55,7 @@ __all__ = [
     "ContextLength",
     "Encoded",
     "Examples",
+    "FittedTask",
     "Follows",
     "Generate",
     "Grid",

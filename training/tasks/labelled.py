@@ -5,7 +5,7 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
@@ -79,6 +79,15 @@ class LabelledTask(TaskKind, Protocol):
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, of the items that have an answer."""
+
+
+@runtime_checkable
+class FittedTask(Protocol):
+    """A kind that has something to choose by a net's answers on dev, as a threshold."""
+
+    def fitted(self, split: str, items: Sequence[Item], predictions: Sequence[Any]) -> tuple[Self, str]:
+        """The task with what is best for these answers, and a note of it, "" where nothing is chosen; of no items
+        where no dev split has labels."""
 
 
 def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:

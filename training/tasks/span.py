@@ -25,10 +25,11 @@ _NOTHING: Final = "empty"  # what the reference answers where no pair of tokens 
 
 
 class Answer(NamedTuple):
-    """The best stretch of a text, and by how much no answer is better (in logits; 2.0)."""
+    """What is answered, "" for no answer (2.0), and what that is decided by."""
 
     text: str
-    no_answer: float
+    no_answer: float | None = None  # by how much no answer is better, in logits; None: not known, as of a written text
+    best: str = ""  # the best stretch of the text, whether or not it is the answer
 
 
 @spec
@@ -45,7 +46,8 @@ class Span:
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
     most_question: int = 64  # tokens
     most_answer: int = 30  # tokens
-    threshold: float = 0.0  # no answer is given where it is better by more than this (version 2)
+    # no answer is given where it is better by more than this (version 2); None: what is best on dev (BERT 4.3), else 0
+    threshold: float | None = None
     no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
     units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
     metrics: tuple[str, ...] = ("f1", "exact")
@@ -137,7 +139,28 @@ class Span:
                     if score > best and begin <= end < begin + self.most_answer and window.text[end] == 1:
                         best, text = score, context[window.start[begin] : window.stop[end]]
         difference = none - best if head is None else head
-        return Answer("" if self.version == 2 and difference > self.threshold else text, difference)
+        return Answer("" if self.version == 2 and difference > (self.threshold or 0.0) else text, difference, text)
+
+    def fitted(self, split: str, items: Sequence[Item], predictions: Sequence[Answer]) -> tuple[Self, str]:
+        """The task with the threshold that is best for these answers to a labelled split, and what is to be said of it.
+
+        That of the official sweep, or one that answers no question, where this is better: the sweep calls that 0.
+        """
+        if self.version == 1 or self.threshold is not None:
+            return self, ""
+        if not items:
+            return replace(
+                self, threshold=0.0
+            ), "the threshold for no answer is 0: no labelled dev split to choose it on"
+        name = self.metrics[0]
+        swept = self.scores(items, predictions)[f"best_{name}_thresh"]
+        none = min(answer.no_answer for answer in predictions if answer.no_answer is not None) - 1
+        tried = [replace(self, threshold=at) for at in (swept, none)]
+        best = max(tried, key=lambda task: task.scores(items, predictions)[name])
+        return best, (
+            f"no answer where it is better by more than {best.threshold:.4g} logits: "
+            f"of all thresholds the best one for {name} on {split}; other splits take it over"
+        )
 
     def parts(self, item: Item) -> list[tuple[str, str]]:
         return list(zip(("question", "context"), item.texts, strict=True))
@@ -148,18 +171,29 @@ class Span:
         return answers[0] if answers else UNANSWERABLE
 
     def read(self, text: str) -> Answer:
-        return Answer("" if same(text, UNANSWERABLE) else text, 0.0)
+        return Answer("" if same(text, UNANSWERABLE) else text)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Answer]) -> dict[str, float]:
-        """F1 and exact match as shares; of version 2 over answerable and other questions too, and with the threshold
-        that is best for these very questions."""
+        """F1 and exact match as shares; of version 2 over answerable and other questions too, and what they would be
+        with the threshold that is best for these very questions, which is in logits."""
         golds = {item.gold[0]: item.gold[1] for item in items}
-        texts = {item.gold[0]: answer.text for item, answer in zip(items, predictions, strict=True)}
-        of_one = measures.squad1 if self.units == "words" else measures.cmrc
-        found = of_one(golds, texts) if self.version == 1 else measures.squad2(golds, texts)
-        return {name: found[name] / 100 for name in self.metrics} | {
-            name: value / 100 for name, value in found.items() if name not in METRICS
+        answers = {item.gold[0]: answer for item, answer in zip(items, predictions, strict=True)}
+        found = self._percent(golds, answers)
+        shares = {name: value if name.endswith("_thresh") else value / 100 for name, value in found.items()}
+        return {name: shares[name] for name in self.metrics} | {
+            name: value for name, value in shares.items() if name not in METRICS
         }
+
+    def _percent(self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, Answer]) -> dict[str, float]:
+        """As the official scripts give them."""
+        texts = {id: answer.text for id, answer in answers.items()}
+        if self.version == 1:
+            return (measures.squad1 if self.units == "words" else measures.cmrc)(golds, texts)
+        odds = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}
+        if len(odds) < len(texts):
+            return measures.squad2(golds, texts)
+        best = {id: answer.best for id, answer in answers.items()}
+        return measures.squad2(golds, best, odds, self.threshold or 0.0)
 
 
 def widest(given: Sequence[Templated]) -> dict[int, int]:

@@ -276,7 +276,7 @@ def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 0} == {1}
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 1} == {0}
 
-    def answers(logit: Sequence[float]) -> list[float]:
+    def answers(logit: Sequence[float]) -> list[float | None]:
         logits = torch.zeros(len(encoded.examples), 20, 2)
         heads = {"answer_span": logits, "no_answer": torch.tensor(logit)}
         return [answer.no_answer for answer in task.predictions(questions(2), encoded, [(range(len(logits)), heads)])]
@@ -361,3 +361,16 @@ def test_a_vocabulary_of_spans_gets_no_further_tokens() -> None:
     vocab: Vocab = train(WordPiece(size=120), [TEXT] * 40)
     with pytest.raises(AssertionError, match="sentinels"):
         with_inserts(replace(vocab, sentinels=2), vocab.size)
+
+
+def test_the_threshold_of_dev_is_that_of_all_splits(encoder: Net) -> None:
+    """Whether a question has an answer is not to be seen here: dev says what is best, test takes it over."""
+    given = {"train": questions(8), "test": questions(4), "dev": [q for q in questions(10) if q.gold[1]]}
+    found = finetuned(encoder, SPAN, given, BASE, length=24)
+    assert found.scores["dev"]["f1"] == pytest.approx(found.scores["dev"]["best_f1"])
+    at = found.scores["dev"]["best_f1_thresh"]
+    (note,) = [note for note in found.notes if "logits" in note]
+    assert note.startswith(f"no answer where it is better by more than {at:.4g} logits")
+    assert all((answer.text == answer.best) == (answer.no_answer <= at) for answer in found.predictions["test"])
+    without = finetuned(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
+    assert "the threshold for no answer is 0: no labelled dev split to choose it on" in without.notes

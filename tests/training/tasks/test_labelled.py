@@ -14,9 +14,9 @@ from preprocessing.vocab.template import Template
 from training.files import Conll, Csv, Json, Jsonl, Squad, Tsv
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
-from training.tasks.labelled import Encoded, LabelledTask
+from training.tasks.labelled import Encoded, Item, LabelledTask
 from training.tasks.regress import Regress
-from training.tasks.span import Span, widest
+from training.tasks.span import Answer, Span, widest
 from training.tasks.split import Split
 from training.tasks.tag import Tag, first_pieces
 
@@ -133,7 +133,8 @@ def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_pat
     assert all(len(row["ids"]) <= 24 for rows in encoded.examples for row in rows)
     scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
     assert scores.keys() >= set(task.metrics)
-    assert all(value == pytest.approx(1) for value in scores.values()), scores
+    shares = {name: value for name, value in scores.items() if not name.endswith("_thresh")}
+    assert all(value == pytest.approx(1) for value in shares.values()), scores
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -281,8 +282,48 @@ def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path
     (outputs,) = gold_outputs(encoded)
     outputs[1]["answer_span"][0, 0] = 10.0
     (answer,) = SPAN.predictions(items, encoded, [outputs])
-    assert (answer.text, answer.no_answer) == ("", 2.0)
+    assert answer == ("", 2.0, "Babbage")
     (answer,) = replace(SPAN, threshold=2.0).predictions(items, encoded, [outputs])
     assert answer.text == "Babbage"
     (answer,) = replace(SPAN, version=1).predictions(items, encoded, [outputs])
     assert answer.text == "Babbage"
+
+
+def asked(*golds: list[str]) -> list[Item]:
+    return [Item(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
+
+
+def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
+    items = asked(["Ada"], ["Babbage"], [], [])
+    odds = [("Ada", -5.0), ("Babbage", -1.0), ("London", -0.5), ("It", 3.0)]
+    said = [Answer("" if none > 0 else best, none, best) for best, none in odds]
+    assert SPAN.scores(items, said)["f1"] == 0.75
+    task, note = SPAN.fitted("dev", items, said)
+    assert task.threshold == -1.0
+    assert note.startswith(
+        "no answer where it is better by more than -1 logits: of all thresholds the best one for f1 on dev"
+    )
+    scores = task.scores(items, said)
+    assert (scores["f1"], scores["exact"], scores["best_f1"], scores["best_f1_thresh"]) == (1.0, 1.0, 1.0, -1.0)
+    assert scores["best_exact_thresh"] == -1.0
+    assert SPAN.scores(items, said)["best_f1"] == 1.0  # whatever is answered
+
+
+def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
+    """The official sweep calls that a threshold of 0, above which these would be answered."""
+    items, said = asked([], ["Ada"]), [Answer("It", -3.0, "It"), Answer("so", -2.0, "so")]
+    task, _ = SPAN.fitted("dev", items, said)
+    assert task.scores(items, said)["f1"] == 0.5
+    assert task.scores(items, said)["best_f1_thresh"] == 0.0
+    assert task.threshold == -4.0
+
+
+def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
+    from dataclasses import replace
+
+    fixed, items, said = replace(SPAN, threshold=-2.75), asked(["Ada"]), [Answer("Ada", -1.0, "Ada")]
+    assert fixed.fitted("dev", items, said) == (fixed, "")
+    assert fixed.scores(items, said)["f1"] == 0
+    assert replace(SPAN, version=1).fitted("dev", items, said) == (replace(SPAN, version=1), "")
+    task, note = SPAN.fitted("", [], [])
+    assert (task.threshold, note) == (0.0, "the threshold for no answer is 0: no labelled dev split to choose it on")
