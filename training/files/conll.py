@@ -32,8 +32,8 @@ class Conll:
                 words, tags, fault, begins = [], [], "", number + 1
             elif line.startswith(_DOCUMENT) or (self.comment and line.startswith(self.comment)):
                 begins = number + 1
-            elif len(cells) <= max(self.word, self.tag, -self.tag - 1, 1) and not fault:
-                fault = f"line {number} has {len(cells)} columns: a word and a tag are needed"
+            elif len(cells) <= max(self.word, -self.word - 1, self.tag, -self.tag - 1, 1):
+                fault = fault or f"line {number} has {len(cells)} columns: a word and a tag are needed"
             else:
                 words.append(cells[self.word])
                 tags.append(cells[self.tag])

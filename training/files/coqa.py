@@ -19,7 +19,7 @@ class Coqa:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         try:
-            stories = json.loads(text_of(content))["data"]
+            stories = list(json.loads(text_of(content))["data"])
         except (ValueError, KeyError, TypeError) as error:
             yield 1, Fault(f"not in CoQA's form: {error}")
             return

@@ -42,8 +42,12 @@ class Json:
         except (ValueError, KeyError, TypeError) as error:
             yield 1, Fault(f"no JSON with {self.under or 'objects'} in it ({error})")
             return
-        if self.columns:
-            found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        try:
+            if self.columns:
+                found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        except (AttributeError, TypeError, ValueError):
+            yield 1, Fault("no columns of one length")
+            return
         for number, one in enumerate(found if isinstance(found, list) else [found], 1):
             for each in self._parts(one):
                 yield number, each

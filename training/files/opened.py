@@ -5,6 +5,7 @@ import gzip
 import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,7 +28,15 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
         name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
         try:
             yield from _members(path, name, member) if member else [(name, _plain(path))]
-        except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except (
+            OSError,
+            EOFError,
+            RuntimeError,
+            zlib.error,
+            lzma.LZMAError,
+            tarfile.TarError,
+            zipfile.BadZipFile,
+        ) as error:
             raise BadInput(f"{path}: cannot be read ({error}); fetch it again") from None
 
 

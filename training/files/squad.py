@@ -28,7 +28,11 @@ class Squad:
             return
         number = 0
         for article, paragraph in pairs:
-            for question in paragraph["qas"]:
+            questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+            if not isinstance(questions, list):
+                yield number + 1, Fault("not in SQuAD's form: a paragraph without 'qas'")
+                continue
+            for question in questions:
                 number += 1
                 yield number, _question(article, paragraph, question)
 
@@ -41,7 +45,7 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
         starts = [_start(context, one["text"], one["answer_start"]) for one in answers]
         found = {"id": question["id"], "question": question["question"], "context": context}
         return found | {"title": article.get("title", ""), "answers": texts, "starts": starts}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         return Fault(f"not in SQuAD's form: {error}")
 
 

@@ -33,20 +33,30 @@ class Tsv:
 
 @spec
 class Csv:
-    """A row of cells between commas; a cell between quotation marks may have commas and lines."""
+    """A row of cells between commas; a cell between quotation marks may have commas and lines.
+
+    A quotation mark that is not closed, or closed before the end of its cell, costs the row, with all lines of it.
+    """
 
     kind: Literal["csv"] = "csv"
     header: bool = True  # whether the first row names the columns
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
-        reader = csv.reader(io.StringIO(text_of(content), newline=""))
-        names: list[str] = []
-        begins = 1
-        for number, cells in enumerate(reader):
-            if self.header and number == 0:
-                names = cells
-            elif cells:
-                yield begins, _record(cells, names)
+        text, names, begins = text_of(content), list[str](), 1
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # 131,072, the process' default, is too few
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        while True:
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield begins, Fault(f"lines {begins} to {reader.line_num} are no row: {error}")
+            else:
+                if self.header and begins == 1:
+                    names = cells
+                elif cells:
+                    yield begins, _record(cells, names)
             begins = reader.line_num + 1
 
 

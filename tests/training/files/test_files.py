@@ -1,6 +1,7 @@
 """Files of tasks in their original forms: what is a record, what is malformed, what is said of it."""
 
 import bz2
+import gzip
 import io
 import json
 import tarfile
@@ -12,7 +13,7 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training import files
-from training.files import FORMATS, Blocks, Conll, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
+from training.files import FORMATS, Blocks, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
 
 
 def found(tmp_path: Path, content: str, format: files.Format) -> Records:
@@ -56,6 +57,20 @@ def test_csv_cells_have_commas_and_lines(tmp_path: Path) -> None:
     assert records.places == ["in.txt:2", "in.txt:4"]
 
 
+def test_a_csv_cell_may_be_longer_than_131072_characters(tmp_path: Path) -> None:
+    records = found(tmp_path, f'id,article\n1,"{"a" * 200_000}"\n2,x\n', Csv())
+    assert [len(record["article"]) for record in records.rows] == [200_000, 1]
+
+
+def test_a_quotation_mark_that_is_not_closed_costs_its_lines_which_are_named(tmp_path: Path) -> None:
+    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,"c"\n4,d\n', Csv())
+    assert [record["article"] for record in records.rows] == ["a", "d"]
+    assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: ',' expected after '\"'"]
+    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,c\n', Csv())
+    assert [record["article"] for record in records.rows] == ["a"]
+    assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: unexpected end of data"]
+
+
 # JSON
 
 
@@ -81,6 +96,11 @@ def test_columns_instead_of_objects(tmp_path: Path) -> None:
         {"a": 1, "b": 3},
         {"a": 2, "b": 4},
     ]
+
+
+@pytest.mark.parametrize("content", ['{"a": [1, 2], "b": [3]}', "[1]", '{"a": 1}'])
+def test_what_has_no_columns_of_one_length_is_a_fault(content: str, tmp_path: Path) -> None:
+    assert found(tmp_path, content, Json(columns=True)).malformed == ["in.txt:1: no columns of one length"]
 
 
 def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
@@ -116,6 +136,13 @@ def test_a_word_without_a_tag_costs_its_sentence(tmp_path: Path) -> None:
     assert records.malformed == ["in.txt:1: line 2 has 1 columns: a word and a tag are needed"]
 
 
+@pytest.mark.parametrize("format", [Conll(word=0, tag=2), Conll(word=-3, tag=1), Conll(word=2, tag=0)])
+def test_several_short_lines_cost_their_sentence_once(format: Conll, tmp_path: Path) -> None:
+    records = found(tmp_path, "EU x\nrejects y\n\nBlackburn z B-PER\n", format)
+    assert len(records) == 1
+    assert records.malformed == ["in.txt:1: line 1 has 2 columns: a word and a tag are needed"]
+
+
 # SQuAD
 
 
@@ -145,6 +172,30 @@ def test_what_is_not_squad_is_a_fault(tmp_path: Path) -> None:
     assert found(tmp_path, squad([{"text": "Ada"}]), Squad()).malformed == [
         "in.txt:1: not in SQuAD's form: 'answer_start'"
     ]
+
+
+@pytest.mark.parametrize("paragraph", [{"context": "x"}, {"context": "x", "qas": None}, "x", None])
+def test_a_paragraph_without_questions_is_counted_and_the_others_are_used(paragraph: object, tmp_path: Path) -> None:
+    content = json.loads(squad([{"text": "Ada", "answer_start": 0}]))
+    content["data"][0]["paragraphs"].insert(0, paragraph)
+    records = found(tmp_path, json.dumps(content), Squad())
+    assert [record["id"] for record in records.rows] == ["q"]
+    assert records.malformed == ["in.txt:1: not in SQuAD's form: a paragraph without 'qas'"]
+
+
+def test_questions_and_contexts_that_are_no_texts_are_faults(tmp_path: Path) -> None:
+    content = json.loads(squad([{"text": "Ada", "answer_start": 0}]))
+    (paragraph,) = content["data"][0]["paragraphs"]
+    content["data"][0]["paragraphs"] = [paragraph | {"context": 1}, paragraph | {"qas": ["Who?"]}, paragraph]
+    records = found(tmp_path, json.dumps(content), Squad())
+    assert (len(records), len(records.malformed)) == (1, 2)
+
+
+@pytest.mark.parametrize("content", ['{"data": 1}', '{"data": null}', "[]", '{"data": ["x"]}'])
+@pytest.mark.parametrize("format", [Squad(), Coqa()])
+def test_what_is_in_another_form_is_one_fault(content: str, format: files.Format, tmp_path: Path) -> None:
+    records = found(tmp_path, content, format)
+    assert (len(records), len(records.malformed)) == (0, 1)
 
 
 # Lines
@@ -205,15 +256,24 @@ def test_compressed_files(tmp_path: Path) -> None:
         ("torn.zip", "*", "torn.zip: cannot be read"),
         ("torn.bz2", "", "torn.bz2: cannot be read"),
         ("good.zip", "*.csv", r"good.zip: has no \*.csv in it"),
+        ("locked.zip", "*", "locked.zip: cannot be read"),
+        ("flipped.gz", "", "flipped.gz: cannot be read"),
         ("latin.tsv", "", "latin.tsv: is not UTF-8"),
     ],
 )
 def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04torn")
     (tmp_path / "torn.bz2").write_bytes(bz2.compress(b"x" * 99)[:-9])
+    packed = bytearray(gzip.compress(bytes(range(256)) * 9))
+    packed[12] ^= 255
+    (tmp_path / "flipped.gz").write_bytes(packed)
     (tmp_path / "latin.tsv").write_bytes("text\ncafé\n".encode("latin-1"))
     with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
         archive.writestr("a.txt", "x")
+    locked = bytearray((tmp_path / "good.zip").read_bytes())
+    locked[6] |= 1  # its flag of encryption, in front of the file and in the list at the end
+    locked[locked.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "locked.zip").write_bytes(locked)
     with pytest.raises(BadInput, match=message):
         files.read(tmp_path, pattern, Tsv(), member)
 
