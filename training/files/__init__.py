@@ -16,7 +16,7 @@ from training.files.coqa import Coqa
 from training.files.json_files import Json, Jsonl
 from training.files.lines import Blocks, Lines
 from training.files.opened import contents, is_there
-from training.files.record import Format, Record, Records
+from training.files.record import Fault, Format, Record, Records
 from training.files.squad import Squad
 from training.files.tables import Csv, Tsv
 from training.files.whole import Whole
@@ -27,6 +27,7 @@ __all__ = [
     "Conll",
     "Coqa",
     "Csv",
+    "Fault",
     "Format",
     "Formats",
     "Json",

@@ -23,9 +23,22 @@ class Records:
     places: list[str] = field(default_factory=list)
     malformed: list[str] = field(default_factory=list)
     left_out: int = 0  # records that the task file asks to leave out (SNLI's without a gold label)
+    others: int = 0  # records that have none of the values that the split is of (XNLI's other languages)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the files is not used, a line each."""
+        found, read = list[str](), len(self.rows) + self.left_out + self.others + len(self.malformed)
+        if self.malformed:
+            found.append(f"{len(self.malformed):,} malformed rows are left out, the first: {self.malformed[0]}")
+        if self.left_out:
+            found.append(f"{self.left_out:,} of {read:,} rows are left out, as the task file asks for their values")
+        if self.others:
+            found.append(f"{self.others:,} of {read:,} rows belong elsewhere: the task file asks for other values")
+        return found
 
     def add(self, found: Record | Fault, place: str) -> None:
         """Take over what a format found at a place, a record or a fault."""

@@ -123,13 +123,16 @@ class Likelihood:
             raise BadInput(f"columns of a split has {', '.join(strange)}, allowed is {', '.join(COLUMNS)}")
         if columns:
             return replace(self, **_named(columns)).items(records, {})
-        column, found = self.label, list[Item]()
+        column, found, left_out = self.label, list[Item](), 0
         for record, place in zip(records.rows, records.places, strict=True):
             label = _label(record, column, place) if column else ""
-            if label not in self.skip:
-                options = self._options(record, place)
-                gold = self._gold(label, column, place, options.options) if column else 0
-                found.append(Item(place, (options,), gold))
+            if label in self.skip:
+                left_out += 1
+                continue
+            options = self._options(record, place)
+            gold = self._gold(label, column, place, options.options) if column else 0
+            found.append(Item(place, (options,), gold))
+        records.left_out += left_out
         return found
 
     def _options(self, record: Record, place: str) -> Options:

@@ -1,16 +1,17 @@
 """The files of a task: which of them are for training, development and test, and which columns have what."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Formats, Record, Records, is_there, read
+from training.files import Fault, Formats, Record, Records, is_there, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
+Made = TypeVar("Made")
 _AND: Final = " + "  # between columns whose texts are read as one, with a blank between
 
 
@@ -45,7 +46,7 @@ class Split:
         found = read(data, chosen._path(data), chosen.format, chosen.member)
         for column, names in chosen.aligned.items():
             found = chosen._beside(found, column, names, data)
-        return chosen._kept(found)
+        return of_whole_rows(chosen._kept, found)[0]
 
     def _beside(self, found: Records, column: str, names: tuple[str, str], data: Path) -> Records:
         """The records with a column more, the first of each record of the files beside; BadInput where these are not
@@ -58,7 +59,7 @@ class Split:
                 f"{data}: {path} has {len(found):,} records, {beside} has {len(others):,}; give aligned files"
             )
         rows = [{**row, column: next(iter(other.values()))} for row, other in zip(found.rows, others.rows, strict=True)]
-        return Records(rows=list[Record](rows), places=found.places, malformed=found.malformed, left_out=found.left_out)
+        return replace(found, rows=list[Record](rows))
 
     def chosen(self, data: Path) -> "Split":
         """Itself or the one of `or_else` whose files are there; BadInput where none is."""
@@ -79,11 +80,12 @@ class Split:
         """The records that belong to the split, with the values that the task knows."""
         if not (self.only or self.without or self.values or self.tenths):
             return found
-        kept = Records(malformed=found.malformed, left_out=found.left_out)
+        kept = replace(found, rows=[], places=[])
         for number, (row, place) in enumerate(zip(found.rows, found.places, strict=True)):
             if self.tenths and self._tenth(row, place, number) not in self.tenths:
                 continue
             if any(str(value_of(row, column, place)) not in values for column, values in self.only.items()):
+                kept.others += 1
                 continue
             if any(str(value_of(row, column, place)) in values for column, values in self.without.items()):
                 kept.left_out += 1
@@ -98,6 +100,28 @@ class Split:
     def _renamed(self, record: Record, place: str) -> Record:
         named = {column: str(value_of(record, column, place)) for column in self.values}
         return {**record, **{column: self.values[column].get(value, value) for column, value in named.items()}}
+
+
+class NoColumn(BadInput):
+    """A record has not the column that is asked for."""
+
+    column: str
+
+
+def of_whole_rows(make: Callable[[Records], Made], records: Records) -> tuple[Made, Records]:
+    """What is made of the records, and those that it is made of: where rows have numbers in place of names, one that
+    lacks a column which others have is malformed. NoColumn where none has it."""
+    while True:
+        try:
+            return make(records), records
+        except NoColumn as error:
+            column, found = error.column, records
+            if not column.lstrip("-").isdigit() or not any(column in row for row in found.rows):
+                raise
+            records = replace(found, rows=[], places=[], malformed=[*found.malformed])
+            for row, place in zip(found.rows, found.places, strict=True):
+                short = Fault(f"{len(row) // 2} columns, column {column} is asked for (the first one is 0)")
+                records.add(row if column in row else short, place)
 
 
 def value_of(record: Record, column: str, place: str) -> Any:
@@ -121,7 +145,9 @@ def value_of(record: Record, column: str, place: str) -> Any:
                 ", ".join(name for name in record if not name.lstrip("-").isdigit())
                 or f"{len(record) // 2} without names"
             )
-            raise BadInput(f"{place}: has no column {column}; its columns are {names}") from None
+            lacking = NoColumn(f"{place}: has no column {column}; its columns are {names}")
+            lacking.column = column
+            raise lacking from None
     return found
 
 

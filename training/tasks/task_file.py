@@ -19,7 +19,7 @@ from training.tasks.perplexity import LanguageModelling
 from training.tasks.rank import Rank
 from training.tasks.regress import Regress
 from training.tasks.span import Span
-from training.tasks.split import Split
+from training.tasks.split import Split, of_whole_rows
 from training.tasks.tag import Tag
 from training.tasks.text_to_text import TextToText
 from training.tasks.writing import WrittenTask
@@ -78,8 +78,7 @@ class TaskFile:
             raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
         try:
             chosen = self.files[split].chosen(data)
-            records = chosen.records(data)
-            return self.task.items(records, chosen.columns), records
+            return of_whole_rows(lambda records: self.task.items(records, chosen.columns), chosen.records(data))
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
 

@@ -244,7 +244,9 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
         "skip": ("FALSE FALSE",),
     }
     task = Likelihood(**keys, blank_at="at")
-    (item,) = task.items(gap.records(tmp_path), {})
+    records = gap.records(tmp_path)
+    (item,) = task.items(records, {})
+    assert records.left_out == 1
     assert task.asked([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
     assert item.gold == 0
     with pytest.raises(BadInput, match=r"gap.tsv:2: Pronoun"):

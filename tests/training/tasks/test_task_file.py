@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from preprocessing.errors import BadInput
-from training.files import Jsonl, Tsv
+from training.files import Csv, Jsonl, Tsv
 from training.tasks import AtHand, Classify, Grid, Kinds, Scored, Split, TaskFile, Tuned, Way, at_hand
 
 KIND = Classify(text="t", label="y", labels=("a", "b"))
@@ -32,9 +32,44 @@ def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path)
     items, records = task.items("dev", data)
     assert (len(items), records.left_out, [item.gold for item in items[:2]]) == (80, 40, [0, 1])
     found = split(only={"lang": ("de",)}).records(data)
-    assert (len(found), found.left_out) == (60, 0)
+    assert (len(found), found.left_out, found.others) == (60, 0, 60)
     assert {row["lang"] for row in found.rows} == {"de"}
     assert found.places[0] == "dev.jsonl:2"
+
+
+def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
+    (data / "dev.jsonl").write_text((data / "dev.jsonl").read_text() + "{torn\n")
+    records = split(without={"y": ("-",)}, only={"lang": ("de",)}).records(data)
+    assert [note.split(" (")[0] for note in records.notes] == [
+        "1 malformed rows are left out, the first: dev.jsonl:121: no JSON",
+        "20 of 121 rows are left out, as the task file asks for their values",
+        "60 of 121 rows belong elsewhere: the task file asks for other values",
+    ]
+
+
+@pytest.mark.parametrize("keys", [{}, {"values": {"3": {"A": "a"}}}, {"without": {"3": ("-",)}}])
+@pytest.mark.parametrize("format", [Tsv(header=False), Csv(header=False)])
+def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
+    keys: Any, format: Any, tmp_path: Path
+) -> None:
+    """The columns that the task reads are needed, no others."""
+    rows = [["1", "x", "one", "a"], ["2", "x"], ["3", "x", "two", "b", "more"], ["4"], ["5", "x", "three"]]
+    (tmp_path / "in.txt").write_text("".join(("\t" if format.kind == "tsv" else ",").join(row) + "\n" for row in rows))
+    files = {"dev": Split(paths=("in.txt",), format=format, columns={"text": "2", "label": "3"}, **keys)}
+    task = TaskFile(name="x", title="x", source="x", files=files, task=KIND)
+    items, records = task.items("dev", tmp_path)
+    assert [(item.place, item.texts, item.gold) for item in items] == [
+        ("in.txt:1", ("one",), 0),
+        ("in.txt:3", ("two",), 1),
+    ]
+    assert records.malformed == [
+        f"in.txt:{line}: {columns} columns, column 3 is asked for (the first one is 0)"
+        for line, columns in ((2, 2), (4, 1), (5, 3))
+    ]
+    assert at_hand(task, tmp_path)["dev"].malformed == tuple(records.malformed)
+    wrong = replace(files["dev"], columns={"text": "7", "label": "3"})
+    with pytest.raises(BadInput, match=r"task x, dev: in.txt:1: has no column 7; its columns are 4 without names"):
+        replace(task, files={"dev": wrong}).items("dev", tmp_path)
 
 
 def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) -> None:
