@@ -73,16 +73,19 @@ class Template:
 def windows(row: Templated, length: int, step: int, most_first: int = 64) -> list[Templated]:
     """Rows of at most `length` tokens over the second text of a row that is longer, one every `step` tokens.
 
-    Each has the first text before it, at most `most_first` tokens of it, and all special tokens (BERT 4.2; `doc_stride`
-    is the step there, not the overlap). The last one ends with the text.
+    Each has the first text before it, at most `most_first` tokens of it, fewer where they would not leave `step` tokens
+    of the second one, and all special tokens (BERT 4.2; `doc_stride` is the step there, not the overlap). The last one
+    ends with the text. Raises BadInput where rows are too short for a token of either.
     """
     at_S = np.arange(len(row.ids))
     inside = np.flatnonzero(row.text == 1)
     first_S = np.flatnonzero(row.text == 0)
+    most_first = min(most_first, length - step - int((row.text == SPECIAL).sum()))
+    if step < 1 or most_first < 1:
+        raise BadInput(f"rows of {length} tokens have no room for a question and its text; ask for longer rows")
     before = np.setdiff1d(at_S[: inside[0]], first_S[most_first:])
     behind = at_S[inside[-1] + 1 :]
     room = length - len(before) - len(behind)
-    assert room >= step > 0, f"{room} tokens of room and a step of {step}: tokens would be left out"
     starts = [0]
     while starts[-1] + room < len(inside):
         starts.append(starts[-1] + step)

@@ -11,7 +11,8 @@ from training.files.record import Fault, Record, text_of
 @spec
 class Squad:
     """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
-    of the context at which they begin; both are empty where it has no answer (2.0).
+    of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0), and None
+    where the file has none and does not say so: the question is unlabelled.
 
     A start is -1 where the text does not stand there (176 of CMRC's 3,219): such an answer counts for a score, and
     cannot be learnt from.
@@ -40,11 +41,16 @@ class Squad:
 def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
     try:
         context = paragraph["context"]
-        answers = [] if question.get("is_impossible") else question.get("answers", [])
-        texts = [one["text"] for one in answers]
-        starts = [_start(context, one["text"], one["answer_start"]) for one in answers]
         found = {"id": question["id"], "question": question["question"], "context": context}
-        return found | {"title": article.get("title", ""), "answers": texts, "starts": starts}
+        found |= {"title": article.get("title", ""), "answers": None, "starts": None}
+        answers = [] if question.get("is_impossible") else question.get("answers") or None
+        if answers is None:
+            return found
+        texts = [one["text"] for one in answers]
+        return found | {
+            "answers": texts,
+            "starts": [_start(context, one["text"], one["answer_start"]) for one in answers],
+        }
     except (KeyError, TypeError, AttributeError) as error:
         return Fault(f"not in SQuAD's form: {error}")
 

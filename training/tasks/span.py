@@ -63,35 +63,47 @@ class Span:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        """Items with the texts (question, context), and as gold (id, answers, their first characters)."""
+        """Items with the texts (question, context), and as gold (id, answers, their first characters); None where the
+        file has no answers, nor says that there is none (version 2)."""
         found = []
         for record, place in zip(records.rows, records.places, strict=True):
-            gold = tuple(value_of(record, name, place) for name in ("id", "answers", "starts"))
+            id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
+            gold = None if answers is None or (self.version == 1 and not answers) else (id, answers, starts)
             found.append(Item(place, texts_of(record, place, ("question", "context")), gold))
         return found
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, encoded, lost = Template(vocab), Encoded(), 0
+        template, encoded, lost, cut, most = Template(vocab), Encoded(), 0, 0, 0
         for number, item in enumerate(items):
-            _, answers, starts = item.gold
-            if training and answers and starts[0] < 0:
-                lost += 1
+            _, answers, starts = item.gold or ("", [], [])
+            if training and (item.gold is None or (answers and starts[0] < 0)):
+                lost += item.gold is not None
                 continue
             question, context = item.texts
             whole = template.row(question.lstrip(), context)
             if not (whole.text == 1).any():
                 lost += 1
                 continue
-            for window in windows(whole, length, min(self.step, length // 3), self.most_question):
+            given = windows(whole, length, min(self.step, length // 3), self.most_question)
+            if (kept := int((given[0].text == 0).sum())) < int((whole.text == 0).sum()):
+                cut, most = cut + 1, kept
+            for window in given:
                 begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
                 ends = {"start": np.asarray(begin), "stop": np.asarray(end)}
                 encoded.examples.append([window.columns() | ends | {"label": np.asarray(int(not answers))}])
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
+        unlabelled = sum(item.gold is None for item in items)
         if lost:
             encoded.notes.append(
                 f"{lost} questions are left out: their answer is not where it is said to stand, or no text"
             )
+        if unlabelled and (training or unlabelled < len(items)):
+            encoded.notes.append(f"{unlabelled} of {len(items)} questions have no answer in the file, and do not count")
+        if cut:
+            encoded.notes.append(f"{cut} of {len(items)} questions are cut to their first {most} tokens")
+        if training and not encoded.examples:
+            raise BadInput("no question has an answer to learn from")
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
@@ -176,8 +188,8 @@ class Span:
     def scores(self, items: Sequence[Item], predictions: Sequence[Answer]) -> dict[str, float]:
         """F1 and exact match as shares; of version 2 over answerable and other questions too, and what they would be
         with the threshold that is best for these very questions, which is in logits."""
-        golds = {item.gold[0]: item.gold[1] for item in items}
-        answers = {item.gold[0]: answer for item, answer in zip(items, predictions, strict=True)}
+        golds = {item.gold[0]: item.gold[1] for item in items if item.gold}
+        answers = {item.gold[0]: answer for item, answer in zip(items, predictions, strict=True) if item.gold}
         found = self._percent(golds, answers)
         shares = {name: value if name.endswith("_thresh") else value / 100 for name, value in found.items()}
         return {name: shares[name] for name in self.metrics} | {

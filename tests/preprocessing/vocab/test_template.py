@@ -76,6 +76,29 @@ def test_a_long_question_is_cut(vocab: Vocab) -> None:
         assert (window.text == 0).sum() == 20
 
 
+@pytest.mark.parametrize("length", [5, 8, 30, 64])
+def test_a_question_that_leaves_no_room_is_cut_until_it_leaves_a_step(vocab: Vocab, length: int) -> None:
+    step = length // 3 if length > 5 else 1
+    whole = Template(vocab).row(TEXT, TEXT)
+    if length == 5 and (whole.text == SPECIAL).sum() == 4:
+        with pytest.raises(BadInput, match="rows of 5 tokens have no room for a question and its text; ask for longer"):
+            windows(whole, length, step)
+        return
+    found = windows(whole, length, step)
+    assert max(len(window.ids) for window in found) == length
+    assert all((window.text == 1).sum() >= step for window in found[:-1])
+    assert (found[0].text == 0).sum() >= 1
+    assert set().union(*(window.token[window.text == 1].tolist() for window in found)) == set(
+        whole.token[whole.text == 1].tolist()
+    )
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_rows_without_room_for_a_question_and_its_text_are_one_line(vocab: Vocab, length: int) -> None:
+    with pytest.raises(BadInput, match=f"rows of {length} tokens have no room for a question and its text"):
+        windows(Template(vocab).row(TEXT, TEXT), length, length // 3)
+
+
 def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
     row = Template(vocab, 400).row("Ada wrote?", TEXT)
     covered = set()

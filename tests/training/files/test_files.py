@@ -167,6 +167,19 @@ def test_a_question_without_an_answer(tmp_path: Path) -> None:
     assert found(tmp_path, content, Squad()).rows[0]["answers"] == []
 
 
+def test_a_question_whose_answers_are_not_there_is_unlabelled(tmp_path: Path) -> None:
+    without = json.loads(squad([]))
+    del without["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    for content, wanted in (
+        (squad([]), None),
+        (json.dumps(without), None),
+        (squad([], is_impossible=False), None),
+        (squad([], is_impossible=True), []),
+    ):
+        (record,) = found(tmp_path, content, Squad()).rows
+        assert (record["answers"], record["starts"]) == (wanted, wanted)
+
+
 def test_what_is_not_squad_is_a_fault(tmp_path: Path) -> None:
     assert found(tmp_path, '{"version": 1}', Squad()).malformed == ["in.txt:1: not in SQuAD's form: 'data'"]
     assert found(tmp_path, squad([{"text": "Ada"}]), Squad()).malformed == [

@@ -327,3 +327,45 @@ def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> No
     assert replace(SPAN, version=1).fitted("dev", items, said) == (replace(SPAN, version=1), "")
     task, note = SPAN.fitted("", [], [])
     assert (task.threshold, note) == (0.0, "the threshold for no answer is 0: no labelled dev split to choose it on")
+
+
+def unlabelled(folder: Path, number: int) -> list[Item]:
+    """The questions of the file, the first of them without the answers."""
+    content = json.loads(FILES["span"]["dev.json"])
+    for question in content["data"][0]["paragraphs"][0]["qas"][:number]:
+        question |= {"answers": [], "is_impossible": False}
+    (folder / "dev.json").write_text(json.dumps(content))
+    return SPAN.items(DEV["span"].records(folder), {})
+
+
+def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) -> None:
+    assert [item.gold for item in unlabelled(tmp_path, 3)] == [None] * 3
+    items = unlabelled(tmp_path, 1)
+    assert [item.gold is None for item in items] == [True, False, False]
+    training, scored = (SPAN.encoded(items, vocab, 40, training=one) for one in (True, False))
+    assert set(training.item_of) == {1, 2}
+    assert set(scored.item_of) == {0, 1, 2}
+    for encoded in (training, scored):
+        assert encoded.notes == ["1 of 3 questions have no answer in the file, and do not count"]
+    assert SPAN.scores(items, [Answer("x"), Answer(""), Answer("London")])["f1"] == 1.0
+    everything = unlabelled(tmp_path, 3)
+    assert SPAN.encoded(everything, vocab, 40, training=False).notes == []
+    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+        SPAN.encoded(everything, vocab, 40, training=True)
+
+
+def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    task = replace(SPAN, version=1)
+    items = task.items(DEV["span"].records(written(tmp_path, "span")), {})  # the second one is impossible
+    assert [item.gold is None for item in items] == [False, True, False]
+    assert set(task.encoded(items, vocab, 40, training=True).item_of) == {0, 2}
+    assert task.scores(items, [Answer("Babbage"), Answer("x"), Answer("London")])["f1"] == 1.0
+
+
+def test_a_question_that_is_too_long_is_cut_and_counted(vocab: Vocab) -> None:
+    items = [Item("1", (TEXT, TEXT), ("1", ["Ada"], [0])), Item("2", ("Who ?", TEXT), ("2", ["Ada"], [0]))]
+    encoded = SPAN.encoded(items, vocab, 24, training=True)
+    assert encoded.notes == ["1 of 2 questions are cut to their first 13 tokens"]
+    assert max(len(rows[0]["ids"]) for rows in encoded.examples) == 24
