@@ -6,7 +6,7 @@ behind each text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -36,10 +36,12 @@ class Templated:
     stop: Ints  # int32 [S]: the one behind its last
     token: Ints  # int32 [S]: its place in the row that it was made for: windows of one row share these
     word: Ints  # int32 [S]: number of the word in its text, as the tokenizer cuts words, or as they were given; SPECIAL
+    is_cut: bool = False  # whether the texts lost tokens at their ends
 
     def at(self, places: Ints) -> "Templated":
         """A row of the tokens at these places."""
-        return Templated(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
+        columns = [field.name for field in fields(self) if field.name != "is_cut"]
+        return replace(self, **{name: getattr(self, name)[places] for name in columns})
 
     def columns(self) -> Row:
         """The columns of preprocessing/schema.py, without labels."""
@@ -116,4 +118,5 @@ def _templated(encoding: Encoding, vocab: Vocab) -> Templated:
         stop=offsets[:, 1],
         token=np.arange(len(ids), dtype=np.int32),
         word=np.array([SPECIAL if of is None else of for of in encoding.word_ids], np.int32),
+        is_cut=bool(encoding.overflowing),
     )

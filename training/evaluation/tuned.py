@@ -47,7 +47,8 @@ def finetuned(
     if tuning.start != begins:
         had = f"weights that were fine-tuned on {begins}" if begins else "pretrained weights"
         raise BadInput(f"tuning.start is {tuning.start!r}, this net has {had}; fine-tune on that task first")
-    length = min(tuning.length or length, trunk.longest)
+    wanted = tuning.length or length
+    length = min(wanted, trunk.longest)
     inserts = len(INSERTS) if tuning.form == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
@@ -73,7 +74,8 @@ def finetuned(
     taken = best.take(model) if best else None
     if keep is not None:
         keep(taken or whole_state(engine))
-    notes = [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
+    notes = [f"rows have up to {length} tokens, not {wanted}: the net reads no more"] if length < wanted else []
+    notes += [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
 

@@ -11,8 +11,8 @@ from training.files.record import Fault, Record, text_of
 @spec
 class Squad:
     """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
-    of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0), and None
-    where the file has none and does not say so: the question is unlabelled.
+    of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0); where
+    the file has none and does not say so, they are None: the question is unlabelled.
 
     A start is -1 where the text does not stand there (176 of CMRC's 3,219): such an answer counts for a score, and
     cannot be learnt from.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Template, Vocab
+from preprocessing.vocab import Template, Templated, Vocab
 from training.files import Records
 from training.tasks.in_words import same
-from training.tasks.labelled import Encoded, Item, Outputs, Way, mean_of, refuse, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, mean_of, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -75,16 +76,13 @@ class Choose:
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template = Template(vocab, length)
-        return Encoded([self._rows(item, template) for item in items], list(range(len(items))))
+        rows = [self._rows(item, template) for item in items]
+        examples = [_example(row, 0 if item.gold is None else item.gold) for row, item in zip(rows, items, strict=True)]
+        return Encoded(examples, list(range(len(items))), notes=cut_rows(chain.from_iterable(rows), length))
 
-    def _rows(self, item: Item, template: Template) -> list[Row]:
+    def _rows(self, item: Item, template: Template) -> list[Templated]:
         context, question, options = item.texts
-        right = np.asarray(0 if item.gold is None else item.gold, np.int64)
-        return [
-            template.row(context, f"{question} {option}".strip()).columns()
-            | {"option": np.asarray(number, np.int64), "right": right}
-            for number, option in enumerate(options)
-        ]
+        return [template.row(context, f"{question} {option}".strip()) for option in options]
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "both_orders", "no_answer")
@@ -126,6 +124,11 @@ class Choose:
         return {"accuracy": mean_of([value for _, value in right])} | {
             name: mean_of(one) for name, one in parts.items() if one
         }
+
+
+def _example(rows: Sequence[Templated], gold: int) -> list[Row]:
+    right = np.asarray(gold, np.int64)
+    return [row.columns() | {"option": np.asarray(number, np.int64), "right": right} for number, row in enumerate(rows)]
 
 
 def choice(number: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Templated, Vocab
 from training.files import Record, Records
 from training.likelihood import Reader
 from training.tasks.part import Way
@@ -115,6 +115,12 @@ class ScoredTask(TaskKind, Protocol):
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """What is asked about the first item, as the reader gets it."""
+
+
+def cut_rows(rows: Iterable[Templated], length: int) -> list[str]:
+    """What there is to say of rows that were made to fit `length` tokens: how many lost some."""
+    cut = [row.is_cut for row in rows]
+    return [f"{sum(cut):,} of {len(cut):,} rows are cut to {length} tokens"] if any(cut) else []
 
 
 def texts_of(record: Record, place: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
-from preprocessing.vocab import Template, Vocab
+from preprocessing.vocab import Template, Templated, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, refuse
 from training.tasks.texts import items_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Rank:
         return self.labels.index(str(given))
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, encoded = Template(vocab, length), Encoded()
+        template, encoded, rows = Template(vocab, length), Encoded(), list[Templated]()
         groups: dict[str, list[int]] = {}
         for number, item in enumerate(items):
             groups.setdefault(item.texts[0], []).append(number)
@@ -60,12 +60,15 @@ class Rank:
             right = [place for place, number in enumerate(numbers) if items[number].gold == RIGHT]
             if not training or (len(right) == 1 and len(numbers) > 1):
                 first = right[0] if right else 0
-                encoded.examples.append([_row(items[n], at, first, template) for at, n in enumerate(numbers)])
+                made = [template.row(*items[number].texts) for number in numbers]
+                encoded.examples.append([_example(row, at, first) for at, row in enumerate(made)])
+                rows += made
                 encoded.item_of.append(numbers[0])
                 encoded.stands_for.append(numbers)
         unused = len(items) - sum(map(len, encoded.stands_for))
         if unused:
             encoded.notes.append(f"{unused} of {len(items)} rows are left out: without a rival, or not one is right")
+        encoded.notes.extend(cut_rows(rows, length))
         if training and not encoded.examples:
             raise BadInput("no two rows have the same first text, one of them right: there is nothing to rank")
         return encoded
@@ -102,6 +105,5 @@ class Rank:
         return {"accuracy": measures.accuracy(gold_N, predicted_N)}
 
 
-def _row(item: Item, option: int, right: int, template: Template) -> Row:
-    columns = {"option": np.asarray(option, np.int64), "right": np.asarray(right, np.int64)}
-    return template.row(*item.texts).columns() | columns
+def _example(row: Templated, option: int, right: int) -> Row:
+    return row.columns() | {"option": np.asarray(option, np.int64), "right": np.asarray(right, np.int64)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from preprocessing.vocab import Template, Vocab
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, texts_of
+from training.tasks.labelled import Encoded, Item, cut_rows, texts_of
 from training.tasks.split import value_of
 
 
@@ -59,4 +59,6 @@ def encoded_of(
     if training and task.both_orders:
         items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
         number_of += number_of
-    return Encoded([[template.row(*item.texts).columns() | target(item.gold)] for item in items], number_of)
+    rows = [template.row(*item.texts) for item in items]
+    examples = [[row.columns() | target(item.gold)] for row, item in zip(rows, items, strict=True)]
+    return Encoded(examples, number_of, notes=cut_rows(rows, length))

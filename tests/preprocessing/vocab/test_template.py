@@ -53,6 +53,16 @@ def test_the_longer_text_loses_tokens_first(vocab: Vocab) -> None:
     assert (row.text == 1).sum() == min(short, (row.text >= 0).sum() // 2)
 
 
+def test_a_row_says_whether_it_lost_tokens(vocab: Vocab) -> None:
+    whole = len(Template(vocab).row(TEXT, TEXT).ids)
+    assert [Template(vocab, length).row(TEXT, TEXT).is_cut for length in (whole - 1, whole, whole + 1)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not Template(vocab).row(TEXT).at(np.arange(3)).is_cut
+
+
 @pytest.mark.parametrize("step", [8, 20])
 def test_windows_miss_nothing(vocab: Vocab, step: int) -> None:
     whole = Template(vocab).row("Ada wrote?", TEXT)

@@ -374,3 +374,12 @@ def test_the_threshold_of_dev_is_that_of_all_splits(encoder: Net) -> None:
     assert all((answer.text == answer.best) == (answer.no_answer <= at) for answer in found.predictions["test"])
     without = finetuned(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
     assert "the threshold for no answer is 0: no labelled dev split to choose it on" in without.notes
+
+
+def test_rows_that_the_net_is_too_short_for_are_said(encoder: Net) -> None:
+    long = [replace(item, texts=(TEXT, TEXT)) for item in pairs(2)]
+    found = finetuned(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
+    assert found.notes == (
+        "rows have up to 40 tokens, not 64: the net reads no more",
+        "train: 2 of 8 rows are cut to 40 tokens",
+    )

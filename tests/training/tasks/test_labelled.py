@@ -236,6 +236,19 @@ def test_first_pieces_of_words() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
 
+@pytest.mark.parametrize("kind", ["classify", "regress", "choose"])
+def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    task = TASKS[kind]
+    first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
+    short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
+    items = [replace(first, texts=(TEXT * 2, *first.texts[1:])), *short]
+    rows = "3 of 12" if kind == "choose" else "1 of 3"  # of a question each option is a row
+    assert task.encoded(items, vocab, 24, training=True).notes == [f"{rows} rows are cut to 24 tokens"]
+    assert task.encoded(items, vocab, 200, training=True).notes == []
+
+
 # Spans
 
 

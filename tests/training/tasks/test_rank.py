@@ -42,6 +42,8 @@ def test_groups_with_one_right_row_are_trained_on(vocab: Vocab) -> None:
     assert encoded.stands_for == [[0, 2]]
     assert [(int(row["option"]), int(row["right"])) for row in encoded.examples[0]] == [(0, 0), (1, 0)]
     assert encoded.notes == ["3 of 5 rows are left out: without a rival, or not one is right"]
+    longer = [item("ape", "bee cat", 1), item("ape", "fox", 0)]
+    assert TASK.encoded(longer, vocab, 5, training=True).notes == ["1 of 2 rows are cut to 5 tokens"]
     with pytest.raises(BadInput, match="there is nothing to rank"):
         TASK.encoded(ROWS[1:2], vocab, 32, training=True)
 
