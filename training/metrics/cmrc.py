@@ -7,7 +7,7 @@ from typing import Final
 from training.metrics.squad import Golds
 
 _DROPPED: Final = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001  # of its script
-_UNIT: Final = re.compile(r"[\u4e00-\u9fa5]|\d+(?:[.,]\d+)*|[^\W\u4e00-\u9fa5]+|[^\w\s]")
+_UNIT: Final = re.compile(r"[\u4e00-\u9fa5]|(?:[^\W\u4e00-\u9fa5]|(?<=\w)\.(?=\w)|(?<=\w),(?=\d))+|[^\w\s]")
 
 
 def stripped(answer: str) -> str:
@@ -21,7 +21,7 @@ def stripped(answer: str) -> str:
 
 def units(answer: str) -> list[str]:
     """Chinese characters one by one, words and marks of other scripts; the script cuts these with nltk, which agrees on
-    plain words and numbers.
+    words, numbers, and what is of both.
 
     >>> units("约1,000名GPT-2用户")
     ['约', '1,000', '名', 'gpt2', '用', '户']

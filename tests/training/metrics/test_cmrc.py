@@ -1,5 +1,6 @@
 """Scores of Chinese answers: what the script of CMRC 2018 gives, by hand."""
 
+import numpy as np
 import pytest
 
 from training.metrics import cmrc
@@ -17,6 +18,7 @@ from training.tasks.span import Answer
         ("北京大学", "上海", 0.0),
         ("1998年", "1998 年", 1.0),
         ("GPT模型", "gpt", 2 * 1 / 4),
+        ("3D电影", "3d", 2 * 1 / 4),  # a word of digits and letters is one
         ("……", "", 0.0),
         ("", "", 0.0),
     ],
@@ -35,6 +37,53 @@ def test_the_best_gold_counts_and_a_missing_prediction_is_wrong() -> None:
     assert found == {"exact": 50.0, "f1": 50.0}
     with pytest.raises(ValueError, match="no question to score"):
         cmrc({}, {})
+
+
+# What cmrc2018_evaluate.py computes, step by step as it does it
+
+MARKS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001
+
+
+def pieces(answer: str) -> list[str]:
+    cut = pytest.importorskip("nltk.tokenize").NLTKWordTokenizer().tokenize
+    found, others = list[str](), ""
+    for char in [*answer.lower().strip(), "\0"]:
+        if char in MARKS:
+            continue
+        if char == "\0" or "\u4e00" <= char <= "\u9fa5":
+            found += cut(others)
+            others = ""
+        if "\u4e00" <= char <= "\u9fa5":
+            found.append(char)
+        elif char != "\0":
+            others += char
+    return found
+
+
+def stretch_f1(gold: str, predicted: str) -> float:
+    one, other = pieces(gold), pieces(predicted)
+    stretches = [one[at : at + n] for n in range(len(one), 0, -1) for at in range(len(one) - n + 1)]
+    inside = (len(each) for each in stretches if any(other[at : at + len(each)] == each for at in range(len(other))))
+    if not (longest := next(inside, 0)):
+        return 0.0
+    precision, recall = longest / len(other), longest / len(one)
+    return 2 * precision * recall / (precision + recall)
+
+
+def test_a_thousand_random_answers() -> None:
+    rng = np.random.default_rng(0)
+    parts = [*"北京大学的年，《aB- ", " ", "GPT", "1998", "2", "1,000", "3.5"]  # noqa: RUF001
+    said = ["".join(rng.choice(parts, rng.integers(0, 9))) for _ in range(3_000)]
+    for first, second, predicted in zip(said[::3], said[1::3], said[2::3], strict=True):
+        bare = [
+            "".join(char for char in text.lower().strip() if char not in MARKS) for text in (first, second, predicted)
+        ]
+        assert cmrc({"1": [first, second]}, {"1": predicted}) == pytest.approx(
+            {
+                "exact": 100 * float(bare[2] in bare[:2]),
+                "f1": 100 * max(stretch_f1(first, predicted), stretch_f1(second, predicted)),
+            }
+        )
 
 
 def test_a_task_of_spans_scores_characters() -> None:

@@ -22,6 +22,40 @@ def test_schemes(gold: str, predicted: str, lenient: object, iob1: object, iob2:
     assert tuple(entity_f1(*both, "IOB2").values()) == pytest.approx(iob2)
 
 
+def test_ends_and_single_words_are_prefixes_of_bioes_alone() -> None:
+    """Row 5 of the schemes above: the last word of an entity has E, an entity of one word S."""
+    both = [["B-P", "E-P", "O", "S-L"]], [["B-P", "I-P", "O", "S-L"]]
+    assert tuple(entity_f1(*both).values()) == pytest.approx((1, 1, 1))
+    assert tuple(entity_f1(*both, "IOBES").values()) == pytest.approx((1, 0.5, 2 / 3))
+    for scheme in ("IOB1", "IOB2"):
+        with pytest.raises(ValueError, match="E-P"):
+            entity_f1(*both, scheme)  # type: ignore[arg-type]
+
+
+def bioes(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Start, end and type of each entity that is well formed: S, or B, any number of I and E, all of one type."""
+    found = {(at, at + 1, tag[2:]) for at, tag in enumerate(tags) if tag[0] == "S"}
+    for start in range(len(tags)):
+        for stop in range(start + 2, len(tags) + 1):
+            kind = tags[start][2:]
+            if tags[start:stop] == [f"B-{kind}", *[f"I-{kind}"] * (stop - start - 2), f"E-{kind}"]:
+                found.add((start, stop, kind))
+    return found
+
+
+def test_a_thousand_random_sentences_of_bioes() -> None:
+    rng = np.random.default_rng(0)
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "PL")]
+    for _ in range(1_000):
+        gold = rng.choice(tags, 8).tolist()
+        predicted = [tag if rng.random() < 0.7 else str(rng.choice(tags)) for tag in gold]
+        ours, theirs = bioes(gold), bioes(predicted)
+        right = len(ours & theirs)
+        scores = entity_f1([gold], [predicted], "IOBES")
+        assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
+        assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
+
+
 def entities(tags: list[str]) -> set[tuple[int, int, str]]:
     """Start, end and type of each entity, as conlleval.pl begins and ends them."""
     found, start, kind = set(), 0, ""

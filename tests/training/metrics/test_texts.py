@@ -1,5 +1,8 @@
 """Scores of generated text against known values."""
 
+import string
+
+import numpy as np
 import pytest
 
 from training.metrics import bleu, chrf, coqa_f1, rouge
@@ -38,6 +41,36 @@ def test_coqa_leaves_each_person_out_in_turn() -> None:
     assert coqa_f1([["white", "white", "cat"]], ["white"]) == 100
     assert coqa_f1([["white", "white", "cat"]], ["cat"]) == pytest.approx(66.6667, abs=1e-3)
     assert coqa_f1([["white"]], ["cat"]) == 0
+
+
+def turn(golds: list[str], predicted: str) -> float:
+    """What coqa-baselines' evaluator says of one answer, step by step as it does it."""
+
+    def words(text: str) -> list[str]:
+        kept = "".join(char for char in text.lower() if char not in string.punctuation)
+        return [word for word in kept.split() if word not in ("a", "an", "the")]
+
+    def overlap(gold: str) -> float:
+        right, said = words(gold), words(predicted)
+        if not right or not said:
+            return float(right == said)
+        same = sum(min(right.count(word), said.count(word)) for word in set(right))
+        return 2 * same / (len(right) + len(said))
+
+    if len(golds) == 1:
+        return overlap(golds[0])
+    each = [max(overlap(gold) for at, gold in enumerate(golds) if at != out) for out in range(len(golds))]
+    return sum(each) / len(each)
+
+
+def test_coqa_of_a_thousand_random_conversations() -> None:
+    rng = np.random.default_rng(0)
+    parts = ["the", "A", "cat", "Cat,", "white", "no.", "yes", "U.S.", ""]
+    for _ in range(1_000):
+        golds = [[" ".join(rng.choice(parts, rng.integers(0, 4))) for _ in range(rng.integers(1, 5))] for _ in range(3)]
+        texts = [str(rng.choice([*answers, " ".join(rng.choice(parts, 2))])) for answers in golds]
+        wanted = 100 * sum(turn(*each) for each in zip(golds, texts, strict=True)) / 3
+        assert coqa_f1(golds, texts) == pytest.approx(wanted)
 
 
 def test_as_many_texts_as_references() -> None:
