@@ -73,37 +73,28 @@ class Span:
         return found
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, encoded, lost, cut, most = Template(vocab), Encoded(), 0, 0, 0
+        template, encoded, lost, cut = Template(vocab), Encoded(), 0, list[int]()
         for number, item in enumerate(items):
-            _, answers, starts = item.gold or ("", [], [])
-            if training and (item.gold is None or (answers and starts[0] < 0)):
-                lost += item.gold is not None
+            if training and item.gold is None:
                 continue
+            _, answers, starts = item.gold or ("", [], [])
             question, context = item.texts
             whole = template.row(question.lstrip(), context)
-            if not (whole.text == 1).any():
+            if not (whole.text == 1).any() or (training and answers and starts[0] < 0):
                 lost += 1
                 continue
             given = windows(whole, length, min(self.step, length // 3), self.most_question)
-            if (kept := int((given[0].text == 0).sum())) < int((whole.text == 0).sum()):
-                cut, most = cut + 1, kept
+            if (kept := _question_tokens(given[0])) < _question_tokens(whole):
+                cut.append(kept)
             for window in given:
                 begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
                 ends = {"start": np.asarray(begin), "stop": np.asarray(end)}
                 encoded.examples.append([window.columns() | ends | {"label": np.asarray(int(not answers))}])
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
-        unlabelled = sum(item.gold is None for item in items)
-        if lost:
-            encoded.notes.append(
-                f"{lost} questions are left out: their answer is not where it is said to stand, or no text"
-            )
-        if unlabelled and (training or unlabelled < len(items)):
-            encoded.notes.append(f"{unlabelled} of {len(items)} questions have no answer in the file, and do not count")
-        if cut:
-            encoded.notes.append(f"{cut} of {len(items)} questions are cut to their first {most} tokens")
         if training and not encoded.examples:
             raise BadInput("no question has an answer to learn from")
+        encoded.notes.extend(_unused(items, lost, cut, training=training))
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
@@ -161,9 +152,8 @@ class Span:
         if self.version == 1 or self.threshold is not None:
             return self, ""
         if not items:
-            return replace(
-                self, threshold=0.0
-            ), "the threshold for no answer is 0: no labelled dev split to choose it on"
+            note = "the threshold for no answer is 0: no labelled dev split to choose it on"
+            return replace(self, threshold=0.0), note
         name = self.metrics[0]
         swept = self.scores(items, predictions)[f"best_{name}_thresh"]
         none = min(answer.no_answer for answer in predictions if answer.no_answer is not None) - 1
@@ -206,6 +196,22 @@ class Span:
             return measures.squad2(golds, texts)
         best = {id: answer.best for id, answer in answers.items()}
         return measures.squad2(golds, best, odds, self.threshold or 0.0)
+
+
+def _question_tokens(row: Templated) -> int:
+    return int((row.text == 0).sum())
+
+
+def _unused(items: Sequence[Item], lost: int, cut: Sequence[int], *, training: bool) -> list[str]:
+    """What of the questions could not be used; `cut` are the tokens that are left of those that were too long."""
+    found, unlabelled = list[str](), sum(item.gold is None for item in items)
+    if lost:
+        found.append(f"{lost} questions are left out: their answer is not where it is said to stand, or no text")
+    if unlabelled and (training or unlabelled < len(items)):
+        found.append(f"{unlabelled} of {len(items)} questions have no answer in the file, and do not count")
+    if cut:
+        found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")
+    return found
 
 
 def widest(given: Sequence[Templated]) -> dict[int, int]:

@@ -29,7 +29,7 @@ def test_ends_and_single_words_are_prefixes_of_bioes_alone() -> None:
     assert tuple(entity_f1(*both, "IOBES").values()) == pytest.approx((1, 0.5, 2 / 3))
     for scheme in ("IOB1", "IOB2"):
         with pytest.raises(ValueError, match="E-P"):
-            entity_f1(*both, scheme)  # type: ignore[arg-type]
+            entity_f1(*both, scheme)
 
 
 def bioes(tags: list[str]) -> set[tuple[int, int, str]]:
