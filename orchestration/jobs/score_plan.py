@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from orchestration.config import digest, load_task, task_of_csv, tasks_of
@@ -30,6 +31,7 @@ SMALL: Final = Grid(
 BERT: Final = Grid(
     rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
 )
+MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 SMALL_NET: Final = 20_000_000  # parameters; published grids are of nets that are larger
 
 
@@ -111,6 +113,7 @@ class TaskPlan:
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
     kind: Any = None  # a member of Kinds; None: held-out documents
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+    parts: tuple[str, ...] = ()  # splits whose mean `split` is
 
     def file_of(self, cell: Cell) -> Path:
         """Where the result of a cell is kept: grids that have it in common share it."""
@@ -122,8 +125,16 @@ class TaskPlan:
         """Write the result of a cell."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
+        found = dataclasses.replace(found, scores=self._with_mean(found.scores))
         text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(found)}, ensure_ascii=False)
         write_atomic(file, text.encode())
+
+    def _with_mean(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+        """The scores by split, and their mean over the parts."""
+        if not self.parts:
+            return dict(scores)
+        metrics = scores[self.parts[0]]
+        return {**scores, MEAN: {name: fmean(scores[part][name] for part in self.parts) for name in metrics}}
 
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""
@@ -235,6 +246,9 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task, items)
     _check_splits(task, items, answered, data_dir, is_tuned)
+    submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
+    headline, note = _headline(task, answered, data_dir, bool(submitted))
+    notes += [note] if note else []
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
@@ -244,7 +258,6 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
-    submitted = set(task.submission) if wanted.submit else set()
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
     cells = [
         Cell(
@@ -267,10 +280,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     ]
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
-    headline = next((name for name in ("test", "dev") if name in answered), answered[0])
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
+    if task.scored:
+        causes["scored"] = list(headline)
     if begun := next((cell.begin for cell in cells if cell.begin), None):
         causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
@@ -280,10 +294,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         stage=stage,
         cells=cells,
         metric=task.metric,
-        split=headline,
+        split=headline[0] if len(headline) == 1 else MEAN,
         chosen_on=chosen_on,
+        parts=headline if len(headline) > 1 else (),
         labels=labels or (rows if is_tuned and wanted.labels else 0),
-        chance=_majority(items[headline]) if task.metric == "accuracy" and is_tuned else None,
+        chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
         paper=_paper(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
@@ -330,6 +345,26 @@ def _check_splits(
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
         looked = f"; looked for {', '.join(wanted)}" if wanted else ""
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+
+
+def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted: bool) -> tuple[tuple[str, ...], str]:
+    """The splits that the score is of, and a line where some are not at hand.
+
+    BadInput where none of those that the task names is, but for a submission, which needs no such figure.
+    """
+    usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
+    there = tuple(name for name in task.scored if name in answered)
+    lacking = [name for name in task.scored if name not in answered]
+    if not lacking:
+        return there or usual, ""
+    of = f"task {task.name}: its score is of {', '.join(task.scored)}"
+    if there:
+        mean = f"it is the mean over {', '.join(there)}" if len(there) > 1 else f"it is of {there[0]} alone"
+        return there, f"{of}; {mean}: {data} has no labelled {', '.join(lacking)}"
+    looked = f"{data} has no labelled file of that; looked for {task.files[lacking[0]].paths[0]}"
+    if is_submitted:
+        return usual, f"{of}, and {looked}; the figure is of {usual[0]}, and no score of this task"
+    raise BadInput(f"{of}, and {looked}")
 
 
 def _too_long(subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None]) -> str:
@@ -451,10 +486,10 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _majority(items: Sequence[Item]) -> float | None:
-    """The share of the most frequent answer."""
-    golds = [json.dumps(item.gold, default=str) for item in items if item.gold is not None]
-    return max(Counter(golds).values()) / len(golds) if golds else None
+def _majority(splits: Sequence[Sequence[Item]]) -> float:
+    """The share of the most frequent answer, of several splits the mean; each has answers."""
+    golds = [[json.dumps(item.gold, default=str) for item in items if item.gold is not None] for items in splits]
+    return fmean(max(Counter(each).values()) / len(each) for each in golds)
 
 
 def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -57,6 +57,36 @@ def test_every_kind_has_a_file_and_unavailable_is_none() -> None:
     assert "unavailable" not in TASKS
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
     assert {task.name for task in tasks_of("glue")} == glue
+
+
+BESIDE = {"test_sample", "test_labelled", "test_2017", "test_mismatched"}
+"""Further tests of tasks whose score is of `test` or `dev`."""
+
+
+def silent(tasks: Sequence[TaskFile]) -> set[str]:
+    """Tasks that do not say what their score is of, though it is of neither `test` nor `dev`, or of a data set that is
+    not the one they learn: else they would be scored on what is only there to learn from."""
+
+    def sets(split: Split) -> set[str]:
+        """The folders of the data sets: glue/MNLI, xquad."""
+        every = [path for one in (split, *split.or_else) for path in one.paths]
+        paths = [path.removeprefix("../").split("/") for path in every]
+        return {"/".join(path[: 2 if path[0] in ("glue", "ner") else 1]) for path in paths if len(path) > 1}
+
+    found = set()
+    for task in tasks:
+        tests = {name for name in task.files if name.startswith("test")}
+        learned = task.files.get("train")
+        foreign = learned and "test" in tests and not sets(learned) & sets(task.files["test"])
+        if not task.scored and (tests - BESIDE - {"test"} or foreign):
+            found.add(task.name)
+    return found
+
+
+def test_every_task_says_what_its_score_is_of_where_that_is_not_its_own_test_or_dev() -> None:
+    assert silent(tasks_of()) == set()
+    without = [dataclasses.replace(task, scored=()) for task in tasks_of()]
+    assert silent(without) == {"xquad", "xnli", "mlqa", "hans", "ax", "wikigold"}
 
 
 def quoted() -> Iterator[tuple[str, str]]:

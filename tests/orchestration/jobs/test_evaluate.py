@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -382,6 +383,66 @@ def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_
     file.write_text(json.dumps(row) + "\n")
     (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], data=tmp_path))
     assert (plan.metric, plan.chance) == ("accuracy", None)
+
+
+LANGUAGES = """
+name: mine
+title: is it good, in three languages
+source: me
+each: [de, fr, th]
+scored: ["test_{each}"]
+files:
+  train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
+  dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
+  "test_{each}": {paths: ["{each}.tsv"], format: {kind: tsv}}
+task: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}
+"""
+
+
+def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As XQuAD, which learns English and is compared on English dev, and XNLI."""
+    (data / "mine.yaml").write_text(LANGUAGES)
+    asked = wanted(data, tasks=f"{data}/mine.yaml", seeds=1)
+    said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
+    with pytest.raises(BadInput, match=re.escape(said)):
+        planned(net, asked)
+    assert fitting(net, asked) == []
+    assert f"left out: {said} de.tsv" in caplog.text
+    (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("test_de", 1)
+    assert f"; it is of test_de alone: {data} has no labelled test_fr, test_th" in caplog.text
+    (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("mean", 0.75)
+    assert f"; it is the mean over test_de, test_th: {data} has no labelled test_fr" in caplog.text
+    by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
+    assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
+    assert score.values("pretrained") == ((by_split["test_de"] + by_split["test_th"]) / 2,)
+    assert len(done) == 2
+
+
+def test_the_diagnostic_set_is_no_dev_split_of_mnli(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (data / "MNLI").mkdir()
+    (data / "AX").mkdir()
+    labels = ("contradiction", "entailment", "neutral")
+    lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
+    for split in ("train", "dev_matched"):
+        (data / f"MNLI/{split}.tsv").write_text("\n".join(["\t".join([*"0123456789", "gold_label"]), *lines]) + "\n")
+    for task, split in (("ax", "test_labelled"), ("hans", "test")):
+        with pytest.raises(
+            BadInput, match=f"task {task}: its score is of {split}, and .* has no labelled file of that"
+        ):
+            planned(net, wanted(data, tasks=task))
+    (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
+    plans = planned(net, wanted(data, tasks="ax", submit=True, seeds=1))
+    assert "the figure is of dev, and no score of this task" in caplog.text
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
 
 def test_labelled_rows_are_drawn_by_the_seed() -> None:
