@@ -17,22 +17,28 @@ from orchestration.launch import WEIGHTS, Cell
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
-from training.finetuning import Tuning
+from training.finetuning import Features, Tuning
 from training.specs import Machine
 from training.tasks import LABELS, LENGTH, STARTS, TASKS, Grid, Item, Start, TaskFile
 
 log = logging.getLogger(__name__)
 
-SEEDS: Final = 3  # fine-tunings of each cell where nothing else is said
+SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
 LEAST_LABELS: Final = 2
+TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
+HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
+LEAST_LENGTH: Final = 8  # tokens of a row
 SMALL: Final = Grid(
-    rates=(1e-3, 3e-4), batches=(32,), epochs=(4.0,), source="Sesame: for nets below 20 million parameters"
+    rates=(1e-3, 3e-4),
+    batches=(32,),
+    epochs=(4.0,),
+    source="Sesame: for shrunk and own nets below 20 million parameters",
 )
 BERT: Final = Grid(
     rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
 )
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
-SMALL_NET: Final = 20_000_000  # parameters; published grids are of nets that are larger
+SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class Wanted:
     epochs: tuple[float, ...] = ()
     steps: int = 0
     length: int = 0  # most tokens of a row of a fine-tuning
-    seeds: int = SEEDS
+    features: Features | None = None  # what heads read of a frozen net
+    seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
     labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
     submit: bool = False  # also answer the splits of a leaderboard, which have no labels
     against_random: bool = False  # random initialisation beside; of held-out documents always
@@ -56,6 +63,10 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        if self.length and self.length < LEAST_LENGTH:
+            raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
+        if self.data is not None and not self.data.is_dir():
+            raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
 
     @property
     def held_out(self) -> list[str]:
@@ -66,6 +77,11 @@ class Wanted:
     def held_out_labels(self) -> int:
         """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
         return min(self.labels, default=LABELS)
+
+    @property
+    def given(self) -> list[str]:
+        """The flags about fine-tunings that are given."""
+        return [f"--{name}" for name in TUNING_FLAGS if getattr(self, name)]
 
     def without(self, tasks: Sequence[str]) -> "Wanted":
         """The same, without these of held-out documents."""
@@ -88,6 +104,9 @@ class Subject:
     weights: str = WEIGHTS  # folder inside of its folder
     expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
     step: int | None = None  # of a checkpoint; None: the finished run
+    is_published: bool = False  # whether it has the size of a published net
+    paper: str = ""  # whose grids are its own: bert, electra_small; "": the paper that its name begins with
+    why: str = ""  # what says so
     longest_row: int = (
         0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
     )
@@ -120,6 +139,12 @@ class TaskPlan:
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
+
+    def obeys(self, flag: str) -> bool:
+        """Whether a flag about fine-tunings changes anything."""
+        if self.cells[0].tuning is None:
+            return False
+        return self.kind is not None or flag in HELD_OUT_FLAGS
 
     def keep(self, cell: Cell, found: Evaluated) -> None:
         """Write the result of a cell."""
@@ -181,6 +206,17 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     return plans
 
 
+def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
+    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does."""
+    deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
+    why = f"nothing is fine-tuned, or only as {', '.join(HELD_OUT_FLAGS)} say"
+    if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
+        raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
+    for flag, tasks in deaf.items():
+        if tasks:
+            log.warning("%s: no effect on %s (%s)", flag, ", ".join(tasks), why)
+
+
 def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
     plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
     for one in wanted.by_labels():
@@ -226,7 +262,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
             corpus=subject.corpus,
             machine=wanted.machine,
         )
-        for seed in range(wanted.seeds if is_tuned else 1)
+        for seed in range(wanted.seeds or SEEDS if is_tuned else 1)
         for start in STARTS
     ]
     causes = {"run": subject.hash, "task": task, "labels": labels if is_tuned else LABELS, "cells": _cells(cells)}
@@ -252,7 +288,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
-    length = wanted.length or task.length
+    length = wanted.length if is_tuned and wanted.length else task.length
     if note := _too_long(subject, task, length, tunings):
         notes.append(note)
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
@@ -410,12 +446,32 @@ def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tun
         changed["steps"] = 0
     if wanted.length:
         changed["length"] = wanted.length
-    grid = dataclasses.replace(grid, runs=max(wanted.seeds, 1), **changed)
-    return list(grid.cells()), f"{task.name}: grid {name}: {grid.describe()}"
+    if wanted.features:
+        changed["features"] = wanted.features
+    if "steps" in changed:  # a warm-up in steps would not fit them
+        changed["warmup"] = grid.warmup_share
+    try:
+        asked = dataclasses.replace(grid, runs=wanted.seeds or grid.runs or SEEDS, **changed)
+        cells: list[Tuning | None] = list(asked.cells())
+    except ValueError as error:  # what is asked for does not go with another key of this grid
+        raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
+    why = f" ({subject.why})" if subject.why and not wanted.grid else ""
+    return cells, f"{task.name}: grid {name}{why}: {asked.describe()}{_other_than(grid, asked)}"
+
+
+def _other_than(paper: Grid, grid: Grid) -> str:
+    """What of a grid a reader would not expect who knows the paper's."""
+    said = f"; {paper.runs} runs in its paper" if paper.runs not in (0, grid.runs) else ""
+    if grid.runs > 1 and paper.select == "best":
+        said += "; its paper reports the best run, the score here is the median"
+    if grid.warmup != paper.warmup:
+        said += f"; warm-up over {100 * grid.warmup:.2g} % of the steps, as in the grid"
+    return said
 
 
 def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
-    """The grid that is asked for, or that of the paper of the net; for small nets one with larger rates.
+    """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
+    larger rates.
 
     BadInput where the task has no grid of the name.
     """
@@ -424,9 +480,10 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
             known = ", ".join(task.grids) or "none"
             raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
         return asked, task.grids[asked]
-    named = [name for name in task.grids if subject.name == name or subject.name.startswith(f"{name}_")]
-    if subject.parameters < SMALL_NET and subject.name not in task.grids:
+    if subject.parameters < SMALL_NET and not subject.is_published:
         return "of small nets", SMALL
+    paper = subject.paper or subject.name
+    named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
     if named:
         return (name := max(named, key=len)), task.grids[name]
     return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
