@@ -226,7 +226,14 @@ def test_grids_of_rates_batches_and_epochs() -> None:
         "mrpc": (2e-5, 64),
         "cola": (2e-5, 64),
         "stsb": (2e-5, 32),
+        "cnndm": (3e-5, 64),
+        "xsum": (3e-5, 32),
     }
+    for name, steps in (("cnndm", 20_000), ("xsum", 15_000)):
+        found = rates[name]
+        assert (found["steps"], found["warmup"], found["clip"], found["decay"]) == (steps, 500, 0.1, 0.01)
+        writing = load_task(name).task.writing  # type: ignore[union-attr]
+        assert writing.smoothing == 0.1
 
 
 # A user's own file
