@@ -296,7 +296,7 @@ def evaluate(
         scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
-    next_ = (f"sesame ui --out {out}", flags.command("export"))
+    next_ = (f"sesame ui --out {out}", *((flags.command("export"),) if net.corpus else ()))  # of ours
     return print_answer(Answer((views.scores(score_rows(scores)), views.examples(scores)), values, next_), as_json)
 
 

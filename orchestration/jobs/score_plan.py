@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
 LEAST_LABELS: Final = 2
+MOST_PATHS: Final = 4  # in a message
 TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
 HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
 LEAST_LENGTH: Final = 8  # tokens of a row
@@ -150,16 +151,17 @@ class TaskPlan:
         """Write the result of a cell."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
-        found = dataclasses.replace(found, scores=self._with_mean(found.scores))
-        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(found)}, ensure_ascii=False)
+        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(self._with_mean(found))}, ensure_ascii=False)
         write_atomic(file, text.encode())
 
-    def _with_mean(self, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
-        """The scores by split, and their mean over the parts."""
+    def _with_mean(self, found: Evaluated) -> Evaluated:
+        """The result with the mean over the parts, where there are some."""
         if not self.parts:
-            return dict(scores)
-        metrics = scores[self.parts[0]]
-        return {**scores, MEAN: {name: fmean(scores[part][name] for part in self.parts) for name in metrics}}
+            return found
+        scores = found.scores
+        mean = {name: fmean(scores[part][name] for part in self.parts) for name in scores[self.parts[0]]}
+        notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
+        return dataclasses.replace(found, scores={**scores, MEAN: mean}, notes=notes)
 
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""
@@ -209,7 +211,7 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
     """A warning for each flag that some of the tasks do not obey; BadInput for those that none does."""
     deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
-    why = f"nothing is fine-tuned, or only as {', '.join(HELD_OUT_FLAGS)} say"
+    why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
     if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
         raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
     for flag, tasks in deaf.items():
@@ -379,7 +381,8 @@ def _check_splits(
         lacking.append("labelled dev or test")
     if lacking:
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
-        looked = f"; looked for {', '.join(wanted)}" if wanted else ""
+        few = list(dict.fromkeys(wanted))[:MOST_PATHS]
+        looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
 
 

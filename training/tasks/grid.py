@@ -75,8 +75,9 @@ class Grid:
         rates = " ".join(f"{one:g}".replace("e-0", "e-") for one in self.rates)
         batches = " ".join(map(str, self.batches))
         runs = f", {self.runs} runs each" if self.runs > 1 else ""
+        frozen = f", {self.features} of a frozen net" if self.features != "none" else ""
         remembered = ", from memory" if self.from_memory else ""
-        return f"{rates} x batches of {batches} x {long}{runs} ({self.source}{remembered})"
+        return f"{rates} x batches of {batches} x {long}{runs}{frozen} ({self.source}{remembered})"
 
     def cells(self) -> "list[Tuning]":
         """Each rate with each batch, each number of epochs and each seed, the seeds of a cell one after the other."""

@@ -61,7 +61,8 @@ class TaskFile:
         for name in self.submission:
             require(name in self.files, "submission", name, " or ".join(self.files))
         for name in self.scored:
-            require(name in self.files and name != "train", "scored", name, " or ".join(self.files.keys() - {"train"}))
+            others = [split for split in self.files if split != "train"]
+            require(name in others, "scored", name, " or ".join(others))
         for name in self.files:
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")

@@ -296,12 +296,13 @@ def test_the_verb_on_a_folder_of_transformers(
     assert Path(found["folder"]).parent == tmp_path / "out" / "evals"
     assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2": 93.5})]
     assert done == ["sst2, pretrained, 0.003 x 8 x 2 steps, seed 0"]
+    assert "sesame export" not in said.err + said.out
     refused = ["eval", folder, "--tasks", "blimp", *how, "--data-dir", str(data / "b"), "--grid", "nonsense"]
     rows = {"sentence_good": "it is", "sentence_bad": "is it", "UID": "x", "field": "y", "linguistics_term": "z"}
     (data / "b/blimp/data").mkdir(parents=True)
     (data / "b/blimp/data/x.jsonl").write_text(json.dumps(rows) + "\n")
     assert main(refused) == 2
-    assert "sesame: --grid: no effect on blimp (nothing is fine-tuned, or only as" in capsys.readouterr().err
+    assert "sesame: --grid: no effect on blimp (no fine-tuning, or one on held-out text," in capsys.readouterr().err
 
 
 def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: Subject) -> None:
@@ -357,6 +358,7 @@ def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_i
 ) -> None:
     (plan,) = planned(net, wanted(data, features="last_four"))
     assert {cell.tuning.features for cell in plan.cells if cell.tuning} == {"last_four"}
+    assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.said
     with pytest.raises(BadInput, match=r"task sst2, grid electra_base: layer_decay is .*; give another grid with"):
         planned(net, wanted(data, grid="electra_base", features="last"))
 
@@ -515,6 +517,7 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     assert f"; it is the mean over test_de, test_th: {data} has no labelled test_fr" in caplog.text
     by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
     assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
+    assert "* mine: mean: over test_de, test_th" in (net.folder / "scores" / "table.md").read_text()
     assert score.values("pretrained") == ((by_split["test_de"] + by_split["test_th"]) / 2,)
     assert len(done) == 2
 
