@@ -238,7 +238,8 @@ def evaluate(
     epochs: options.Epochs = "",
     steps: options.TuningSteps = 0,
     length: options.Length = 0,
-    seeds: options.Seeds = 3,
+    features: options.Features = None,
+    seeds: options.GridSeeds = None,
     labels: options.Labels = "",
     against: options.Against = "nothing",
     submit: options.Submit = None,
@@ -256,13 +257,12 @@ def evaluate(
     """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
         from orchestration.jobs import cluster_of, score_plan, subject
-        from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     cluster, net = cluster_of(flags), subject.subject_of(flags)
-    named = score_plan.asked_for(tasks or ("" if csv else pretrain_stage.evals_of(flags)), csv or ())
+    named = score_plan.asked_for(tasks or ("" if csv else subject.evals_of(flags)), csv or ())
     wanted = score_plan.Wanted(
         tasks=named,
         data=data_dir,
@@ -272,7 +272,8 @@ def evaluate(
         epochs=options.numbers("--epochs", epochs, float),
         steps=steps,
         length=length,
-        seeds=seeds,
+        features=features,
+        seeds=seeds or 0,
         labels=options.numbers("--labels", labels, int, least=2),
         submit=submit is not None,
         against_random=against == "random",
@@ -282,6 +283,7 @@ def evaluate(
         nets = subject.at_steps(net, every) if every else [net]
         plan = score_plan.planned if tasks or csv else score_plan.fitting
         plans = [one for each in nets for one in plan(each, wanted)]
+        score_plan.check_flags(plans, wanted)
     announce([plan.stage for plan in plans], [plan.said for plan in plans if plan.said])
     if dry_run:
         return print_answer(planned([plan.stage for plan in plans], _again()), as_json)
@@ -294,7 +296,7 @@ def evaluate(
         scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
-    next_ = (f"sesame ui --out {out}", flags.command("export"))
+    next_ = (f"sesame ui --out {out}", *((flags.command("export"),) if net.corpus else ()))  # of ours
     return print_answer(Answer((views.scores(score_rows(scores)), views.examples(scores)), values, next_), as_json)
 
 

@@ -49,8 +49,20 @@ AnyTask = Annotated[
         metavar="[TASK]", help="cola, glue, a .yaml file, ...; none: all of them.", autocompletion=complete.task
     ),
 ]
+
+
+def _folder(given: Path | None) -> Path | None:
+    """A folder of data, before anything begins; BadInput where it is not there."""
+    if given is not None and not given.is_dir():
+        raise BadInput(f"--data-dir {given}: no such folder; check the path")
+    return given
+
+
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the files of the tasks lie, as distributed.")
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="DIR", callback=_folder, help="Where the files of the tasks lie, as distributed."
+    ),
 ]
 RunOrRecipe = Annotated[
     str,
@@ -101,6 +113,14 @@ Csv = Annotated[
     list[str] | None, typer.Option("--csv", metavar="FILE:TEXT,LABEL", help="A task of your own table; with --task.")
 ]
 Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="Fine-tunings of each cell of a grid.")]
+GridSeeds = Annotated[
+    int | None,
+    typer.Option("--seeds", metavar="N", min=1, help="Fine-tunings of each cell; else as its grid says, or 3."),
+]
+Features = Annotated[
+    Literal["none", "last", "last_four", "mix"] | None,
+    typer.Option("--features", help="Freeze the net: the head reads its last states, those of four layers, or a mix."),
+]
 Labels = Annotated[
     str,
     typer.Option(metavar="A,B", help="Labelled rows of a fine-tuning; else all, of held-out text 200."),

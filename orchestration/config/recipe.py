@@ -288,15 +288,17 @@ def load_task(name_or_path: str) -> TaskFile:
     """
     document, where = _open("tasks", name_or_path)
     task = _validated(TaskFile, document, where)
+    each = {name: task.each if EACH in name else ("",) for name in task.files}
     files = {
         name.replace(EACH, word): _put(split, word) if EACH in name else split
         for name, split in task.files.items()
-        for word in (task.each if EACH in name else ("",))
+        for word in each[name]
     }
+    scored = tuple(name.replace(EACH, word) for name in task.scored for word in each[name])
     if name_or_path not in names("tasks"):
         folder = Path(name_or_path).parent.absolute()
         files = {name: _beside(split, folder) for name, split in files.items()}
-    return dataclasses.replace(task, files=files)
+    return dataclasses.replace(task, files=files, scored=scored)
 
 
 def tasks_of(asked: str = "") -> list[TaskFile]:

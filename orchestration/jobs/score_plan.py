@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from orchestration.config import digest, load_task, task_of_csv, tasks_of
@@ -16,21 +17,29 @@ from orchestration.launch import WEIGHTS, Cell
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
-from training.finetuning import Tuning
+from training.finetuning import Features, Tuning
 from training.specs import Machine
 from training.tasks import LABELS, LENGTH, STARTS, TASKS, Grid, Item, Start, TaskFile
 
 log = logging.getLogger(__name__)
 
-SEEDS: Final = 3  # fine-tunings of each cell where nothing else is said
+SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
 LEAST_LABELS: Final = 2
+MOST_PATHS: Final = 4  # in a message
+TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
+HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
+LEAST_LENGTH: Final = 8  # tokens of a row
 SMALL: Final = Grid(
-    rates=(1e-3, 3e-4), batches=(32,), epochs=(4.0,), source="Sesame: for nets below 20 million parameters"
+    rates=(1e-3, 3e-4),
+    batches=(32,),
+    epochs=(4.0,),
+    source="Sesame: for shrunk and own nets below 20 million parameters",
 )
 BERT: Final = Grid(
     rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
 )
-SMALL_NET: Final = 20_000_000  # parameters; published grids are of nets that are larger
+MEAN: Final = "mean"  # what a score over several splits stands under, beside them
+SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,8 @@ class Wanted:
     epochs: tuple[float, ...] = ()
     steps: int = 0
     length: int = 0  # most tokens of a row of a fine-tuning
-    seeds: int = SEEDS
+    features: Features | None = None  # what heads read of a frozen net
+    seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
     labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
     submit: bool = False  # also answer the splits of a leaderboard, which have no labels
     against_random: bool = False  # random initialisation beside; of held-out documents always
@@ -54,6 +64,10 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        if self.length and self.length < LEAST_LENGTH:
+            raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
+        if self.data is not None and not self.data.is_dir():
+            raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
 
     @property
     def held_out(self) -> list[str]:
@@ -64,6 +78,11 @@ class Wanted:
     def held_out_labels(self) -> int:
         """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
         return min(self.labels, default=LABELS)
+
+    @property
+    def given(self) -> list[str]:
+        """The flags about fine-tunings that are given."""
+        return [f"--{name}" for name in TUNING_FLAGS if getattr(self, name)]
 
     def without(self, tasks: Sequence[str]) -> "Wanted":
         """The same, without these of held-out documents."""
@@ -86,6 +105,9 @@ class Subject:
     weights: str = WEIGHTS  # folder inside of its folder
     expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
     step: int | None = None  # of a checkpoint; None: the finished run
+    is_published: bool = False  # whether it has the size of a published net
+    paper: str = ""  # whose grids are its own: bert, electra_small; "": the paper that its name begins with
+    why: str = ""  # what says so
     longest_row: int = (
         0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
     )
@@ -111,6 +133,7 @@ class TaskPlan:
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
     kind: Any = None  # a member of Kinds; None: held-out documents
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+    parts: tuple[str, ...] = ()  # splits whose mean `split` is
 
     def file_of(self, cell: Cell) -> Path:
         """Where the result of a cell is kept: grids that have it in common share it."""
@@ -118,12 +141,27 @@ class TaskPlan:
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
 
+    def obeys(self, flag: str) -> bool:
+        """Whether a flag about fine-tunings changes anything."""
+        if self.cells[0].tuning is None:
+            return False
+        return self.kind is not None or flag in HELD_OUT_FLAGS
+
     def keep(self, cell: Cell, found: Evaluated) -> None:
         """Write the result of a cell."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(found)}, ensure_ascii=False)
+        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(self._with_mean(found))}, ensure_ascii=False)
         write_atomic(file, text.encode())
+
+    def _with_mean(self, found: Evaluated) -> Evaluated:
+        """The result with the mean over the parts, where there are some."""
+        if not self.parts:
+            return found
+        scores = found.scores
+        mean = {name: fmean(scores[part][name] for part in self.parts) for name in scores[self.parts[0]]}
+        notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
+        return dataclasses.replace(found, scores={**scores, MEAN: mean}, notes=notes)
 
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""
@@ -168,6 +206,17 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     for problem in problems:
         log.warning("left out: %s", problem)
     return plans
+
+
+def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
+    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does."""
+    deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
+    why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
+    if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
+        raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
+    for flag, tasks in deaf.items():
+        if tasks:
+            log.warning("%s: no effect on %s (%s)", flag, ", ".join(tasks), why)
 
 
 def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
@@ -215,7 +264,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
             corpus=subject.corpus,
             machine=wanted.machine,
         )
-        for seed in range(wanted.seeds if is_tuned else 1)
+        for seed in range(wanted.seeds or SEEDS if is_tuned else 1)
         for start in STARTS
     ]
     causes = {"run": subject.hash, "task": task, "labels": labels if is_tuned else LABELS, "cells": _cells(cells)}
@@ -235,16 +284,18 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task, items)
     _check_splits(task, items, answered, data_dir, is_tuned)
+    submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
+    headline, note = _headline(task, answered, data_dir, bool(submitted))
+    notes += [note] if note else []
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
-    length = wanted.length or task.length
+    length = wanted.length if is_tuned and wanted.length else task.length
     if note := _too_long(subject, task, length, tunings):
         notes.append(note)
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
-    submitted = set(task.submission) if wanted.submit else set()
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
     cells = [
         Cell(
@@ -267,10 +318,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     ]
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
-    headline = next((name for name in ("test", "dev") if name in answered), answered[0])
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
+    if task.scored:
+        causes["scored"] = list(headline)
     if begun := next((cell.begin for cell in cells if cell.begin), None):
         causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
@@ -280,10 +332,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         stage=stage,
         cells=cells,
         metric=task.metric,
-        split=headline,
+        split=headline[0] if len(headline) == 1 else MEAN,
         chosen_on=chosen_on,
+        parts=headline if len(headline) > 1 else (),
         labels=labels or (rows if is_tuned and wanted.labels else 0),
-        chance=_majority(items[headline]) if task.metric == "accuracy" and is_tuned else None,
+        chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
         paper=_paper(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
@@ -328,8 +381,29 @@ def _check_splits(
         lacking.append("labelled dev or test")
     if lacking:
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
-        looked = f"; looked for {', '.join(wanted)}" if wanted else ""
+        few = list(dict.fromkeys(wanted))[:MOST_PATHS]
+        looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+
+
+def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted: bool) -> tuple[tuple[str, ...], str]:
+    """The splits that the score is of, and a line where some are not at hand.
+
+    BadInput where none of those that the task names is, but for a submission, which needs no such figure.
+    """
+    usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
+    there = tuple(name for name in task.scored if name in answered)
+    lacking = [name for name in task.scored if name not in answered]
+    if not lacking:
+        return there or usual, ""
+    of = f"task {task.name}: its score is of {', '.join(task.scored)}"
+    if there:
+        mean = f"it is the mean over {', '.join(there)}" if len(there) > 1 else f"it is of {there[0]} alone"
+        return there, f"{of}; {mean}: {data} has no labelled {', '.join(lacking)}"
+    looked = f"{data} has no labelled file of that; looked for {task.files[lacking[0]].paths[0]}"
+    if is_submitted:
+        return usual, f"{of}, and {looked}; the figure is of {usual[0]}, and no score of this task"
+    raise BadInput(f"{of}, and {looked}")
 
 
 def _too_long(subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None]) -> str:
@@ -375,12 +449,32 @@ def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tun
         changed["steps"] = 0
     if wanted.length:
         changed["length"] = wanted.length
-    grid = dataclasses.replace(grid, runs=max(wanted.seeds, 1), **changed)
-    return list(grid.cells()), f"{task.name}: grid {name}: {grid.describe()}"
+    if wanted.features:
+        changed["features"] = wanted.features
+    if "steps" in changed:  # a warm-up in steps would not fit them
+        changed["warmup"] = grid.warmup_share
+    try:
+        asked = dataclasses.replace(grid, runs=wanted.seeds or grid.runs or SEEDS, **changed)
+        cells: list[Tuning | None] = list(asked.cells())
+    except ValueError as error:  # what is asked for does not go with another key of this grid
+        raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
+    why = f" ({subject.why})" if subject.why and not wanted.grid else ""
+    return cells, f"{task.name}: grid {name}{why}: {asked.describe()}{_other_than(grid, asked)}"
+
+
+def _other_than(paper: Grid, grid: Grid) -> str:
+    """What of a grid a reader would not expect who knows the paper's."""
+    said = f"; {paper.runs} runs in its paper" if paper.runs not in (0, grid.runs) else ""
+    if grid.runs > 1 and paper.select == "best":
+        said += "; its paper reports the best run, the score here is the median"
+    if grid.warmup != paper.warmup:
+        said += f"; warm-up over {100 * grid.warmup:.2g} % of the steps, as in the grid"
+    return said
 
 
 def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
-    """The grid that is asked for, or that of the paper of the net; for small nets one with larger rates.
+    """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
+    larger rates.
 
     BadInput where the task has no grid of the name.
     """
@@ -389,9 +483,10 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
             known = ", ".join(task.grids) or "none"
             raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
         return asked, task.grids[asked]
-    named = [name for name in task.grids if subject.name == name or subject.name.startswith(f"{name}_")]
-    if subject.parameters < SMALL_NET and subject.name not in task.grids:
+    if subject.parameters < SMALL_NET and not subject.is_published:
         return "of small nets", SMALL
+    paper = subject.paper or subject.name
+    named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
     if named:
         return (name := max(named, key=len)), task.grids[name]
     return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
@@ -451,10 +546,10 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _majority(items: Sequence[Item]) -> float | None:
-    """The share of the most frequent answer."""
-    golds = [json.dumps(item.gold, default=str) for item in items if item.gold is not None]
-    return max(Counter(golds).values()) / len(golds) if golds else None
+def _majority(splits: Sequence[Sequence[Item]]) -> float:
+    """The share of the most frequent answer, of several splits the mean; each has answers."""
+    golds = [[json.dumps(item.gold, default=str) for item in items if item.gold is not None] for items in splits]
+    return fmean(max(Counter(each).values()) / len(each) for each in golds)
 
 
 def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:

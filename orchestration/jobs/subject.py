@@ -15,6 +15,18 @@ from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
 
+MINIATURES: Final = frozenset({"bert_tiny", "bert_mini", "bert_small", "bert_medium"})
+_OF_TYPE: Final = (  # model_type of transformers, fewest parameters of a published net, the paper of its grids
+    ("bert", 30_000_000, "bert"),
+    ("bert", 4_000_000, "miniatures"),
+    ("electra", 200_000_000, "electra_large"),
+    ("electra", 50_000_000, "electra_base"),
+    ("electra", 10_000_000, "electra_small"),
+    ("albert", 10_000_000, "albert"),
+    ("gpt2", 20_000_000, "gpt1"),
+    ("openai-gpt", 20_000_000, "gpt1"),
+)
+_HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
 _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
 
 
@@ -42,14 +54,49 @@ def of_folder(given: Path, out: Path) -> Subject:
     for file in sorted({file for pattern in _READ for file in given.glob(pattern)}):
         with file.open("rb") as opened:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
-    name = given.resolve().name
+    name, parameters = given.resolve().name, num_parameters(weights)
+    paper, is_published, why = _paper_of(given, parameters)
     return Subject(
         folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
         hash=digest.hexdigest(),
         name=name,
-        parameters=num_parameters(weights),
+        parameters=parameters,
         weights=str(given.absolute()),
+        expected=_expected(_recipe_of(name)),
+        is_published=is_published,
+        paper=paper,
+        why=why,
     )
+
+
+def _paper_of(given: Path, parameters: int) -> tuple[str, bool, str]:
+    """Whose grids are those of a folder of transformers, whether its size is a published one, and what says so."""
+    file = given / "config.json"
+    try:
+        of_type = str(json.loads(file.read_text())["model_type"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{file}: names no model_type; write the folder with save_pretrained of transformers") from error
+    papers = [paper for name, least, paper in _OF_TYPE if name == of_type and parameters >= least]
+    why = f"model_type {of_type}, {parameters / 1e6:,.1f} million parameters"
+    return (papers or [of_type])[0], bool(papers), why
+
+
+def _recipe_of(name: str) -> str:
+    """The recipe that a folder is named after, by its own name or by that of a hub; itself where there is none.
+
+    >>> [_recipe_of(name) for name in ("bert-base-uncased", "electra-small-discriminator", "albert-base-v2")]
+    ['bert_base', 'electra_small', 'albert-base-v2']
+    """
+    of_recipe = (name.replace("-", "_").removesuffix(suffix) for suffix in _HUB)
+    return next((one for one in of_recipe if one in names("recipes")), name)
+
+
+def evals_of(flags: Flags) -> list[str]:
+    """The tasks of the recipe of a net; BadInput for a folder of transformers, which names none."""
+    given = Path(flags.recipe)
+    if (given / RUN).is_file() or not (given / "config.json").is_file():
+        return pretrain.evals_of(flags)
+    raise BadInput(f"{given}: a net of transformers names no tasks; name some with --tasks; `sesame tasks` lists them")
 
 
 def of_run(folder: Path) -> Subject:
@@ -58,6 +105,7 @@ def of_run(folder: Path) -> Subject:
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
     name, run = folder.name.rpartition("-")[0] or folder.name, json.loads((folder / RUN).read_text())
+    is_published = _has_size_of(run, name)
     return Subject(
         folder=folder,
         hash=json.loads((folder / stages.MARK).read_text())["hash"],
@@ -65,8 +113,18 @@ def of_run(folder: Path) -> Subject:
         parameters=num_parameters(weights / "weights.safetensors"),
         corpus=Path(run["corpus"]),
         expected=_expected(name),
+        is_published=is_published,
+        paper="miniatures" if is_published and name in MINIATURES else "",
         longest_row=_longest_row(run),
     )
+
+
+def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
+    """Whether a run has layers of the number and width of the recipe that it is named after, without a scale."""
+    if name not in names("recipes"):
+        return False
+    trunk, mine = load(name).trunk, run.get("trunk", {})
+    return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "layers", "width"))
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:

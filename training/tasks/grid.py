@@ -45,8 +45,8 @@ class Grid:
     length: int = 0  # most tokens of a row; 0: that of the task
     dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
     start: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
-    runs: int = 1  # of each cell, with seeds of their own
-    select: Literal["best", "median"] = "best"  # what the paper reports of its runs; ours are medians (task_score.py)
+    runs: int = 0  # of each cell, with seeds of their own; 0: not said
+    select: Literal["best", "median"] = "median"  # what the paper reports of its runs; ours are medians (task_score.py)
     source: str  # section, table or file
     from_memory: bool = False
     note: str = ""  # what the keys do not say
@@ -58,7 +58,7 @@ class Grid:
         require(bool(self.epochs) != bool(self.steps), "epochs", given, "epochs or steps, one of the two")
         most = self.steps or 1
         require(0 <= self.warmup < most, "warmup", self.warmup, "a share of the steps, or fewer steps than `steps`")
-        require(self.runs >= 1, "runs", self.runs, "a whole number from 1 up")
+        require(self.runs >= 0, "runs", self.runs, "a whole number from 0 up")
         require(self.source.strip() != "", "source", self.source, "where the grid stands")
 
     @property
@@ -75,8 +75,9 @@ class Grid:
         rates = " ".join(f"{one:g}".replace("e-0", "e-") for one in self.rates)
         batches = " ".join(map(str, self.batches))
         runs = f", {self.runs} runs each" if self.runs > 1 else ""
+        frozen = f", {self.features} of a frozen net" if self.features != "none" else ""
         remembered = ", from memory" if self.from_memory else ""
-        return f"{rates} x batches of {batches} x {long}{runs} ({self.source}{remembered})"
+        return f"{rates} x batches of {batches} x {long}{runs}{frozen} ({self.source}{remembered})"
 
     def cells(self) -> "list[Tuning]":
         """Each rate with each batch, each number of epochs and each seed, the seeds of a cell one after the other."""
@@ -89,5 +90,5 @@ class Grid:
             for rate in self.rates
             for batch in self.batches
             for epochs in self.epochs or (1.0,)
-            for seed in range(self.runs)
+            for seed in range(self.runs or 1)
         ]

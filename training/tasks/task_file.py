@@ -53,12 +53,16 @@ class TaskFile:
     figures: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
     note: str = ""  # what else a reader of its scores must know
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
+    scored: tuple[str, ...] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
 
     def __post_init__(self) -> None:
         require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
         require(len(self.files) > 0, "files", {}, "one split or more")
         for name in self.submission:
             require(name in self.files, "submission", name, " or ".join(self.files))
+        for name in self.scored:
+            others = [split for split in self.files if split != "train"]
+            require(name in others, "scored", name, " or ".join(others))
         for name in self.files:
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")

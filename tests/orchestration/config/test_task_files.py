@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -57,6 +57,36 @@ def test_every_kind_has_a_file_and_unavailable_is_none() -> None:
     assert "unavailable" not in TASKS
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
     assert {task.name for task in tasks_of("glue")} == glue
+
+
+BESIDE = {"test_sample", "test_labelled", "test_2017", "test_mismatched"}
+"""Further tests of tasks whose score is of `test` or `dev`."""
+
+
+def silent(tasks: Sequence[TaskFile]) -> set[str]:
+    """Tasks that do not say what their score is of, though it is of neither `test` nor `dev`, or of a data set that is
+    not the one they learn: else they would be scored on what is only there to learn from."""
+
+    def sets(split: Split) -> set[str]:
+        """The folders of the data sets: glue/MNLI, xquad."""
+        every = [path for one in (split, *split.or_else) for path in one.paths]
+        paths = [path.removeprefix("../").split("/") for path in every]
+        return {"/".join(path[: 2 if path[0] in ("glue", "ner") else 1]) for path in paths if len(path) > 1}
+
+    found = set()
+    for task in tasks:
+        tests = {name for name in task.files if name.startswith("test")}
+        learned = task.files.get("train")
+        foreign = learned and "test" in tests and not sets(learned) & sets(task.files["test"])
+        if not task.scored and (tests - BESIDE - {"test"} or foreign):
+            found.add(task.name)
+    return found
+
+
+def test_every_task_says_what_its_score_is_of_where_that_is_not_its_own_test_or_dev() -> None:
+    assert silent(tasks_of()) == set()
+    without = [dataclasses.replace(task, scored=()) for task in tasks_of()]
+    assert silent(without) == {"xquad", "xnli", "mlqa", "hans", "ax", "wikigold"}
 
 
 def quoted() -> Iterator[tuple[str, str]]:
@@ -196,7 +226,14 @@ def test_grids_of_rates_batches_and_epochs() -> None:
         "mrpc": (2e-5, 64),
         "cola": (2e-5, 64),
         "stsb": (2e-5, 32),
+        "cnndm": (3e-5, 64),
+        "xsum": (3e-5, 32),
     }
+    for name, steps in (("cnndm", 20_000), ("xsum", 15_000)):
+        found = rates[name]
+        assert (found["steps"], found["warmup"], found["clip"], found["decay"]) == (steps, 500, 0.1, 0.01)
+        writing = load_task(name).task.writing  # type: ignore[union-attr]
+        assert writing.smoothing == 0.1
 
 
 # A user's own file
@@ -239,6 +276,7 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
         ),
         ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
         ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
+        ("task: {", "scored: [test]\ntask: {", "scored is 'test', allowed is dev"),
         ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
         ('labels: ["0", "1"]', 'labels: ["0"]', "task.labels is ['0'], allowed is two or more, each once"),
         ('"1"]', '"1"], metrics: [f2]', "task.metrics is 'f2', allowed is accuracy or f1 or macro_f1 or matthews"),

@@ -8,7 +8,7 @@ import torch
 from orchestration import launch
 from orchestration.jobs import stages
 from preprocessing.vocab import WordPiece, train
-from training.formats import save_weights
+from training.formats import load_weights, save_weights, to_transformers
 from training.losses import MaskedTokens
 from training.model import Model
 from training.specs import Encoder, Learned
@@ -27,6 +27,14 @@ def finished_run(folder: Path) -> Path:
     (folder / launch.RUN).write_text(json.dumps({"corpus": str(corpus)}))
     (folder / stages.MARK).write_text(json.dumps({"hash": "of the run"}))
     assert torch.isfinite(next(iter(state.values()))).all()
+    return folder
+
+
+def folder_of_transformers(folder: Path) -> Path:
+    """The same net as `transformers` reads it."""
+    run = finished_run(folder.parent / "runs" / "bert_base_tiny-12345678")
+    spec, state = load_weights(run / launch.WEIGHTS)
+    to_transformers(state, spec, run.parent / "corpus" / "vocab", folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from orchestration import launch
+from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import Flags, cluster_of, evaluate, score_plan, stages, subject
 from orchestration.jobs.score_plan import Subject, Wanted, asked_for, fitting, grid_of, planned
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
-from tests.orchestration.jobs.runs import finished_run, reviews
+from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, reviews
 from training.specs import Machine
 from training.tasks import STARTS, Chosen, Item, TaskScore
 
@@ -150,6 +152,8 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path
     )
     (plan,) = planned(net, wanted(tmp_path, "blimp", labels=(8, 12)))
     assert plan.labels == 0
+    (longer,) = planned(net, wanted(tmp_path, "blimp", length=64))
+    assert longer.stage.folder == plan.stage.folder
 
 
 def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
@@ -278,13 +282,35 @@ def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
 # What is asked for
 
 
+def test_the_verb_on_a_folder_of_transformers(
+    data: Path, tmp_path: Path, done: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(folder_of_transformers(tmp_path / "bert-base-uncased"))
+    how = ["--out", str(tmp_path / "out"), "--progress", "none"]
+    assert main(["eval", folder, *how]) == 2
+    assert "names no tasks; name some with --tasks; `sesame tasks` lists them" in capsys.readouterr().err
+    quick = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "1"]
+    assert main(["eval", folder, "--tasks", "sst2", *how, *quick, "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert Path(found["folder"]).parent == tmp_path / "out" / "evals"
+    assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2": 93.5})]
+    assert done == ["sst2, pretrained, 0.003 x 8 x 2 steps, seed 0"]
+    assert "sesame export" not in said.err + said.out
+    refused = ["eval", folder, "--tasks", "blimp", *how, "--data-dir", str(data / "b"), "--grid", "nonsense"]
+    rows = {"sentence_good": "it is", "sentence_bad": "is it", "UID": "x", "field": "y", "linguistics_term": "z"}
+    (data / "b/blimp/data").mkdir(parents=True)
+    (data / "b/blimp/data/x.jsonl").write_text(json.dumps(rows) + "\n")
+    assert main(refused) == 2
+    assert "sesame: --grid: no effect on blimp (no fine-tuning, or one on held-out text," in capsys.readouterr().err
+
+
 def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: Subject) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
     large = {"parameters": 110_000_000}
     for name, grid in (("bert_base", "bert"), ("roberta_large", "roberta"), ("electra_base", "electra_base")):
         assert grid_of(replace(net, name=name, **large), task, "")[0] == grid
-    assert grid_of(replace(net, name="electra_small", parameters=14_000_000), task, "")[0] == "electra_small"
     assert grid_of(net, task, "")[1] is score_plan.SMALL
     assert grid_of(net, task, "miniatures")[0] == "miniatures"
     with pytest.raises(BadInput, match="task sst2: has no grid burt; its grids are bert, "):
@@ -297,6 +323,78 @@ def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> No
     assert [cell.tuning.peak for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
     assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
     assert plan.said.startswith("sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each")
+
+
+@pytest.mark.parametrize(
+    ("grid", "given", "runs", "said"),
+    [
+        ("roberta", {}, 5, "5 runs each (section 5.1, table 10, from memory)"),
+        ("roberta", {"seeds": 3}, 3, "3 runs each (section 5.1, table 10, from memory); 5 runs in its paper"),
+        ("bert", {}, 3, "3 runs each (section 4.1; best rate on dev, from memory)"),
+        ("best", {}, 2, "2 runs each (me); its paper reports the best run, the score here is the median"),
+        ("one", {}, 1, "4 epochs (me)"),
+        ("albert", {}, 3, "20,935 steps, 3 runs each (table 14, from memory)"),
+        ("albert", {"steps": 100}, 3, "100 steps, 3 runs each (table 14, from memory); warm-up over 6 % of the steps,"),
+        ("albert", {"epochs": (3.0,)}, 3, "(table 14, from memory); warm-up over 6 % of the steps, as in the grid"),
+        ("bert", {"steps": 100}, 3, "100 steps, 3 runs each (section 4.1; best rate on dev, from memory)"),
+    ],
+)
+def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
+    net: Subject, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    best = replace(score_plan.SMALL, runs=2, select="best", source="me")
+    mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, runs=1)})
+    (plan,) = planned(net, Wanted(tasks=[mine], data=data, grid=grid, **given))
+    assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
+    assert said in plan.said
+    share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
+    assert {cell.tuning.warmup for cell in plan.cells if cell.tuning} == {share}
+
+
+def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
+    net: Subject, data: Path
+) -> None:
+    (plan,) = planned(net, wanted(data, features="last_four"))
+    assert {cell.tuning.features for cell in plan.cells if cell.tuning} == {"last_four"}
+    assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.said
+    with pytest.raises(BadInput, match=r"task sst2, grid electra_base: layer_decay is .*; give another grid with"):
+        planned(net, wanted(data, grid="electra_base", features="last"))
+
+
+def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(data: Path) -> None:
+    with pytest.raises(BadInput, match="length is 4, allowed are numbers of tokens from 8 up"):
+        wanted(data, length=4)
+    with pytest.raises(BadInput, match=r"^--data-dir /nope: no such folder; check the path$"):
+        wanted(Path("/nope"), tasks="glue")
+
+
+def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Wanted(tasks=asked_for("sst2"), data=data)
+    (sst2,) = planned(net, asked)
+    blimp, source = (
+        replace(sst2, task="blimp", cells=[replace(sst2.cells[0], tuning=None)]),
+        replace(sst2, task="source", kind=None),
+    )
+    every: dict[str, Any] = {"grid": "bert", "rates": (1e-3,), "batches": (8,), "epochs": (1.0,), "length": 32}
+    every |= {"features": "last"}
+    some: dict[str, Any] = {"steps": 2, "seeds": 2, "labels": (8,)}
+    score_plan.check_flags([sst2], replace(asked, **every, **some))
+    score_plan.check_flags([source], replace(asked, **some))
+    score_plan.check_flags([blimp, source], asked)
+    assert caplog.text == ""
+    for name, value in every.items():
+        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp, source "):
+            score_plan.check_flags([blimp, source], replace(asked, **{name: value}))
+    for name, value in some.items():
+        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp "):
+            score_plan.check_flags([blimp], replace(asked, **{name: value}))
+    score_plan.check_flags([sst2, blimp, source], replace(asked, rates=(1e-3,), seeds=2))
+    assert "--rates: no effect on blimp, source (" in caplog.text
+    assert "--seeds: no effect on blimp (" in caplog.text
 
 
 def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> None:
@@ -382,6 +480,67 @@ def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_
     file.write_text(json.dumps(row) + "\n")
     (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], data=tmp_path))
     assert (plan.metric, plan.chance) == ("accuracy", None)
+
+
+LANGUAGES = """
+name: mine
+title: is it good, in three languages
+source: me
+each: [de, fr, th]
+scored: ["test_{each}"]
+files:
+  train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
+  dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
+  "test_{each}": {paths: ["{each}.tsv"], format: {kind: tsv}}
+task: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}
+"""
+
+
+def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As XQuAD, which learns English and is compared on English dev, and XNLI."""
+    (data / "mine.yaml").write_text(LANGUAGES)
+    asked = wanted(data, tasks=f"{data}/mine.yaml", seeds=1)
+    said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
+    with pytest.raises(BadInput, match=re.escape(said)):
+        planned(net, asked)
+    assert fitting(net, asked) == []
+    assert f"left out: {said} de.tsv" in caplog.text
+    (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("test_de", 1)
+    assert f"; it is of test_de alone: {data} has no labelled test_fr, test_th" in caplog.text
+    (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("mean", 0.75)
+    assert f"; it is the mean over test_de, test_th: {data} has no labelled test_fr" in caplog.text
+    by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
+    assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
+    assert "* mine: mean: over test_de, test_th" in (net.folder / "scores" / "table.md").read_text()
+    assert score.values("pretrained") == ((by_split["test_de"] + by_split["test_th"]) / 2,)
+    assert len(done) == 2
+
+
+def test_the_diagnostic_set_is_no_dev_split_of_mnli(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (data / "MNLI").mkdir()
+    (data / "AX").mkdir()
+    labels = ("contradiction", "entailment", "neutral")
+    lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
+    for split in ("train", "dev_matched"):
+        (data / f"MNLI/{split}.tsv").write_text("\n".join(["\t".join([*"0123456789", "gold_label"]), *lines]) + "\n")
+    for task, split in (("ax", "test_labelled"), ("hans", "test")):
+        with pytest.raises(
+            BadInput, match=f"task {task}: its score is of {split}, and .* has no labelled file of that"
+        ):
+            planned(net, wanted(data, tasks=task))
+    (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
+    plans = planned(net, wanted(data, tasks="ax", submit=True, seeds=1))
+    assert "the figure is of dev, and no score of this task" in caplog.text
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
 
 def test_labelled_rows_are_drawn_by_the_seed() -> None:

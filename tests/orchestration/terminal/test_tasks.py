@@ -101,6 +101,8 @@ def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: 
     ("words", "said"),
     [
         (["tasks", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
+        (["run", "bert_base", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
+        (["eval", "bert_base", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
         (
             ["tasks", "glu"],
             "glu is not one of the tasks (`sesame tasks` lists them) and not a .yaml file; did you mean glue?",
