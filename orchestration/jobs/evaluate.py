@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -32,6 +33,10 @@ MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 Results = Sequence[tuple[launch.Cell, Evaluated]]
 """The cells that have scores, with them."""
 
+Apart = tuple[int | None, int]
+"""What tells scores of a task apart that are wanted beside each other: a step of the pretraining, a number of labels."""
+WHOLE: Final[Apart] = (None, 0)  # the finished run, and all labels
+
 
 def evaluate(
     folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report, out: Path | None = None
@@ -46,23 +51,82 @@ def evaluate(
     if due and out and tracking.known(folder) is None:
         _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
-    found, errors = list[TaskScore](), list[SesameError]()
+    found, errors = dict[str, TaskScore](), list[SesameError]()
     for plan in plans:
         try:
-            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage)
-            found.append(replace(score, step=plan.step, labels=plan.labels))
+            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage.folder)
+            found[plan.stage.folder.name] = _said(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", plan.task, error)
             errors.append(error)
     if errors and not found:
         raise errors[0]
-    if due and (tracked := tracking.known(folder)):
-        with tracking.log_and_suppress("the table of scores"):
-            tracking.log_page(tracked, _files(folder, found), _pictures(found))
-            tracking.log_scores(tracked, {f"eval/glue/average_{name}": value for name, value in _glue(found).items()})
-    for name, text in _files(folder, found).items():
-        write_atomic(folder / "scores" / name, text.encode())
+    _tell(folder, found)
+    return list(found.values())
+
+
+def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
+    """A score with the step and the labels by which it was asked for. Its file has them from then on, whichever of two
+    commands comes first: all labels, or the last step, may be asked for by their number or without a word."""
+    told = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
+    if told != (score.step, score.labels):
+        _write(plan.stage.folder, replace(score, step=told[0], labels=told[1]))
+    return replace(score, step=plan.step, labels=plan.labels)
+
+
+def _finished(folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
+    """The finished scores that a folder keeps, by the name of each one's own folder."""
+    found = dict[str, tuple[TaskScore, Apart]]()
+    for mark in sorted((folder / "scores").glob(f"*/{stages.MARK}")):
+        causes = json.loads(mark.read_text())["causes"]
+        if "task" not in causes:
+            continue  # what a table of ablations measures of the run
+        try:
+            found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            log.warning("left out of the table: %s: not a score of this version (%s)", mark.parent, error)
     return found
+
+
+def _ordered(found: Mapping[str, tuple[TaskScore, Apart]]) -> list[TaskScore]:
+    """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
+    labels tell apart (other grids, lengths, data) is named with their hash."""
+    last = float("inf")  # the finished run, and all labels
+
+    def order(name: str) -> tuple[str, float, float, str]:
+        one, (step, labels) = found[name]
+        return one.task, last if step is None else step, labels or last, name
+
+    times = Counter(order(name)[:3] for name in found)
+    return [
+        replace(found[name][0], task=f"{found[name][0].task} ({name.rpartition('-')[2]})")
+        if times[order(name)[:3]] > 1
+        else found[name][0]
+        for name in sorted(found, key=order)
+    ]
+
+
+def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
+    """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
+    files, and in MLflow where they are other than before."""
+    finished = _finished(folder)
+    scores = _ordered({name: (score, (score.step, score.labels)) for name, score in now.items()} | finished)
+    if not scores:
+        return
+    name, averages = (
+        folder.name.rpartition("-")[0] or folder.name,
+        _glue([one for one, apart in finished.values() if apart == WHOLE]),
+    )
+    files = {"table.md": score_page(name, scores, averages), "table.csv": score_csv(scores)}
+    places = {folder / "scores" / file: text.encode() for file, text in files.items()}
+    if all(place.is_file() and place.read_bytes() == text for place, text in places.items()):
+        return
+    if tracked := tracking.known(folder):
+        with tracking.log_and_suppress("the table of scores"):
+            tracking.log_page(tracked, files, _pictures(scores))
+            tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
+    for place, text in places.items():
+        write_atomic(place, text)
 
 
 def _track_anew(folder: Path, out: Path) -> None:
@@ -71,11 +135,6 @@ def _track_anew(folder: Path, out: Path) -> None:
     metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
     with tracking.run(tracking.place(out), folder, None, metadata):
         pass
-
-
-def _files(folder: Path, scores: Sequence[TaskScore]) -> dict[str, str]:
-    name = folder.name.rpartition("-")[0] or folder.name
-    return {"table.md": score_page(name, scores, _glue(scores)), "table.csv": score_csv(scores)}
 
 
 def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], report: Report) -> TaskScore:
@@ -146,11 +205,15 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     """Write a score into its folder, with the answers of the cells that were chosen; it is done if no cell failed."""
     plan.stage.folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(plan.stage.folder / FILE, json.dumps([asdict(score)], indent=1).encode())
+    _write(plan.stage.folder, score)
     if answers := _answers(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
     if not score.failed:
         plan.stage.finish()
+
+
+def _write(folder: Path, score: TaskScore) -> None:
+    write_atomic(folder / FILE, json.dumps([asdict(score)], indent=1).encode())
 
 
 def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
@@ -169,9 +232,9 @@ def _is(cell: launch.Cell, one: Chosen) -> bool:
     )
 
 
-def kept(stage: stages.Stage) -> TaskScore:
-    """The score that a finished stage has."""
-    (found,) = json.loads((stage.folder / FILE).read_text())
+def kept(folder: Path) -> TaskScore:
+    """The score that the folder of a finished stage has."""
+    (found,) = json.loads((folder / FILE).read_text())
     starts = {
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
@@ -199,9 +262,13 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds."""
+    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds. A task that has several
+    scores counts as one without."""
+    times = Counter(score.task for score in scores)
     found: dict[str, dict[str, float]] = {}
     for score in scores:
+        if times[score.task] > 1:
+            continue
         by_split = score.starts["pretrained"].scores
         found[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
         for split, metrics in by_split.items():

@@ -97,6 +97,26 @@ def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: li
     assert (score.chosen_on, score.starts["pretrained"].how["peak"] in (3e-3, 1e-3)) == ("dev", True)
 
 
+def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_asked_for(
+    net: Subject, data: Path, done: list[str], tmp_path: Path
+) -> None:
+    (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
+    mine = Wanted(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
+    asked = [wanted(data), mine, wanted(data, rates=(1e-3,)), wanted(data, labels=(12, 10_000))]
+    pages = []
+    for order in (asked, asked[::-1]):
+        shutil.rmtree(net.folder / "scores", ignore_errors=True)
+        scores = [evaluate.evaluate(net.folder, planned(net, one), load_cluster("local"), ignore) for one in order]
+        assert [len(found) for found in scores] == [1 if len(one.labels) == 0 else 2 for one in order]
+        assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore) == []  # nothing fits
+        pages.append([(net.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
+    assert pages[0] == pages[1]
+    hashes = [planned(net, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in pages[0][0].splitlines() if line.startswith("|")]
+    assert rows[2:] == ["mine", "sst2", *(f"sst2 ({one})" for one in sorted(hashes))]
+    assert f"* sst2 ({hashes[1]}), pretrained: " in pages[0][0]
+
+
 def test_an_interrupted_grid_goes_on_with_the_missing_cells(
     net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
