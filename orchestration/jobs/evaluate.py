@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -14,7 +14,7 @@ from orchestration.config import Cluster
 from orchestration.jobs import stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
-from orchestration.reports import score_csv, score_page
+from orchestration.reports import SHARES, scaled, score_csv, score_page, unit_of
 from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
@@ -29,12 +29,13 @@ log = logging.getLogger(__name__)
 FILE: Final = "scores.json"
 PREDICTIONS: Final = "predictions.json"
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
+OTHER: Final = "other"  # an answer that is no label
 
 Results = Sequence[tuple[launch.Cell, Evaluated]]
 """The cells that have scores, with them."""
 
 Apart = tuple[int | None, int]
-"""What tells scores of a task apart that are wanted beside each other: a step of the pretraining, a number of labels."""
+"""What tells scores of a task apart that stand beside each other: a step of the pretraining, a number of labels."""
 WHOLE: Final[Apart] = (None, 0)  # the finished run, and all labels
 
 
@@ -262,7 +263,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds. A task that has several
+    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds. A task with several
     scores counts as one without."""
     times = Counter(score.task for score in scores)
     found: dict[str, dict[str, float]] = {}
@@ -327,28 +328,52 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
 
 
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
-    """Of a task with a few labels: which was taken for which by the first cell that was chosen."""
-    labels = getattr(plan.kind, "labels", ())
-    cells = [(cell, found) for cell, found in results if _is(cell, score.starts[cell.start])]
-    answers = next((found.predictions.get(plan.split) for _, found in cells), None)
-    items = plan.items.get(plan.split, ())
+    """Of a task with a few labels: which was taken for which by the first cell that was chosen, as they count (HANS
+    merges two); an answer that is none of them is `other`."""
+    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
+    merge = getattr(kind, "merge", {})
+    named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
+    labels = list(dict.fromkeys(named))
+    mine = [found for cell, found in results if cell.start == "pretrained" and _is(cell, score.starts[cell.start])]
+    answers, items = next((found.predictions.get(plan.split) for found in mine), None), plan.items.get(plan.split, ())
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
-    counts = [[0] * len(labels) for _ in labels]
-    for item, answer in zip(items, answers, strict=True):
-        if isinstance(item.gold, int) and answer in labels:
-            counts[item.gold][labels.index(answer)] += 1
-    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, counts)}
+    others = [OTHER] if any(answer not in labels for answer in answers) else []
+    counts = Counter(
+        (named[item.gold], answer if answer in labels else OTHER)
+        for item, answer in zip(items, answers, strict=True)
+        if isinstance(item.gold, int) and item.gold < len(named)
+    )
+    rows = [[counts[gold, said] for said in (*labels, *others)] for gold in labels]
+    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, rows, others)}
 
 
 def _pictures(scores: Sequence[TaskScore]) -> dict[str, "Figure"]:
-    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those."""
-    found = {"scores": figures.scores(_bars({score.task: score for score in scores}.values()))}  # the last of each
-    if steps := _lines(scores, "step", "labels"):
-        found["scores_by_step"] = figures.curves(steps, "score")
-    if labels := _lines(scores, "labels", "step"):
-        found["scores_by_labels"] = figures.curves(labels, "score", "labelled rows", log=True)
+    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those.
+    Scores of another unit than shares have a panel, and figures, of their own."""
+    by_unit: dict[str, list[TaskScore]] = {}
+    for score in scores:
+        by_unit.setdefault(unit_of(score.metric), []).append(score)
+    bars = {
+        unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
+    }  # the last of each
+    found = {"scores": figures.scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    for unit, of in by_unit.items():
+        name = "" if unit == SHARES else f"_{unit}"
+        if steps := _lines(of, "step", "labels"):
+            found[f"scores_by_step{name}"] = figures.curves(steps, unit)
+        if labels := _lines(of, "labels", "step"):
+            found[f"scores_by_labels{name}"] = figures.curves(labels, unit, "labelled rows", log=True)
     return found
+
+
+def _bar(score: TaskScore) -> figures.Bar:
+    """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
+    so, or else the first."""
+    values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
+    named = {name.rpartition(".")[2].replace("_", ""): value for name, value in score.paper.items()}
+    paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), None))
+    return figures.Bar(f"{score.task}\n{score.metric}", values, paper)
 
 
 def _lines(
@@ -361,14 +386,5 @@ def _lines(
         for start in score.starts if values[1] else ():
             label = f"{score.task}, {score.metric}" + (f", {start}" if len(score.starts) > 1 else "")
             label += f", {values[0]:,} {apart}" if values[0] else ""
-            lines.setdefault(label, []).append((values[1], median(score.values(start))))
+            lines.setdefault(label, []).append((values[1], scaled(median(score.values(start)), score.metric)))
     return {label: line for label, line in lines.items() if len(line) > 1}
-
-
-def _bars(scores: Iterable[TaskScore]) -> dict[str, dict[str, float]]:
-    """Medians by task and start, of those where more is better."""
-    return {
-        f"{score.task}\n{score.metric}": {start: median(score.values(start)) for start in score.starts}
-        for score in scores
-        if better(score.metric) > 0
-    }
