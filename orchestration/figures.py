@@ -102,6 +102,8 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
             place + (index - (len(starts) - 1) / 2) * width: bar.scores.get(start, ()) for place, bar in enumerate(bars)
         }
         at = {place: values for place, values in at.items() if values}
+        if not at:
+            continue
         colour = [ACCENT, MUTED][index % 2]
         axes.bar(list(at), [median(values) for values in at.values()], width=0.9 * width, color=colour, label=start)
         for place, values in at.items():
@@ -110,6 +112,7 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     if papers:
         axes.plot(*zip(*papers, strict=True), "D", color="white", markeredgecolor=INK, markersize=6, label="paper")
     axes.set_xticks(range(len(bars)), [_literal(bar.name) for bar in bars], rotation=30, ha="right")
+    axes.set_xlim(-0.6, len(bars) - 0.4)
 
 
 def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
