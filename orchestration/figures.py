@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.axes import Axes
@@ -67,21 +67,52 @@ def comparison(
     return figure
 
 
-def scores(bars: Mapping[str, Mapping[str, float]]) -> "Figure":
-    """All tasks of a net side by side: a group of bars each, one bar for each start."""
-    figure, axes = _axes("score")
-    starts = list(dict.fromkeys(start for each in bars.values() for start in each))
-    width = 0.8 / max(1, len(starts))
-    for index, start in enumerate(starts):
-        places = [at + index * width for at, each in enumerate(bars.values()) if start in each]
-        values = [each[start] for each in bars.values() if start in each]
-        axes.bar(places, values, width=0.9 * width, color=[ACCENT, MUTED, INK][index % 3], label=start)
-    axes.set_xticks(
-        [at + width * (len(starts) - 1) / 2 for at in range(len(bars))], list(bars), rotation=30, ha="right"
-    )
-    if starts:
-        axes.legend(frameon=False)
+class Bar(NamedTuple):
+    """The scores of a task: of each start those of its seeds, and what the paper prints, if it does."""
+
+    name: str
+    scores: Mapping[str, Sequence[float]]
+    paper: float | None = None
+
+
+def scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
+    """All tasks of a net side by side, a panel for each unit: a bar for each start up to the median of its seeds, each
+    seed as a dot, the figure of the paper as a diamond."""
+    from matplotlib.figure import Figure
+
+    widths = [1 + len(bars) for bars in of.values()]
+    figure = Figure(figsize=(max(7, 2 * len(of) + 0.5 * sum(widths)), 4), dpi=120, layout="constrained")
+    starts = list(dict.fromkeys(start for bars in of.values() for bar in bars for start in bar.scores))
+    for axes, (unit, bars) in zip(
+        figure.subplots(1, len(of), squeeze=False, width_ratios=widths)[0], of.items(), strict=True
+    ):
+        _dress(axes, unit)
+        _scores(axes, bars, starts)
+    said = {
+        name: handle for axes in figure.axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(said.values(), said.keys(), frameon=False, ncols=3, fontsize=9, loc="outside lower center")
     return figure
+
+
+def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
+    width = 0.8 / len(starts)
+    for index, start in enumerate(starts):
+        at = {
+            place + (index - (len(starts) - 1) / 2) * width: bar.scores.get(start, ()) for place, bar in enumerate(bars)
+        }
+        at = {place: values for place, values in at.items() if values}
+        if not at:
+            continue
+        colour = [ACCENT, MUTED][index % 2]
+        axes.bar(list(at), [median(values) for values in at.values()], width=0.9 * width, color=colour, label=start)
+        for place, values in at.items():
+            axes.plot([place] * len(values), values, "o", color=INK, markersize=3)
+    papers = [(place, bar.paper) for place, bar in enumerate(bars) if bar.paper is not None]
+    if papers:
+        axes.plot(*zip(*papers, strict=True), "D", color="white", markeredgecolor=INK, markersize=6, label="paper")
+    axes.set_xticks(range(len(bars)), [_literal(bar.name) for bar in bars], rotation=30, ha="right")
+    axes.set_xlim(-0.6, len(bars) - 0.4)
 
 
 def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
@@ -100,18 +131,21 @@ def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]]
     return figure
 
 
-def confusion(title: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> "Figure":
-    """How often each label (row) was taken for each (column); shades are shares of the row."""
+def confusion(
+    title: str, labels: Sequence[str], counts: Sequence[Sequence[int]], others: Sequence[str] = ()
+) -> "Figure":
+    """How often each label (row) was taken for each, or for something else (columns); shades are shares of the row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.5 + 0.7 * len(labels), 2 + 0.6 * len(labels)), dpi=120, layout="constrained")
+    figure = Figure(figsize=(2.5 + 0.7 * len(counts[0]), 2 + 0.6 * len(labels)), dpi=120, layout="constrained")
     axes = figure.subplots()
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     axes.imshow(shares, cmap="Oranges", vmin=0, vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             axes.annotate(f"{count:,}", (j, i), ha="center", va="center", color=INK, fontsize=9)
-    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    columns = [*labels, *others]
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("predicted")
     axes.set_ylabel("gold")

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from orchestration.config import Cluster
 from orchestration.jobs import stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
-from orchestration.reports import score_csv, score_page
+from orchestration.reports import SHARES, scaled, score_csv, score_page, unit_of
 from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
@@ -28,9 +29,14 @@ log = logging.getLogger(__name__)
 FILE: Final = "scores.json"
 PREDICTIONS: Final = "predictions.json"
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
+OTHER: Final = "other"  # an answer that is no label
 
 Results = Sequence[tuple[launch.Cell, Evaluated]]
 """The cells that have scores, with them."""
+
+Apart = tuple[int | None, int]
+"""What tells scores of a task apart that stand beside each other: a step of the pretraining, a number of labels."""
+WHOLE: Final[Apart] = (None, 0)  # the finished run, and all labels
 
 
 def evaluate(
@@ -46,23 +52,82 @@ def evaluate(
     if due and out and tracking.known(folder) is None:
         _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
-    found, errors = list[TaskScore](), list[SesameError]()
+    found, errors = dict[str, TaskScore](), list[SesameError]()
     for plan in plans:
         try:
-            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage)
-            found.append(replace(score, step=plan.step, labels=plan.labels))
+            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage.folder)
+            found[plan.stage.folder.name] = _said(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", plan.task, error)
             errors.append(error)
     if errors and not found:
         raise errors[0]
-    if due and (tracked := tracking.known(folder)):
-        with tracking.log_and_suppress("the table of scores"):
-            tracking.log_page(tracked, _files(folder, found), _pictures(found))
-            tracking.log_scores(tracked, {f"eval/glue/average_{name}": value for name, value in _glue(found).items()})
-    for name, text in _files(folder, found).items():
-        write_atomic(folder / "scores" / name, text.encode())
+    _tell(folder, found)
+    return list(found.values())
+
+
+def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
+    """A score with the step and the labels by which it was asked for. Its file has them from then on, whichever of two
+    commands comes first: all labels, or the last step, may be asked for by their number or without a word."""
+    told = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
+    if told != (score.step, score.labels):
+        _write(plan.stage.folder, replace(score, step=told[0], labels=told[1]))
+    return replace(score, step=plan.step, labels=plan.labels)
+
+
+def _finished(folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
+    """The finished scores that a folder keeps, by the name of each one's own folder."""
+    found = dict[str, tuple[TaskScore, Apart]]()
+    for mark in sorted((folder / "scores").glob(f"*/{stages.MARK}")):
+        causes = json.loads(mark.read_text())["causes"]
+        if "task" not in causes:
+            continue  # what a table of ablations measures of the run
+        try:
+            found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            log.warning("left out of the table: %s: not a score of this version (%s)", mark.parent, error)
     return found
+
+
+def _ordered(found: Mapping[str, tuple[TaskScore, Apart]]) -> list[TaskScore]:
+    """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
+    labels tell apart (other grids, lengths, data) is named with their hash."""
+    last = float("inf")  # the finished run, and all labels
+
+    def order(name: str) -> tuple[str, float, float, str]:
+        one, (step, labels) = found[name]
+        return one.task, last if step is None else step, labels or last, name
+
+    times = Counter(order(name)[:3] for name in found)
+    return [
+        replace(found[name][0], task=f"{found[name][0].task} ({name.rpartition('-')[2]})")
+        if times[order(name)[:3]] > 1
+        else found[name][0]
+        for name in sorted(found, key=order)
+    ]
+
+
+def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
+    """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
+    files, and in MLflow where they are other than before."""
+    finished = _finished(folder)
+    scores = _ordered({name: (score, (score.step, score.labels)) for name, score in now.items()} | finished)
+    if not scores:
+        return
+    name, averages = (
+        folder.name.rpartition("-")[0] or folder.name,
+        _glue([one for one, apart in finished.values() if apart == WHOLE]),
+    )
+    files = {"table.md": score_page(name, scores, averages), "table.csv": score_csv(scores)}
+    places = {folder / "scores" / file: text.encode() for file, text in files.items()}
+    if all(place.is_file() and place.read_bytes() == text for place, text in places.items()):
+        return
+    if tracked := tracking.known(folder):
+        with tracking.log_and_suppress("the table of scores"):
+            tracking.log_page(tracked, files, _pictures(scores))
+            tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
+    for place, text in places.items():
+        write_atomic(place, text)
 
 
 def _track_anew(folder: Path, out: Path) -> None:
@@ -71,11 +136,6 @@ def _track_anew(folder: Path, out: Path) -> None:
     metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
     with tracking.run(tracking.place(out), folder, None, metadata):
         pass
-
-
-def _files(folder: Path, scores: Sequence[TaskScore]) -> dict[str, str]:
-    name = folder.name.rpartition("-")[0] or folder.name
-    return {"table.md": score_page(name, scores, _glue(scores)), "table.csv": score_csv(scores)}
 
 
 def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], report: Report) -> TaskScore:
@@ -146,11 +206,15 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     """Write a score into its folder, with the answers of the cells that were chosen; it is done if no cell failed."""
     plan.stage.folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(plan.stage.folder / FILE, json.dumps([asdict(score)], indent=1).encode())
+    _write(plan.stage.folder, score)
     if answers := _answers(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
     if not score.failed:
         plan.stage.finish()
+
+
+def _write(folder: Path, score: TaskScore) -> None:
+    write_atomic(folder / FILE, json.dumps([asdict(score)], indent=1).encode())
 
 
 def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
@@ -169,9 +233,9 @@ def _is(cell: launch.Cell, one: Chosen) -> bool:
     )
 
 
-def kept(stage: stages.Stage) -> TaskScore:
-    """The score that a finished stage has."""
-    (found,) = json.loads((stage.folder / FILE).read_text())
+def kept(folder: Path) -> TaskScore:
+    """The score that the folder of a finished stage has."""
+    (found,) = json.loads((folder / FILE).read_text())
     starts = {
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
@@ -199,9 +263,13 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds."""
+    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds. A task with several
+    scores counts as one without."""
+    times = Counter(score.task for score in scores)
     found: dict[str, dict[str, float]] = {}
     for score in scores:
+        if times[score.task] > 1:
+            continue
         by_split = score.starts["pretrained"].scores
         found[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
         for split, metrics in by_split.items():
@@ -260,28 +328,52 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
 
 
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
-    """Of a task with a few labels: which was taken for which by the first cell that was chosen."""
-    labels = getattr(plan.kind, "labels", ())
-    cells = [(cell, found) for cell, found in results if _is(cell, score.starts[cell.start])]
-    answers = next((found.predictions.get(plan.split) for _, found in cells), None)
-    items = plan.items.get(plan.split, ())
+    """Of a task with a few labels: which was taken for which by the first cell that was chosen, as they count (HANS
+    merges two); an answer that is none of them is `other`."""
+    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
+    merge = getattr(kind, "merge", {})
+    named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
+    labels = list(dict.fromkeys(named))
+    mine = [found for cell, found in results if cell.start == "pretrained" and _is(cell, score.starts[cell.start])]
+    answers, items = next((found.predictions.get(plan.split) for found in mine), None), plan.items.get(plan.split, ())
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
-    counts = [[0] * len(labels) for _ in labels]
-    for item, answer in zip(items, answers, strict=True):
-        if isinstance(item.gold, int) and answer in labels:
-            counts[item.gold][labels.index(answer)] += 1
-    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, counts)}
+    others = [OTHER] if any(answer not in labels for answer in answers) else []
+    counts = Counter(
+        (named[item.gold], answer if answer in labels else OTHER)
+        for item, answer in zip(items, answers, strict=True)
+        if isinstance(item.gold, int) and item.gold < len(named)
+    )
+    rows = [[counts[gold, said] for said in (*labels, *others)] for gold in labels]
+    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, rows, others)}
 
 
 def _pictures(scores: Sequence[TaskScore]) -> dict[str, "Figure"]:
-    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those."""
-    found = {"scores": figures.scores(_bars({score.task: score for score in scores}.values()))}  # the last of each
-    if steps := _lines(scores, "step", "labels"):
-        found["scores_by_step"] = figures.curves(steps, "score")
-    if labels := _lines(scores, "labels", "step"):
-        found["scores_by_labels"] = figures.curves(labels, "score", "labelled rows", log=True)
+    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those.
+    Scores of another unit than shares have a panel, and figures, of their own."""
+    by_unit: dict[str, list[TaskScore]] = {}
+    for score in scores:
+        by_unit.setdefault(unit_of(score.metric), []).append(score)
+    bars = {
+        unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
+    }  # the last of each
+    found = {"scores": figures.scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    for unit, of in by_unit.items():
+        name = "" if unit == SHARES else f"_{unit}"
+        if steps := _lines(of, "step", "labels"):
+            found[f"scores_by_step{name}"] = figures.curves(steps, unit)
+        if labels := _lines(of, "labels", "step"):
+            found[f"scores_by_labels{name}"] = figures.curves(labels, unit, "labelled rows", log=True)
     return found
+
+
+def _bar(score: TaskScore) -> figures.Bar:
+    """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
+    so, or else the first."""
+    values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
+    named = {name.rpartition(".")[2].replace("_", ""): value for name, value in score.paper.items()}
+    paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), None))
+    return figures.Bar(f"{score.task}\n{score.metric}", values, paper)
 
 
 def _lines(
@@ -294,14 +386,5 @@ def _lines(
         for start in score.starts if values[1] else ():
             label = f"{score.task}, {score.metric}" + (f", {start}" if len(score.starts) > 1 else "")
             label += f", {values[0]:,} {apart}" if values[0] else ""
-            lines.setdefault(label, []).append((values[1], median(score.values(start))))
+            lines.setdefault(label, []).append((values[1], scaled(median(score.values(start)), score.metric)))
     return {label: line for label, line in lines.items() if len(line) > 1}
-
-
-def _bars(scores: Iterable[TaskScore]) -> dict[str, dict[str, float]]:
-    """Medians by task and start, of those where more is better."""
-    return {
-        f"{score.task}\n{score.metric}": {start: median(score.values(start)) for start in score.starts}
-        for score in scores
-        if better(score.metric) > 0
-    }

@@ -1,14 +1,19 @@
 """One cell of a grid of evaluations: what it is, what it needs of a machine, and how a process does it."""
 
+import fcntl
+import hashlib
+import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from orchestration.launch.worker import WEIGHTS, made, step_counter
+from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from training.specs import Machine
 from training.tasks import Item, LabelledTask, ScoredTask, Start, TaskFile, WrittenTask
@@ -19,6 +24,7 @@ if TYPE_CHECKING:  # torch is for the workers
     from training.evaluation import Evaluated, Net
     from training.finetuning import Tuning
 
+BEGUN: Final = "scores/starts"  # folder in that of a run: weights that cells begin with
 RETRIES: Final = 1  # of a cell whose process died, or that ended in an error that is not about what it was given
 
 
@@ -137,7 +143,11 @@ def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
             assert cell.tuning is not None
             kind = cast(LabelledTask, task.task)
             begins = cell.begin[0].name if cell.begin else ""
-            net = _begun(_Keyed(f"{cell.folder} {cell.weights} {cell.start} {cell.begin!r}", cell)) if begins else net
+            net = (
+                _begun(_Keyed(f"{cell.folder} {cell.weights} {cell.start} {cell.begin!r} {cell.data}", cell))
+                if begins
+                else net
+            )
             return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
         case "scored":
             return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
@@ -180,18 +190,80 @@ def _net(cell: Cell) -> "Net":
 
 @lru_cache(maxsize=1)
 def _begun(keyed: _Keyed) -> "Net":
-    """The net after the task that a cell begins with, without the classifier of that; done once in a process."""
-    from training.evaluation import finetuned
+    """The net after the task that a cell begins with, without the classifier of that. It is made once for a run, by the
+    cell that comes first: the others wait for its lock, and read it."""
+    from training.formats import save_weights
 
     cell: Cell = keyed.value
     assert cell.begin is not None
     assert cell.data is not None
-    (task, tuning), net, found = cell.begin, _net(cell), dict[str, "Tensor"]()
-    items = {"train": task.items("train", cell.data)[0]}
+    task, net = cell.begin[0], _net(cell)
+    items = task.items("train", cell.data)[0]
+    place = cell.folder / BEGUN / f"{task.name}-{_identity(cell, net, items)[:12]}"
+    group = _group()
+    is_first = group is None or group.get_rank() == 0
+    with _lock(place.with_name(f"{place.name}.lock"), waits=group is None) if is_first else nullcontext():
+        is_there = [is_first and _whole(place) is not None]
+        if group:
+            group.broadcast_object_list(is_there, src=0)  # all learn, or none does
+        weights = _whole(place) if is_there[0] else None
+        if weights is None:
+            weights = _tuned_before(cell, net, items)
+            if is_first:
+                save_weights(weights, net.spec, place)
+    return replace(net, weights=weights)
+
+
+def _identity(cell: Cell, net: "Net", items: Sequence[Item]) -> str:
+    """The digest of what the weights depend on that a cell begins with."""
+    assert cell.begin is not None
+    task, tuning = cell.begin
+    asked = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.length]
+    found = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+    for name, weight in sorted((net.weights or {}).items()):
+        found.update(name.encode())
+        found.update(weight.float().flatten().numpy())
+    for item in items:
+        found.update(json.dumps([item.texts, item.gold]).encode())
+    return found.hexdigest()
+
+
+def _whole(place: Path) -> "dict[str, Tensor] | None":
+    """The weights in a folder; None where they are not there, or not whole."""
+    from training.formats import load_weights
+
+    try:
+        return load_weights(place)[1]
+    except BadInput:
+        return None
+
+
+def _tuned_before(cell: Cell, net: "Net", items: Sequence[Item]) -> "dict[str, Tensor]":
+    from training.evaluation import finetuned
+
+    assert cell.begin is not None
+    (task, tuning), found = cell.begin, dict[str, "Tensor"]()
     kind = cast(LabelledTask, task.task)
-    finetuned(net, kind, items, tuning, length=task.length, machine=cell.machine, keep=found.update)
-    kept = {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
-    return replace(net, weights=kept)
+    finetuned(net, kind, {"train": items}, tuning, length=task.length, machine=cell.machine, keep=found.update)
+    return {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
+
+
+def _group() -> Any:
+    """Torch's collective calls, where several workers do this cell; None where it is alone."""
+    from torch import distributed
+
+    return distributed if distributed.is_initialized() and distributed.get_world_size() > 1 else None
+
+
+@contextmanager
+def _lock(path: Path, *, waits: bool) -> Iterator[None]:
+    """Hold the lock of a file, which the kernel drops however the process ends. A group of workers goes on without it:
+    the others would wait for the first one in a collective call, which ends in an error after a while."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        yield
 
 
 @lru_cache(maxsize=2)

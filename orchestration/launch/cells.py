@@ -109,18 +109,25 @@ class _Retry(ResourceError):
 
 
 def _result(future: Any) -> "Evaluated | SesameError":
-    """What became of a cell."""
+    """What became of a cell; an error of Ray's is one of the cell, and the others go on."""
     import ray
-    from ray.exceptions import RayTaskError, WorkerCrashedError
+    from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
 
     try:
         return ray.get(future)
     except RayTaskError as error:
         if isinstance(error.cause, SesameError):
             return error.cause
-        return _Retry(f"{type(error.cause).__name__}: {str(error.cause).splitlines()[0] if str(error.cause) else ''}")
+        return _Retry(_line(error.cause))
     except WorkerCrashedError:
         return ResourceError("its process died each time it was tried; is memory short (dmesg)?")
+    except RayError as error:  # no memory left, a machine that is gone
+        return _Retry(_line(error))
+
+
+def _line(error: BaseException) -> str:
+    """An error with the first line of what it says."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _counted(file: Path) -> int:

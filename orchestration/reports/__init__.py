@@ -7,10 +7,11 @@ data_card/ that of a corpus.
 from orchestration.reports.describe import brief, losses
 from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
-from orchestration.reports.score_table import score_csv, score_page, score_rows, score_values
+from orchestration.reports.score_table import SHARES, scaled, score_csv, score_page, score_rows, score_values, unit_of
 from orchestration.reports.task_list import faults, tasks_as_values, tasks_at_hand
 
 __all__ = [
+    "SHARES",
     "Node",
     "abstract",
     "brief",
@@ -18,6 +19,7 @@ __all__ = [
     "losses",
     "net",
     "row",
+    "scaled",
     "score_csv",
     "score_page",
     "score_rows",
@@ -25,4 +27,5 @@ __all__ = [
     "tasks_as_values",
     "tasks_at_hand",
     "training_flops",
+    "unit_of",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 from training.tasks import TaskScore, better, spread_of
 
 COUNTS = ("words", "effective_length")  # metrics that are no shares, and of which more is better
+SHARES = "percent"  # the unit of shares
 KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
 HEAD = (
     *(
@@ -76,8 +77,16 @@ def shown(values: Sequence[float], metric: str) -> str:
 
 def scaled(value: float, metric: str) -> float:
     """A share in percent; a perplexity, a loss, bits and a number of words as they are."""
-    is_share = better(metric) > 0 and metric not in COUNTS
-    return 100 * value if is_share else value
+    return 100 * value if unit_of(metric) == SHARES else value
+
+
+def unit_of(metric: str) -> str:
+    """What metrics have in common that can stand on one axis: shares in percent; any other has a unit of its own.
+
+    >>> unit_of("accuracy"), unit_of("word_perplexity"), unit_of("effective_length")
+    ('percent', 'word perplexity', 'effective length')
+    """
+    return SHARES if better(metric) > 0 and metric not in COUNTS else metric.replace("_", " ")
 
 
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:

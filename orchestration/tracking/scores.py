@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestration.tracking.metadata import FOLDER, NOTE, flattened, git_tags, hardware, libraries
+from orchestration.tracking.metadata import FOLDER, LONGEST, NOTE, flattened, git_tags, hardware, libraries
 from orchestration.tracking.runs import OWNER, Owner, Tracked, client_of
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
 BATCH = 500  # points in one call; MLflow takes at most a thousand
+PARAMS = 100  # parameters in one call; it takes no more
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], par
 
     now_ms = int(time.time() * 1000)
     metrics = [Metric(key, value, now_ms, step) for key, value, step in points]
-    client.log_batch(run_id, params=[Param(key, value) for key, value in flattened(params).items()])
+    flat = [Param(key, value[:LONGEST]) for key, value in flattened(params).items()]
+    for start in range(0, len(flat), PARAMS):
+        client.log_batch(run_id, params=flat[start : start + PARAMS])
     for start in range(0, len(metrics), BATCH):
         client.log_batch(run_id, metrics[start : start + BATCH])
 

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,6 +18,7 @@ from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import Flags, cluster_of, evaluate, score_plan, stages, subject
 from orchestration.jobs.score_plan import Subject, Wanted, asked_for, fitting, grid_of, planned
+from orchestration.launch import cell as launch_cell
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
@@ -97,6 +99,26 @@ def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: li
     score = scored(net, wanted(data, rates=(3e-3, 1e-3)))
     assert len(done) == 4
     assert (score.chosen_on, score.starts["pretrained"].how["peak"] in (3e-3, 1e-3)) == ("dev", True)
+
+
+def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_asked_for(
+    net: Subject, data: Path, done: list[str], tmp_path: Path
+) -> None:
+    (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
+    mine = Wanted(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
+    asked = [wanted(data), mine, wanted(data, rates=(1e-3,)), wanted(data, labels=(12, 10_000))]
+    pages = []
+    for order in (asked, asked[::-1]):
+        shutil.rmtree(net.folder / "scores", ignore_errors=True)
+        scores = [evaluate.evaluate(net.folder, planned(net, one), load_cluster("local"), ignore) for one in order]
+        assert [len(found) for found in scores] == [1 if len(one.labels) == 0 else 2 for one in order]
+        assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore) == []  # nothing fits
+        pages.append([(net.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
+    assert pages[0] == pages[1]
+    hashes = [planned(net, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in pages[0][0].splitlines() if line.startswith("|")]
+    assert rows[2:] == ["mine", "sst2", *(f"sst2 ({one})" for one in sorted(hashes))]
+    assert f"* sst2 ({hashes[1]}), pretrained: " in pages[0][0]
 
 
 def test_an_interrupted_grid_goes_on_with_the_missing_cells(
@@ -619,6 +641,74 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
+
+
+@pytest.fixture
+def on_mnli(net: Subject, data: Path) -> Cell:
+    """A cell of SST-2 that begins with a net that was fine-tuned on MNLI."""
+    (data / "MNLI").mkdir()
+    labels = ("contradiction", "entailment", "neutral")
+    lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
+    head = "\t".join([*"0123456789", "gold_label"])
+    (data / "MNLI/train.tsv").write_text("\n".join([head, *lines]) + "\n")
+    cell = planned(net, wanted(data))[0].cells[0]
+    (before,) = asked_for("mnli")
+    assert not isinstance(before, str)
+    assert cell.tuning is not None
+    return replace(cell, begin=(before, replace(cell.tuning, batch=4)), tuning=replace(cell.tuning, start="mnli"))
+
+
+def in_a_new_process(cell: Cell) -> Any:
+    """As it would be in a process that has no net in memory."""
+    launch_cell._begun.cache_clear()
+    return evaluate_cell(cell)
+
+
+def test_what_cells_begin_with_is_made_once_for_a_run_and_kept(on_mnli: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, before = list[str](), launch_cell._tuned_before
+
+    def tuned(cell: Cell, *more: Any) -> Any:
+        made.append(cell.name)
+        return before(cell, *more)
+
+    monkeypatch.setattr(launch_cell, "_tuned_before", tuned)
+    first = in_a_new_process(on_mnli)
+    assert in_a_new_process(on_mnli) == first
+    assert len(made) == 1
+    (weights,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*/weights.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(b"damaged")
+    assert in_a_new_process(on_mnli) == first  # made again
+    assert (len(made), weights.read_bytes()) == (2, whole)
+    assert on_mnli.begin is not None
+    for other in (
+        replace(on_mnli, start="random"),
+        replace(on_mnli, begin=(on_mnli.begin[0], replace(on_mnli.begin[1], seed=7))),
+    ):
+        in_a_new_process(other)
+    assert on_mnli.data is not None
+    rows = on_mnli.data / "MNLI/train.tsv"
+    rows.write_text(rows.read_text().replace("film", "book"))
+    in_a_new_process(on_mnli)
+    assert (len(made), len(list(weights.parent.parent.glob("mnli-*/spec.json")))) == (5, 4)
+
+
+def test_a_cell_waits_for_the_one_that_makes_what_both_begin_with(
+    on_mnli: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = in_a_new_process(on_mnli)
+    (place,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*.lock")
+    found = list[Any]()
+    monkeypatch.setattr(launch_cell, "_tuned_before", lambda *_: pytest.fail("made twice"))
+    with launch_cell._lock(place, waits=True):
+        other = threading.Thread(target=lambda: found.append(in_a_new_process(on_mnli)), daemon=True)
+        other.start()
+        other.join(0.5)
+        assert (other.is_alive(), found) == (True, [])
+        with launch_cell._lock(place, waits=False):
+            pass  # a group of workers goes on
+    other.join(60)
+    assert found == [first]
 
 
 def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(net: Subject) -> None:

@@ -2,12 +2,15 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError
 
 from orchestration.jobs import subject
 from orchestration.jobs.score_plan import Wanted, asked_for, planned
@@ -87,16 +90,82 @@ def test_an_error_that_is_none_of_ours_is_tried_again(some: list[Cell], monkeypa
     assert (len(found), failed) == (1, {})
 
 
-def never(cell: Cell, count: Path | None = None) -> Evaluated:
-    os._exit(1)
+def the_third_dies(cell: Cell, count: Path | None = None) -> Evaluated:
+    if cell.tuning and cell.tuning.seed == 2:
+        os._exit(1)
+    return Evaluated({"dev": {"accuracy": 1.0}}, {})
 
 
 def test_a_cell_whose_process_dies_each_time_is_named_and_the_others_are_done(
     some: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "evaluate_cell", never)
-    _, failed = done(some[:1], Room())
-    assert "its process died each time it was tried" in str(failed[0])
+    monkeypatch.setattr(cells, "evaluate_cell", the_third_dies)
+    found, failed = done(some, Room())
+    assert set(found) == {0, 1, 3}
+    assert {number: str(error) for number, error in failed.items()} == {
+        2: "its process died each time it was tried; is memory short (dmesg)?"
+    }
+
+
+def the_third_has_a_bug(cell: Cell, count: Path | None = None) -> Evaluated:
+    if cell.tuning and cell.tuning.seed == 2:
+        (cell.folder / f"tried-{time.monotonic_ns()}").touch()
+        raise RuntimeError("a library lost its way\nand says more")
+    return Evaluated({"dev": {"accuracy": 1.0}}, {})
+
+
+def test_an_error_that_comes_again_is_named_and_the_others_are_done(
+    some: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "evaluate_cell", the_third_has_a_bug)
+    found, failed = done(some, Room())
+    assert set(found) == {0, 1, 3}
+    assert {number: str(error) for number, error in failed.items()} == {2: "RuntimeError: a library lost its way"}
+    assert len(list(some[0].folder.glob("tried-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("Task was killed due to the node running low on memory.\nMemory on the node was 31 GB"),
+        NodeDiedError("the machine is gone"),
+        ObjectLostError("a" * 56, None, ""),
+    ],
+)
+def test_an_error_of_rays_own_is_tried_again_and_named(
+    error: RayError, some: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third cell has it each time, the second once."""
+    tries, whole = Counter[int](), ray.get
+
+    def get(future: Any) -> Evaluated:
+        number = int(whole(future).scores["dev"]["accuracy"])
+        tries[number] += 1
+        if number == 2 or (number == 1 and tries[1] == 1):
+            raise error
+        return whole(future)
+
+    monkeypatch.setattr(cells, "evaluate_cell", its_seed)
+    monkeypatch.setattr(ray, "get", get)
+    found, failed = done(some, Room())
+    assert set(found) == {0, 1, 3}
+    assert tries == {0: 1, 1: 2, 2: 2, 3: 1}
+    assert str(failed[2]) == f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def its_seed(cell: Cell, count: Path | None = None) -> Evaluated:
+    assert cell.tuning is not None
+    return Evaluated({"dev": {"accuracy": float(cell.tuning.seed)}}, {})
+
+
+def test_an_error_of_the_command_itself_is_none_of_a_cell(some: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(future: Any) -> Evaluated:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "evaluate_cell", its_seed)
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(KeyboardInterrupt):
+        done(some[:1], Room())
 
 
 def test_a_cell_for_which_there_is_no_machine_is_one_line_and_no_endless_wait(some: list[Cell]) -> None:

@@ -1,0 +1,242 @@
+"""Scores in MLflow: nested runs, data, prompts, figures, the page, averages. On sqlite, and without Ray."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration import figures, launch, tracking
+from orchestration.config import load_cluster
+from orchestration.jobs import evaluate, stages
+from orchestration.jobs.score_plan import TaskPlan
+from orchestration.launch import Cell
+from orchestration.progress import ignore
+from orchestration.tracking.runs import client_of
+from training.evaluation import Evaluated
+from training.finetuning import Tuning
+from training.tasks import Chosen, Classify, Item, TaskScore, TextToText
+
+GLUE = {"cola": "matthews", "sst2": "accuracy", "mrpc": "accuracy", "stsb": "spearman"}
+GLUE |= {"qqp": "accuracy", "mnli": "accuracy", "qnli": "accuracy", "rte": "accuracy"}
+HANS = Classify(
+    text="a",
+    label="b",
+    labels=("contradiction", "entailment", "neutral"),
+    merge={"neutral": "non-entailment", "contradiction": "non-entailment"},
+)
+
+
+@pytest.fixture(autouse=True)
+def ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells have results at once: an accuracy by rate and seed, and the answers of HANS."""
+
+    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+        for number, cell in enumerate(cells):
+            tuning = cell.tuning
+            score = 0.5 + (tuning.seed / 8 + tuning.peak if tuning else 0.25)
+            by_split = {"dev": {metric_of(cell.name): score}, "test": {metric_of(cell.name): score / 2}}
+            said = {"test": ["entailment", "non-entailment", "non-entailment"]}
+            on_done(number, Evaluated(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
+        return {}
+
+    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
+
+
+def metric_of(name: str) -> str:
+    return GLUE.get(name.split(",")[0], "accuracy")
+
+
+def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (), **more: Any) -> TaskPlan:
+    tunings = [Tuning(batch=8, epochs=1.0, peak=rate, seed=seed) for rate in rates for seed in (0, 1)] or [None]
+    cells = [
+        Cell(
+            f"{task}, pretrained, {tuning and (tuning.peak, tuning.seed)}",
+            folder,
+            "weights",
+            task,
+            "pretrained",
+            tuning,
+        )
+        for tuning in tunings
+    ]
+    stage = stages.Stage("scores", folder / "scores", task, {"task": task, "rates": list(rates)})
+    items = {"test": [Item(str(number), ("text",), number) for number in range(3)]}
+    values = {"chosen_on": "dev" if rates else "", "items": items, "data_digest": "d" * 64, "paper": {"x.y": 80.5}}
+    return TaskPlan(task, stage, cells, metric_of(task), "test", kind=kind, **values | more)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the store is: it takes seconds to make."""
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture
+def run(out: Path, tmp_path: Path) -> tracking.Tracked:
+    """The run of a pretraining, which is over."""
+    metadata = tracking.Metadata("mini", {}, {})
+    with tracking.run(tracking.place(out), tmp_path / "mini-12345678", None, metadata) as tracked:
+        return tracked
+
+
+def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "mini-12345678"
+    (score,) = evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore)
+    assert score.starts["pretrained"].how["peak"] == 0.2
+    assert "MLflow" not in caplog.text
+    client = client_of(run.uri)
+
+    def below(run_id: str) -> list[Any]:
+        experiment = client.get_run(run_id).info.experiment_id
+        found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run_id}'")
+        return sorted(found, key=lambda one: str(one.info.run_name))
+
+    def text(run_id: str, name: str) -> str:
+        return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text()
+
+    (task,) = below(run.run_id)
+    assert (task.data.params["chosen.pretrained.peak"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
+    assert [point.value for point in client.get_metric_history(task.info.run_id, "pretrained_accuracy")] == [
+        0.35,
+        0.4125,
+    ]
+    assert task.data.metrics["pretrained_dev_accuracy"] == 0.825
+    assert task.inputs.dataset_inputs[0].dataset.digest == "d" * 36
+    assert {file.path for file in client.list_artifacts(task.info.run_id)} == {"figures", "table.md", "example.txt"}
+    assert text(task.info.run_id, "example.txt") == "Q: why?\nA: so"
+    drawn = {file.path for file in client.list_artifacts(task.info.run_id, "figures")}
+    assert drawn == {f"figures/{name}.png" for name in ("scores", "rates", "confusion")}
+    cells = below(task.info.run_id)
+    assert [one.data.params["seed"] for one in cells] == ["0", "1", "0", "1"]
+    assert [one.data.metrics["dev_accuracy"] for one in cells] == [0.6, 0.725, 0.7, 0.825]
+    losses = client.get_metric_history(cells[0].info.run_id, "loss")
+    assert [(point.step, point.value) for point in losses] == [(1, 2.0), (2, 1.0)]
+    whole = client.get_run(run.run_id)
+    assert whole.data.metrics["eval/hans/pretrained_accuracy"] == pytest.approx(0.38125)
+    assert {file.path for file in client.list_artifacts(run.run_id, "figures")} == {"figures/scores.png"}
+    for name in ("table.md", "table.csv"):
+        assert text(run.run_id, f"scores/{name}") == (folder / "scores" / name).read_text()
+
+
+def test_averages_of_glue_are_there_once_its_tasks_are_in_whichever_command(
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, client = tmp_path / "mini-12345678", client_of(run.uri)
+    plans = [plan(folder, task, kind=None) for task in GLUE]
+    for some in (plans[:5], plans[5:]):
+        assert "eval/glue/average_dev" not in client.get_run(run.run_id).data.metrics
+        evaluate.evaluate(folder, some, load_cluster("local"), ignore)
+    assert client.get_run(run.run_id).data.metrics["eval/glue/average_dev"] == 0.375
+    assert "GLUE, average as dev: 37.5" in (folder / "scores/table.md").read_text()
+    assert "MLflow" not in caplog.text
+    evaluate.evaluate(folder, [plan(folder, "rte", rates=(0.1,), chosen_on="")], load_cluster("local"), ignore)
+    assert "GLUE, average" not in (folder / "scores/table.md").read_text()  # which of the two RTE is it?
+
+
+def test_a_net_of_transformers_gets_a_run_of_its_own(
+    out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "evals" / "bert-12345678"
+    for _ in range(2):
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore, out)
+    tracked = tracking.known(folder)
+    assert tracked is not None
+    whole = client_of(tracked.uri).get_run(tracked.run_id)
+    assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a folder of transformers")
+    assert whole.data.metrics["eval/hans/pretrained_accuracy"] == 0.375
+    assert "MLflow" not in caplog.text
+
+
+def test_a_store_that_is_away_costs_a_warning_and_no_score(
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "mini-12345678"
+    (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
+    with caplog.at_level(logging.WARNING):
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore)
+    assert "MLflow does not take the scores of hans" in caplog.text
+    assert "MLflow does not take the table of scores" in caplog.text
+    assert "| hans |" in (folder / "scores/table.md").read_text()
+
+
+def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.Tracked) -> None:
+    """Of a task that begins with another one there are 106 beside random weights."""
+    params = {"chosen": {str(number): number for number in range(120)}, "long": "x" * 7_000}
+    tracking.log_task(run, tracking.TaskRecord("rte", params, {}, {}))
+    client = client_of(run.uri)
+    experiment = client.get_run(run.run_id).info.experiment_id
+    (task,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")
+    assert (len(task.data.params), task.data.params["chosen.119"]) == (121, "119")
+
+
+# Figures
+
+
+def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """What the confusion is drawn of: labels, counts, other columns."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "confusion", lambda title, *what: drawn.append(what))
+    one = plan(Path("run"), "hans", kind=kind)
+    results = [(one.cells[0], Evaluated({"test": {"accuracy": 1.0}}, {"test": answers}))]
+    score = TaskScore("hans", "accuracy", "test", "", {"pretrained": Chosen({}, {"test": {"accuracy": (1.0,)}})})
+    evaluate._confusion(one, results, score)
+    return drawn[0]
+
+
+def test_a_confusion_has_labels_as_they_count_and_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["non-entailment", "entailment", "entailment"]  # of a contradiction, an entailment, a neutral pair
+    assert confused(HANS, answers, monkeypatch) == (["non-entailment", "entailment"], [[1, 1], [0, 1]], [])
+    written = TextToText(of=replace(HANS, merge={}))
+    labels, counts, others = confused(written, ["", "entailment", "contradiction"], monkeypatch)
+    assert (labels, others) == (list(HANS.labels), ["other"])
+    assert counts == [[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]]
+
+
+def test_a_confusion_is_drawn_with_its_other_column() -> None:
+    (axes,) = figures.confusion("t", ["no", "yes"], [[1, 2, 0], [0, 1, 4]], ["other"]).axes
+    assert [one.get_text() for one in axes.get_xticklabels()] == ["no", "yes", "other"]
+    assert [one.get_text() for one in axes.get_yticklabels()] == ["no", "yes"]
+    assert [one.get_text() for one in axes.texts] == ["1", "2", "0", "0", "1", "4"]
+
+
+def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_papers_print() -> None:
+    def score(task: str, metric: str, *values: float, **more: Any) -> TaskScore:
+        return TaskScore(task, metric, "test", "", {"pretrained": Chosen({}, {"test": {metric: values}})}, **more)
+
+    scores = [
+        score("squad1", "f1", 0.8, 0.7, 0.9, paper={"squad.em": 80.8, "squad.f1": 88.5}),
+        score("cnndm", "rougeL", 0.2, paper={"cnn_dailymail.rouge_l": 40.9}),
+        score("wikitext103", "word_perplexity", 35.0, paper={"wikitext103.perplexity": 37.5}),
+        score("length", "effective_length", 300.0),
+    ]
+    panels = {axes.get_ylabel(): axes for axes in evaluate._pictures(scores)["scores"].axes}
+    names = {unit: [one.get_text() for one in axes.get_xticklabels()] for unit, axes in panels.items()}
+    assert names == {
+        "percent": ["squad1\nf1", "cnndm\nrougeL"],
+        "word perplexity": ["wikitext103\nword_perplexity"],
+        "effective length": ["length\neffective_length"],
+    }
+    assert [bar.get_height() for bar in panels["percent"].patches] == pytest.approx([80.0, 20.0])
+    dots, *_, papers = panels["percent"].lines
+    assert list(dots.get_ydata()) == pytest.approx([80.0, 70.0, 90.0])
+    assert (papers.get_label(), list(papers.get_ydata())) == ("paper", [88.5, 40.9])
+    assert list(panels["word perplexity"].lines[-1].get_ydata()) == [37.5]
+
+
+def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None:
+    def score(metric: str, labels: int, value: float) -> TaskScore:
+        starts = {"pretrained": Chosen({}, {"test": {metric: (value,)}})}
+        return TaskScore("mine", metric, "test", "", starts, labels=labels)
+
+    each = [score(metric, n, 0.5) for metric in ("accuracy", "loss") for n in (10, 20)]
+    drawn = evaluate._pictures(each)
+    assert set(drawn) == {"scores", "scores_by_labels", "scores_by_labels_loss"}
+    assert [list(drawn[name].axes[0].lines[0].get_ydata()) for name in sorted(drawn)[1:]] == [[50.0, 50.0], [0.5, 0.5]]
