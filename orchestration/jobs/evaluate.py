@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -198,9 +199,14 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
-        notes=tuple(results[0][1].notes),
+        notes=(*_of_files(plan), *results[0][1].notes),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )
+
+
+def _of_files(plan: TaskPlan) -> list[str]:
+    """What was wrong with the files of a task, as its page says it: without its name."""
+    return [re.sub(rf"^task {re.escape(plan.task)}[:,] ", "", note) for note in plan.notes]
 
 
 def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:

@@ -222,7 +222,7 @@ def _identity(cell: Cell, net: "Net", items: Sequence[Item]) -> str:
     found = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for name, weight in sorted((net.weights or {}).items()):
         found.update(name.encode())
-        found.update(weight.float().flatten().numpy())
+        found.update(weight.float().flatten().numpy().data)
     for item in items:
         found.update(json.dumps([item.texts, item.gold]).encode())
     return found.hexdigest()

@@ -476,12 +476,17 @@ def test_of_the_tasks_of_a_recipe_those_that_cannot_be_done_are_left_out_with_a_
     assert "left out: task rte: " in caplog.text
 
 
-def test_malformed_rows_are_named(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture) -> None:
     with (data / "SST-2/dev.tsv").open("a") as file:
         file.write("no label\n")
+        file.write("nor here\n")
     with caplog.at_level(logging.WARNING):
-        planned(net, wanted(data))
+        score = scored(net, wanted(data))
     assert "task sst2, dev: malformed rows are left out: SST-2/dev.tsv:14" in caplog.text
+    assert score.notes[0].startswith("dev: malformed rows are left out: SST-2/dev.tsv:14")
+    page = (net.folder / "scores/table.md").read_text()
+    assert "* sst2: dev: malformed rows are left out: SST-2/dev.tsv:14" in page
+    assert "(and 1 more)" in page
 
 
 def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
