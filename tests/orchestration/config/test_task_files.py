@@ -11,9 +11,26 @@ import pytest
 from orchestration.config import load, load_task, names, tasks_of, unavailable
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files import Whole
+from training.files import Records, Whole
 from training.likelihood import Text
-from training.tasks import EACH, Choose, Classify, Kinds, Likelihood, Regress, Span, Split, Tag, TaskFile, at_hand
+from training.tasks import (
+    EACH,
+    T5,
+    Choose,
+    Classify,
+    Generate,
+    Kinds,
+    Likelihood,
+    Regress,
+    Span,
+    Split,
+    Tag,
+    TaskFile,
+    TextToText,
+    as_text,
+    at_hand,
+)
+from training.tasks import TASKS as HELD_OUT
 
 TASKS = names("tasks")
 METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
@@ -538,3 +555,74 @@ def test_parts_of_a_task_are_those_of_its_door() -> None:
     for kind in (Regress(text="a", label="b", least=0, most=1), Tag(labels=("O", "B-X")), Span()):
         assert TaskFile(name="x", title="x", source="x", files=splits, task=kind).metric in METRICS[kind.kind]
     assert Choose(context="a", options=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
+
+
+# Text to text
+
+
+@pytest.mark.parametrize("task", tasks_of(), ids=lambda task: task.name)
+def test_every_labelled_task_is_text_to_text_by_its_name(task: TaskFile) -> None:
+    asked = f"{task.name}_text"
+    if asked in TASKS:
+        found = load_task(asked)
+        assert found.name == asked
+    elif isinstance(task.task, Classify | Regress | Choose | Span):
+        found = load_task(asked)
+        assert found.task == as_text(task.task, task.name.removesuffix("_tuned"))
+        assert found.files == task.files
+        assert not found.figures
+        assert "in its paper this one is not" in found.note
+    elif (known := f"{task.name}_tuned") in TASKS:
+        assert load_task(asked).task.of == load_task(known).task  # type: ignore[union-attr]
+        return
+    else:
+        with pytest.raises(BadInput, match=rf"^task {asked}: a task of kind {task.task.kind} (has no form|is text)"):
+            load_task(asked)
+        return
+    assert found.grids["t5"] == T5
+
+
+def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
+    assert next(task.name for task in tasks_of("race_text,glue_text,piqa_text")) == "race_text"
+    assert {task.name for task in tasks_of("glue_text")} == {f"{task.name}_text" for task in tasks_of("glue")}
+    assert load("t5_small", ["evals=[source, race_text]"]).evals == ("source", "race_text")
+    with pytest.raises(BadInput, match=r"evals\.1"):
+        load("t5_small", ["evals=[source, nonsense_text]"])
+
+
+def test_t5_is_scored_by_what_it_writes() -> None:
+    recipes = [name for name in names("recipes") if name.startswith("t5_")]
+    assert len(recipes) == 11
+    for recipe in recipes:
+        tasks = [task for name in load(recipe).evals if name not in HELD_OUT for task in tasks_of(name)]
+        assert {task.task.way for task in tasks} == {"written"}, recipe
+        assert all(task.grids["t5"] == T5 for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("task", "record", "source", "target"),
+    [  # preprocessors.py of t5 0.9.4
+        ("ax", {"8": "P", "9": "H", "-1": "neutral"}, "mnli hypothesis: H premise: P", "neutral"),
+        ("wnli", {"1": "A", "2": "B", "3": "1"}, "wnli sentence1: A sentence2: B", "entailment"),
+        ("boolq", {"passage": "P", "question": "q", "label": True}, "boolq passage: P question: q", "True"),
+        ("cb", {"premise": "P", "hypothesis": "H", "label": "neutral"}, "cb hypothesis: H premise: P", "neutral"),
+        (
+            "copa",
+            {"premise": "P", "choice1": "A", "choice2": "B", "question": "effect", "label": "choice2"},
+            "copa choice1: A choice2: B premise: P question: effect",
+            "choice2",
+        ),
+        (
+            "wic",
+            {"sentence1": "A", "sentence2": "B", "word": "w", "label": "True"},
+            "wic sentence1: A sentence2: B word: w",
+            "True",
+        ),
+    ],
+)
+def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target: str) -> None:
+    kind = load_task(f"{task}_text").task
+    assert isinstance(kind, TextToText | Generate)
+    (item,) = kind.items(Records(rows=[record], places=["x:1"]), {})
+    assert kind.question(item).text == source
+    assert kind.target(item) == target
