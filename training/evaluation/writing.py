@@ -70,7 +70,7 @@ def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
     """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
     if tuning is None:
         return task
-    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "start"):
+    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "sum_orders", "start"):
         if (given := getattr(tuning, name)) != getattr(Tuning(), name):
             raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
     if not tuning.length:
