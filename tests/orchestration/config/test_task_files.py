@@ -626,3 +626,36 @@ def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target:
     (item,) = kind.items(Records(rows=[record], places=["x:1"]), {})
     assert kind.question(item).text == source
     assert kind.target(item) == target
+
+
+def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does() -> None:
+    """General sequence in both forms, on the same files."""
+    fresh, own = (load_task(f"multi30k_en_de{form}") for form in ("_decoder", ""))
+    assert isinstance(fresh.task, Generate)
+    assert fresh.task.writing.decoder == "fresh"
+    assert dataclasses.replace(fresh.task, writing=dataclasses.replace(fresh.task.writing, decoder="own")) == own.task
+    assert fresh.files == own.files
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "rows", "targets"),
+    [
+        ("boolq", "BoolQ", [{"passage": "p", "question": "q", "label": one} for one in (True, False)], "True False"),
+        (
+            "copa",
+            "COPA",
+            [{"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": one} for one in (0, 1)],
+            "choice1 choice2",
+        ),
+        ("wic", "WiC", [{"sentence1": "a", "sentence2": "b", "word": "w", "label": True, "start1": 0}], "True"),
+    ],
+)
+def test_labels_of_superglue_that_are_no_texts_are_words(
+    task: str, folder: str, rows: list[dict[str, Any]], targets: str, tmp_path: Path
+) -> None:
+    (tmp_path / "superglue" / folder).mkdir(parents=True)
+    (tmp_path / "superglue" / folder / "val.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = load_task(f"{task}_text")
+    kind = found.task
+    assert isinstance(kind, TextToText | Generate)
+    assert " ".join(kind.target(item) for item in found.items("dev", tmp_path)[0]) == targets
