@@ -32,7 +32,7 @@ from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
 from training.specs import Machine, Phase, Trunk
-from training.tasks import EACH, TASKS, Split, TaskFile
+from training.tasks import EACH, TASKS, TEXT, Split, TaskFile, text_form
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
@@ -105,7 +105,7 @@ class Recipe:
             require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
         for number, task in enumerate(self.evals):
-            known = task in TASKS or task in names("tasks") or task in task_groups()
+            known = task in TASKS or task in names("tasks") or task in task_groups() or bool(_labelled(task))
             require(known, f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
 
     @property
@@ -282,10 +282,15 @@ def load_corpus(name_or_path: str) -> Corpus:
 
 def load_task(name_or_path: str) -> TaskFile:
     """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it.
+    Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text to text.
 
     >>> load_task("sst2").task.labels
     ('0', '1')
+    >>> load_task("race_text").task.of.kind
+    'choose'
     """
+    if labelled := _labelled(name_or_path):
+        return text_form(load_task(labelled))
     document, where = _open("tasks", name_or_path)
     task = _validated(TaskFile, document, where)
     each = {name: task.each if EACH in name else ("",) for name in task.files}
@@ -299,6 +304,14 @@ def load_task(name_or_path: str) -> TaskFile:
         folder = Path(name_or_path).parent.absolute()
         files = {name: _beside(split, folder) for name, split in files.items()}
     return dataclasses.replace(task, files=files, scored=scored)
+
+
+def _labelled(name: str) -> str:
+    """The task that NAME_text is the text-to-text form of, "" where it has a file of its own or there is none."""
+    known, stem = names("tasks"), name.removesuffix(TEXT)
+    if stem == name or name in known:
+        return ""
+    return next((one for one in (f"{stem}_tuned", stem) if one in known), "")
 
 
 def tasks_of(asked: str = "") -> list[TaskFile]:

@@ -11,12 +11,13 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import engine_of, whole_state
+from training.evaluation.tuned import _Best as Best
+from training.evaluation.tuned import engine_of, is_alone, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.model import Model
 from training.specs import Encoder, Machine
-from training.tasks import Item, Question, Writing, WrittenTask, asked, ids_of
+from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of
 
 
 def written(
@@ -34,8 +35,8 @@ def written(
     `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
     In float32, or fine-tuned in the precision of the machine with the other workers of a group; the global generator is
     as it was before.
-    BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing; Diverged
-    where a loss is not finite.
+    BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing, or is to
+    be evaluated on a dev split that has no answers; Diverged where a loss is not finite.
     """
     task = _cut(net, task, tuning)
     machine, form = machine or Machine(), form_of(net, task.writing)
@@ -50,7 +51,7 @@ def written(
             model = _as_it_is(net, form)
         else:
             task = _without_shots(task)
-            model = _tuned(net, task, form, items["train"], tuning, machine, step)
+            model, notes = _tuned(net, task, form, items, tuning, machine, step)
     model.to(machine.device).eval()
     scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
     example = ""
@@ -69,7 +70,7 @@ def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
     """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
     if tuning is None:
         return task
-    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "start", "dev_evaluations"):
+    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "sum_orders", "start"):
         if (given := getattr(tuning, name)) != getattr(Tuning(), name):
             raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
     if not tuning.length:
@@ -101,9 +102,16 @@ def _as_it_is(net: Net, form: Form) -> Model:
 
 
 def _tuned(
-    net: Net, task: WrittenTask, form: Form, train: Sequence[Item], tuning: Tuning, machine: Machine, step: OnStep
-) -> Model:
-    """The net fine-tuned to write, as a model."""
+    net: Net,
+    task: WrittenTask,
+    form: Form,
+    items: Mapping[str, Sequence[Item]],
+    tuning: Tuning,
+    machine: Machine,
+    on_step: OnStep,
+) -> tuple[Model, list[str]]:
+    """The net fine-tuned to write, as a model, and what is to be said of its training."""
+    train = items["train"]
     questions = [ids_of(each, net.vocab.encode, form.room)[0] for each in asked(task, train, ())]
     answers = [form.answer_ids(task.target(item)) for item in train]
     if not train:
@@ -113,11 +121,44 @@ def _tuned(
     model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
     if net.weights is not None:
         model.take_over(_fitting(net, form, model))
-    optim = spread.optim(spread.num_steps(len(examples)))
-    engine = engine_of(model, optim, machine, groups(model, spread))
-    tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
+    steps = spread.num_steps(len(examples))
+    engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
-    return _with_weights(made, whole_state(engine))
+    best = _best(net, task, form, items, tuning, steps, machine, made) if tuning.dev_evaluations else None
+
+    def step(done: int, loss: float) -> None:
+        on_step(done, loss)
+        if best:
+            best.evaluate(done, model)
+
+    tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
+    return _with_weights(made, best.take(model) if best else whole_state(engine)), [best.said()] if best else []
+
+
+def _best(
+    net: Net,
+    task: WrittenTask,
+    form: Form,
+    items: Mapping[str, Sequence[Item]],
+    tuning: Tuning,
+    steps: int,
+    machine: Machine,
+    made: Model,
+) -> Best:
+    """What has dev answered on the way, by `made` with the weights of then. BadInput where it cannot."""
+    dev, metric = next((items[name] for name in items if name.startswith("dev")), ()), task.metrics[0]
+    golds = [item for item in dev if item.gold is not None]
+    if not golds or (machine.zero == 3 and not is_alone(machine)):
+        why = "with machine.zero 3 no worker has the whole net" if golds else "no dev split with answers is at hand"
+        raise BadInput(f"tuning.dev_evaluations is {tuning.dev_evaluations}: {why}; use another grid")
+
+    def score(model: TaskModel) -> float:
+        _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
+        texts, _ = _texts(made, form, asked(task, golds, ()), net.vocab, task.writing)
+        return better(metric) * task.scores(golds, task.predictions(golds, texts))[metric]
+
+    number = tuning.dev_evaluations
+    return Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
 
 def _micro_tokens(

@@ -24,10 +24,14 @@ class TaskHead(nn.Module):
 
 
 class Summary(nn.Module):
-    """The state that sums up a row: what a pooler (linear and tanh, BERT 3.1) makes of it, or of a decoder itself."""
+    """The state that sums up a row: what a pooler (linear and tanh, BERT 3.1) makes of it, or of a decoder itself.
 
-    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
+    Those of `added` rows in a row are added: a pair in both orders (GPT-1 3.3).
+    """
+
+    def __init__(self, trunk: Trunk, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
+        self.added = added
         self.pooler = None if trunk.visibility == "causal" else nn.Linear(width, trunk.width)
         self.dropout = nn.Dropout(dropout)
         self.width = width if self.pooler is None else trunk.width  # of what it gives
@@ -36,23 +40,25 @@ class Summary(nn.Module):
         summary_BD = tokens_at(hidden, batch["summary_at"])
         if self.pooler is not None:
             summary_BD = torch.tanh(self.pooler(summary_BD))
+        if self.added > 1:
+            summary_BD = summary_BD.unflatten(0, (-1, self.added)).sum(1)
         return self.dropout(summary_BD)
 
 
 class RowLabelHead(TaskHead):
     """A linear classifier of the summary."""
 
-    def __init__(self, trunk: Trunk, width: int, classes: int, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, classes: int, dropout: float, added: int = 1) -> None:
         super().__init__()
-        self.summary = Summary(trunk, width, dropout)
+        self.summary = Summary(trunk, width, dropout, added)
         self.classify = nn.Linear(self.summary.width, classes)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, classes]."""
+        """Logits [B, classes], or of so many rows one where states of rows are added."""
         return self.classify(self.summary(hidden, batch)).float()
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
-        logits_BC, label_B = self.outputs(hidden, batch), batch["label"]
+        logits_BC, label_B = self.outputs(hidden, batch), batch["label"][:: self.summary.added]
         loss = F.cross_entropy(logits_BC, label_B, ignore_index=IGNORE, reduction="sum")
         return Score(loss, int((label_B != IGNORE).sum()), (logits_BC.argmax(-1) == label_B).sum())
 
@@ -60,17 +66,17 @@ class RowLabelHead(TaskHead):
 class RowValueHead(TaskHead):
     """A linear of the summary to one number."""
 
-    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
+    def __init__(self, trunk: Trunk, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
-        self.summary = Summary(trunk, width, dropout)
+        self.summary = Summary(trunk, width, dropout, added)
         self.regress = nn.Linear(self.summary.width, 1)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Numbers [B]."""
+        """Numbers [B], or one of so many rows where states of rows are added."""
         return self.regress(self.summary(hidden, batch)).squeeze(-1).float()
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
-        value_B = batch["value"]
+        value_B = batch["value"][:: self.summary.added]
         has = ~value_B.isnan()
         error_N = (self.outputs(hidden, batch) - value_B)[has]
         return Score((error_N**2).sum(), len(error_N), torch.zeros((), dtype=torch.int64, device=error_N.device))

@@ -52,6 +52,7 @@ class RowLabel:
     kind: Literal["row_label"] = "row_label"
     classes: int
     dropout: float = 0.1  # before the classifier
+    added: int = 1  # rows of an example, one behind the other, whose states are added (GPT-1 3.3)
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class RowLabel:
     def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowLabelHead
 
-        return RowLabelHead(trunk, width, self.classes, self.dropout)
+        return RowLabelHead(trunk, width, self.classes, self.dropout, self.added)
 
 
 @spec
@@ -72,6 +73,7 @@ class RowValue:
 
     kind: Literal["row_value"] = "row_value"
     dropout: float = 0.1
+    added: int = 1  # as of RowLabel
     weight: float = 1.0
 
     def count(self, batch: Arrays) -> int:
@@ -80,7 +82,7 @@ class RowValue:
     def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowValueHead
 
-        return RowValueHead(trunk, width, self.dropout)
+        return RowValueHead(trunk, width, self.dropout, self.added)
 
 
 @spec

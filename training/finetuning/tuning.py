@@ -45,7 +45,8 @@ class Tuning:
     dropout: float | None = None  # of the net while it is fine-tuned; None: that of its pretraining
     auxiliary: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
     form: Form = "own"  # of a row
-    both_orders: bool = False  # pairs are trained on in both orders (ELECTRA's code)
+    both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
+    sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
     no_answer: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
     length: int = 0  # most tokens of a row; 0: that of the task
     dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
@@ -74,6 +75,8 @@ class Tuning:
         for name, default in (("layer_decay", 1.0), ("unfreeze", False), ("auxiliary", 0.0), ("dropout", None)):
             given = getattr(self, name)
             require(not frozen or given == default, name, given, f"{default} where features are {self.features!r}")
+        gpt1 = self.form == "gpt1" and not self.both_orders
+        require(not self.sum_orders or gpt1, "sum_orders", self.sum_orders, "False but with form gpt1, one order each")
         require(self.layer_decay < 1 or self.layer_gap == 2, "layer_gap", self.layer_gap, "2 without a layer_decay")
         defaults = (self.beta2, self.eps, self.bias_correction) == (0.999, 1e-6, True)
         require(self.optimizer == "adamw" or defaults, "optimizer", self.optimizer, "adamw with these beta2 and eps")

@@ -49,7 +49,8 @@ COLUMNS: Final[Mapping[Average, Mapping[str, Sequence[str]]]] = {
 def glue_average(scores: Mapping[str, Mapping[str, float]], which: Average) -> float | None:
     """The average of GLUE, in the unit of the scores; None where a task or a metric is missing.
 
-    `scores`: by task and metric; those of MNLI's mismatched rows are `accuracy_mismatched` of mnli.
+    `scores`: by task, or by its text-to-text form (cola_text), and metric; those of MNLI's mismatched rows are
+    `accuracy_mismatched` of mnli.
 
     >>> mini = {"cola": {"matthews": 0.0}, "sst2": {"accuracy": 85.9}, "mrpc": {"f1": 81.1, "accuracy": 71.8}}
     >>> mini |= {"stsb": {"pearson": 75.4, "spearman": 73.3}, "qqp": {"f1": 66.4, "accuracy": 86.2}}
@@ -60,7 +61,8 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], which: Average) -> f
     """
     means = []
     for task, metrics in COLUMNS[which].items():
-        mine = scores.get(task.removesuffix("_mm"), {})
+        name = task.removesuffix("_mm")
+        mine = scores.get(name) or scores.get(f"{name}_text", {})
         if any(metric not in mine for metric in metrics):
             return None
         means.append(mean(mine[metric] for metric in metrics))

@@ -5,7 +5,8 @@ Files: read labelled.py (what a kind of task is), classify.py, which is one (tex
 regress.py, tag.py, choose.py, rank.py and span.py are its siblings, in the union `Kinds`. For likelihood.py,
 perplexity.py and context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer
 a net writes, generate.py and text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of
-orchestration/tasks says, grid.py the hyper-parameters of papers in it, task_score.py makes one score of the cells.
+orchestration/tasks says, grid.py the hyper-parameters of papers in it; text_tasks.py is the form as text of tasks that
+have no file of it, task_score.py makes one score of the cells.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
@@ -34,6 +35,7 @@ from training.tasks.split import Split
 from training.tasks.tag import Tag
 from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, Written, at_hand
 from training.tasks.task_score import STARTS, CellScore, Chosen, Start, TaskScore, better, chosen, spread_of
+from training.tasks.text_tasks import T5, TEXT, text_form
 from training.tasks.text_to_text import TextToText, as_text
 from training.tasks.writing import Question, Writing, WrittenTask, asked, ids_of
 
@@ -43,7 +45,9 @@ __all__ = [
     "LENGTH",
     "MORE",
     "STARTS",
+    "T5",
     "TASKS",
+    "TEXT",
     "AtHand",
     "Blank",
     "Blanks",
@@ -94,6 +98,7 @@ __all__ = [
     "chosen",
     "ids_of",
     "spread_of",
+    "text_form",
 ]
 
 Tasks = Source | Follows | Cloze

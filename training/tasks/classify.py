@@ -14,7 +14,7 @@ from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same, sentences
 from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
-from training.tasks.texts import encoded_of, items_of
+from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -40,6 +40,7 @@ class Classify:
     labels: tuple[str, ...]  # as the file has them, in the order of their numbers
     merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
     both_orders: bool = False  # of a pair in training: each order is an example
+    sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
     metrics: tuple[str, ...] = ("accuracy",)
 
     most_written: ClassVar[int] = 16
@@ -66,14 +67,13 @@ class Classify:
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "no_answer")
-        if tuning.both_orders and not self.pair:
-            raise BadInput("tuning.both_orders is True, which is for pairs; this task has one text: use another grid")
-        return replace(self, both_orders=tuning.both_orders or self.both_orders)
+        both, added = orders_of(self, tuning)
+        return replace(self, both_orders=both, sum_orders=added)
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import RowLabel
 
-        return (RowLabel(classes=len(self.labels)),)
+        return (RowLabel(classes=len(self.labels), added=num_rows(self)),)
 
     def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[str]:
         """The label of each item, as the file writes it, once merged."""

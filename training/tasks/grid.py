@@ -40,7 +40,8 @@ class Grid:
     dropout: float | None = None  # of the net while it is fine-tuned; null: that of its pretraining
     auxiliary: float = 0.0  # weight of the language-model loss beside that of the task (GPT-1)
     form: Literal["own", "gpt1"] = "own"  # of a row: as the vocabulary has it, or gpt1: Start text Delim text Extract
-    both_orders: bool = False  # pairs are trained on in both orders
+    both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
+    sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
     no_answer: float = 0.0  # weight of whether a question has an answer
     length: int = 0  # most tokens of a row; 0: that of the task
     dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones

@@ -8,7 +8,10 @@ from training.tasks.labelled import Item, LabelledTask
 
 
 class InWords(LabelledTask, Protocol):
-    """A labelled task whose question and answer can be written as text."""
+    """A labelled task whose question and answer can be written as text.
+
+    Tag and Rank are none: the paper has no form for a label of each word, nor for rows that compete.
+    """
 
     most_written: ClassVar[int]
     """Tokens of an answer, where nothing else is said."""

@@ -91,8 +91,11 @@ class FittedTask(Protocol):
 
 
 def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:
-    """BadInput, in one line, where a tuning says something by these keys, which a task of this kind cannot obey."""
-    for name in names:
+    """BadInput, in one line, where a tuning says something by these keys, which a task of this kind cannot obey.
+
+    What does not read a pair in both orders as two examples does not add them either.
+    """
+    for name in (*names, *(["sum_orders"] if "both_orders" in names else [])):
         if given := getattr(tuning, name):
             raise BadInput(f"tuning.{name} is {given}, which is not for a task of kind {task.kind}; use another grid")
 

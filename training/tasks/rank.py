@@ -37,6 +37,7 @@ class Rank:
     label: str  # column of the label
     labels: tuple[str, str]  # as the file has them: wrong, right
     both_orders: ClassVar[bool] = False
+    sum_orders: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = METRICS
 
     def __post_init__(self) -> None:

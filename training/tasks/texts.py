@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from preprocessing.vocab import Template, Vocab
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Template, Templated, Vocab
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, cut_rows, texts_of
 from training.tasks.split import value_of
+
+if TYPE_CHECKING:
+    from training.finetuning import Tuning
 
 
 class OfTexts(Protocol):
@@ -30,6 +34,10 @@ class OfTexts(Protocol):
     @property
     def both_orders(self) -> bool:
         """Whether each order of a pair is an example in training."""
+
+    @property
+    def sum_orders(self) -> bool:
+        """Whether an example is a pair in both orders, whose states are added (GPT-1, 3.3)."""
 
 
 def items_of(
@@ -54,11 +62,32 @@ def encoded_of(
     *,
     training: bool,
 ) -> Encoded:
-    """A row of each item, with the column that `target` makes of its answer."""
+    """A row of each item, with the column that `target` makes of its answer; or a row of each order, of which the first
+    has the answer."""
     template, number_of = Template(vocab, length), list(range(len(items)))
     if training and task.both_orders:
         items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
         number_of += number_of
-    rows = [template.row(*item.texts) for item in items]
-    examples = [[row.columns() | target(item.gold)] for row, item in zip(rows, items, strict=True)]
-    return Encoded(examples, number_of, notes=cut_rows(rows, length))
+
+    def rows(item: Item) -> list[tuple[Templated, Any]]:
+        orders = ((item.texts, item.gold), (item.texts[::-1], None))[: num_rows(task)]
+        return [(template.row(*texts), gold) for texts, gold in orders]
+
+    found = [rows(item) for item in items]
+    notes = cut_rows((row for rows in found for row, _ in rows), length)
+    examples = [[row.columns() | target(gold) for row, gold in rows] for rows in found]
+    return Encoded(examples, number_of, notes=notes)
+
+
+def num_rows(task: OfTexts) -> int:
+    """Rows of an example."""
+    return 2 if task.sum_orders else 1
+
+
+def orders_of(task: OfTexts, tuning: "Tuning") -> tuple[bool, bool]:
+    """Whether the orders of a pair are two examples, and whether their states are added, as the task says or a tuning
+    wants it. BadInput where that wants two orders of one text."""
+    for name in ("both_orders", "sum_orders"):
+        if getattr(tuning, name) and not task.pair:
+            raise BadInput(f"tuning.{name} is True, which is for pairs; this task has one text: use another grid")
+    return tuning.both_orders or task.both_orders, tuning.sum_orders or task.sum_orders

@@ -11,9 +11,26 @@ import pytest
 from orchestration.config import load, load_task, names, tasks_of, unavailable
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files import Whole
+from training.files import Records, Whole
 from training.likelihood import Text
-from training.tasks import EACH, Choose, Classify, Kinds, Likelihood, Regress, Span, Split, Tag, TaskFile, at_hand
+from training.tasks import (
+    EACH,
+    T5,
+    Choose,
+    Classify,
+    Generate,
+    Kinds,
+    Likelihood,
+    Regress,
+    Span,
+    Split,
+    Tag,
+    TaskFile,
+    TextToText,
+    as_text,
+    at_hand,
+)
+from training.tasks import TASKS as HELD_OUT
 
 TASKS = names("tasks")
 METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
@@ -576,3 +593,109 @@ def test_parts_of_a_task_are_those_of_its_door() -> None:
     for kind in (Regress(text="a", label="b", least=0, most=1), Tag(labels=("O", "B-X")), Span()):
         assert TaskFile(name="x", title="x", source="x", files=splits, task=kind).metric in METRICS[kind.kind]
     assert Choose(context="a", options=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
+
+
+# Text to text
+
+
+@every_task
+def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
+    task, asked = load_task(name), f"{name}_text"
+    if asked in TASKS:
+        found = load_task(asked)
+        assert found.name == asked
+    elif isinstance(task.task, Classify | Regress | Choose | Span):
+        found = load_task(asked)
+        assert found.task == as_text(task.task, task.name.removesuffix("_tuned"))
+        assert found.files == task.files
+        assert not found.figures
+        assert "in its paper this one is not" in found.note
+    elif (known := f"{task.name}_tuned") in TASKS:
+        assert load_task(asked).task.of == load_task(known).task  # type: ignore[union-attr]
+        return
+    else:
+        with pytest.raises(BadInput, match=rf"^task {asked}: a task of kind {task.task.kind} (has no form|is text)"):
+            load_task(asked)
+        return
+    assert found.grids["t5"] == T5
+
+
+def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
+    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
+    found = {task.name for task in tasks_of("race_text,glue_text,piqa_text")}
+    assert found == {"race_text", "piqa_text", *(f"{name}_text" for name in glue)}
+    assert load("t5_small", ["evals=[source, race_text]"]).evals == ("source", "race_text")
+    with pytest.raises(BadInput, match=r"evals\.1"):
+        load("t5_small", ["evals=[source, nonsense_text]"])
+
+
+def test_t5_is_scored_by_what_it_writes() -> None:
+    recipes = [name for name in names("recipes") if name.startswith("t5_")]
+    assert len(recipes) == 11
+    asked = [set(load(recipe).evals) - set(HELD_OUT) for recipe in recipes]
+    assert all(asked)
+    tasks = tasks_of(",".join(set.union(*asked)))
+    assert {task.task.way for task in tasks} == {"written"}
+    assert all(task.grids["t5"] == T5 for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("task", "record", "source", "target"),
+    [  # preprocessors.py of t5 0.9.4
+        ("ax", {"8": "P", "9": "H", "-1": "neutral"}, "mnli hypothesis: H premise: P", "neutral"),
+        ("wnli", {"1": "A", "2": "B", "3": "1"}, "wnli sentence1: A sentence2: B", "entailment"),
+        ("boolq", {"passage": "P", "question": "q", "label": True}, "boolq passage: P question: q", "True"),
+        ("cb", {"premise": "P", "hypothesis": "H", "label": "neutral"}, "cb hypothesis: H premise: P", "neutral"),
+        (
+            "copa",
+            {"premise": "P", "choice1": "A", "choice2": "B", "question": "effect", "label": "choice2"},
+            "copa choice1: A choice2: B premise: P question: effect",
+            "choice2",
+        ),
+        (
+            "wic",
+            {"sentence1": "A", "sentence2": "B", "word": "w", "label": "True"},
+            "wic sentence1: A sentence2: B word: w",
+            "True",
+        ),
+    ],
+)
+def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target: str) -> None:
+    kind = load_task(f"{task}_text").task
+    assert isinstance(kind, TextToText | Generate)
+    (item,) = kind.items(Records(rows=[record], places=["x:1"]), {})
+    assert kind.question(item).text == source
+    assert kind.target(item) == target
+
+
+def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does() -> None:
+    """General sequence in both forms, on the same files."""
+    fresh, own = (load_task(f"multi30k_{name}") for name in ("decoder", "en_de"))
+    assert isinstance(fresh.task, Generate)
+    assert fresh.task.writing.decoder == "fresh"
+    assert dataclasses.replace(fresh.task, writing=dataclasses.replace(fresh.task.writing, decoder="own")) == own.task
+    assert fresh.files == own.files
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "rows", "targets"),
+    [
+        ("boolq", "BoolQ", [{"passage": "p", "question": "q", "label": one} for one in (True, False)], "True False"),
+        (
+            "copa",
+            "COPA",
+            [{"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": one} for one in (0, 1)],
+            "choice1 choice2",
+        ),
+        ("wic", "WiC", [{"sentence1": "a", "sentence2": "b", "word": "w", "label": True, "start1": 0}], "True"),
+    ],
+)
+def test_labels_of_superglue_that_are_no_texts_are_words(
+    task: str, folder: str, rows: list[dict[str, Any]], targets: str, tmp_path: Path
+) -> None:
+    (tmp_path / "superglue" / folder).mkdir(parents=True)
+    (tmp_path / "superglue" / folder / "val.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = load_task(f"{task}_text")
+    kind = found.task
+    assert isinstance(kind, TextToText | Generate)
+    assert " ".join(kind.target(item) for item in found.items("dev", tmp_path)[0]) == targets

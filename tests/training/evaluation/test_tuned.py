@@ -11,8 +11,8 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, ByteBPE, Template, Vocab, WordPiece, train, with_inserts
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import finetuned
-from training.finetuning import Tuning
+from training.evaluation.tuned import engine_of, finetuned
+from training.finetuning import TaskModel, Tuning, groups, orders, tune
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
@@ -92,14 +92,19 @@ CHANGES: Final[Mapping[str, Any]] = {
     "auxiliary": 0.5,
     "form": "gpt1",
     "both_orders": True,
+    "sum_orders": True,
     "no_answer": 0.5,
     "length": 12,
     "dev_evaluations": 2,
     "start": "mnli",
     "seed": 2,
 }
-BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {"layer_gap": {"layer_decay": 0.5}, "start": {}}
-DECODERS: Final = ("auxiliary", "form")
+BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "layer_gap": {"layer_decay": 0.5},
+    "start": {},
+    "sum_orders": {"form": "gpt1"},
+}
+DECODERS: Final = ("auxiliary", "form", "sum_orders")
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Tuning)])
@@ -166,6 +171,8 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
         ({"layer_gap": 1}, "layer_gap is 1, allowed is 2 without a layer_decay"),
         ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
         ({"floor": 2.0}, "floor is 2.0"),
+        ({"sum_orders": True}, "sum_orders is True, allowed is False but with form gpt1"),
+        ({"sum_orders": True, "form": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
@@ -184,8 +191,12 @@ def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encod
 def test_what_a_kind_of_task_has_not_is_refused() -> None:
     one_text = Classify(text="a", label="label", labels=("no", "yes"))
     tag = Tag(labels=("O", "B-PER"))
+    added = {"sum_orders": True, "form": "gpt1"}
     for task, key, reason in (
         (one_text, {"both_orders": True}, "is for pairs; this task has one text"),
+        (one_text, added, r"tuning\.sum_orders is True, which is for pairs; this task has one text"),
+        (tag, added, r"tuning\.sum_orders is True, which is not for a task of kind tag"),
+        (SPAN, added, r"tuning\.sum_orders is True, which is not for a task of kind span"),
         (PAIR, {"no_answer": 0.5}, r"tuning\.no_answer is 0\.5, which is not for a task of kind classify"),
         (tag, {"both_orders": True}, "not for a task of kind tag"),
         (Span(version=1), {"no_answer": 0.5}, "is for version 2, all questions of this task have one"),
@@ -207,6 +218,65 @@ def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: Net) -> 
     assert encoder.vocab.decode(first["ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
     assert encoder.vocab.decode(second["ids"]) == "[CLS] so london [SEP] ada wrote [SEP]"
     assert first["value"] == second["value"] == 2.5
+
+
+SIMILAR: Final[Mapping[str, LabelledTask]] = {
+    "classify": PAIR,
+    "regress": Regress(text="a", pair="b", label="label", least=0, most=1),
+}
+
+
+@pytest.mark.parametrize("kind", SIMILAR)
+def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str, decoder: Net) -> None:
+    """Section 3.3 of GPT-1: the first ten losses are those of a plain loop that reads each order by itself."""
+    tuning = Tuning(peak=1e-3, batch=3, steps=10, warmup=0, schedule="constant", decay=0, clip=0, eps=1e-8, seed=1)
+    tuning = replace(tuning, form="gpt1", sum_orders=True)
+    vocab, still = (
+        with_inserts(decoder.vocab, decoder.spec.vocab_size),
+        replace(DECODER, dropout=0.0, attention_dropout=0.0),
+    )
+    task = SIMILAR[kind].tuned_as(tuning)
+    targets = [replace(target, dropout=0.0) for target in task.targets()]  # type: ignore[type-var]
+    ours, plain = (TaskModel(still, targets, vocab.size, seed=1, new_rows=3) for _ in range(2))
+    examples = task.encoded(pairs(8), vocab, 24, training=True).examples
+    losses, expected = list[float](), list[float]()
+    engine = engine_of(ours, tuning.optim(10), Machine(), groups(ours, tuning))
+    tune(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
+
+    rows, head = Template(vocab, 24), plain.heads[targets[0].kind]
+    linear = head.classify if kind == "classify" else head.regress
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0)
+
+    def extract(first: str, second: str) -> Tensor:
+        ids = torch.from_numpy(rows.row(first, second).ids).long()
+        batch = {"ids": ids, "positions": torch.arange(len(ids)), "segments": torch.zeros_like(ids)}
+        more = {"lengths": torch.tensor([len(ids)]), "first_at": torch.tensor([0])}
+        return plain.trunk.states(batch | more)[-1]  # type: ignore[operator, union-attr]
+
+    for index_N in orders(8, 3, 10, tuning.seed):
+        chosen = [pairs(8)[number] for number in index_N]
+        said = torch.stack([linear(extract(*one.texts) + extract(*one.texts[::-1])) for one in chosen])  # type: ignore[operator]
+        golds = torch.tensor([one.gold for one in chosen])
+        loss = (
+            torch.nn.functional.cross_entropy(said, golds) if kind == "classify" else ((said[:, 0] - golds) ** 2).mean()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        expected.append(float(loss.detach()))
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert len(set(losses)) == len(losses) == 10
+
+
+def test_of_two_orders_one_answer_is_made_in_either_order(decoder: Net) -> None:
+    tuning = replace(BASE, form="gpt1", sum_orders=True, auxiliary=0.5, dropout=0.0)
+    swapped = [replace(item, texts=item.texts[::-1]) for item in pairs(10)]
+    task = SIMILAR["regress"]
+    given = {"train": pairs(8), "dev": pairs(10), "test": swapped, "test_unlabelled": [replace(pairs(1)[0], gold=None)]}
+    found = finetuned(decoder, task, given, tuning, length=24)
+    assert found.predictions["dev"] == pytest.approx(found.predictions["test"], rel=1e-5)
+    assert len(set(found.predictions["dev"])) > 1
+    assert len(found.predictions["test_unlabelled"]) == 1
 
 
 def test_dropout_is_that_of_the_tuning(encoder: Net) -> None:

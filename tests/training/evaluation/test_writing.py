@@ -240,12 +240,63 @@ ITEMS = {
         ("no_answer", 0.5),
         ("both_orders", True),
         ("start", "mnli"),
-        ("dev_evaluations", 3),
     ],
 )
 def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
         written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, **{key: given}))
+
+
+@pytest.mark.parametrize(
+    ("name", "decoder"), [("encoder and decoder", "own"), ("encoder", "fresh"), ("decoder", "own"), ("encoder", "own")]
+)
+def test_what_counts_is_what_the_best_weights_on_dev_write(
+    name: str, decoder: Any, vocab: Vocab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, weights, of_kind, with_weights = list[float](), list[Any](), Generate.scores, module._with_weights
+
+    def scores(task: Generate, items: Any, predictions: Any) -> dict[str, float]:
+        said.append([0.2, 0.6, 0.6, 0.4][len(said)] if len(said) < 4 else 1.0)  # whatever it wrote
+        return of_kind(task, items, predictions) | {"exact": said[-1]}
+
+    def taken(model: Model, given: Any) -> Model:
+        weights.append({name: tensor.detach().clone() for name, tensor in given.items()})
+        return with_weights(model, given)
+
+    monkeypatch.setattr(Generate, "scores", scores)
+    monkeypatch.setattr(module, "_with_weights", taken)
+    task = replace(TASK, writing=replace(TASK.writing, decoder=decoder))
+    items = {"train": reversals(8, 0), "dev": reversals(4, 1), "test": reversals(4, 2)}
+    tuning = Tuning(peak=5e-3, batch=4, steps=8, dev_evaluations=4)
+    found = written(net(name, vocab), task, items, tuning)
+    *on_way, last = weights
+    assert len(on_way) == 4
+    assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # of equal ones the first
+    assert not all(torch.equal(last[name], on_way[3][name]) for name in last)
+    assert found.notes[0] == "the best of 4 evaluations on dev counts"
+    plain = written(net(name, vocab), task, items, replace(tuning, dev_evaluations=0))
+    assert found.losses == plain.losses  # to look does not change what is learned
+
+
+@pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
+def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
+    with pytest.raises(BadInput, match=r"tuning\.dev_evaluations is 2: no dev split with answers is at hand"):
+        written(net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(steps=1, dev_evaluations=2))
+
+
+def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
+    machine = Machine(precision="bf16", zero=3)
+    with pytest.raises(BadInput, match=r"with machine\.zero 3 no worker has the whole net"):
+        module._best(
+            net("decoder", vocab),
+            LABELLED,
+            form_of(net("decoder", vocab), LABELLED.writing),
+            ITEMS,
+            Tuning(dev_evaluations=2),
+            4,
+            machine,
+            Model(net("decoder", vocab).spec.trunk, (NextToken(),), vocab.size, seed=0),
+        )
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])

@@ -32,3 +32,9 @@ def test_the_dev_average_has_eight_tasks_and_accuracies() -> None:
 
 def test_each_index_begins_at_zero() -> None:
     assert submission([0.5, 4.0]) == "index\tprediction\n0\t0.500\n1\t4.000\n"
+
+
+def test_the_average_is_of_the_forms_as_text_where_there_are_no_others() -> None:
+    written = {f"{name}_text": one for name, one in BERT_LARGE.items()}
+    assert glue_average(written, "bert") == glue_average(BERT_LARGE, "bert")
+    assert glue_average({**written, "cola": {"matthews": 0.0}}, "bert") < glue_average(BERT_LARGE, "bert")  # type: ignore[operator]

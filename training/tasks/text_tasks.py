@@ -1,0 +1,56 @@
+"""NAME_text: the text-to-text form of a labelled task that has no file of this form."""
+
+from dataclasses import replace
+from typing import Final
+
+from preprocessing.errors import BadInput
+from training.tasks.choose import Choose
+from training.tasks.classify import Classify
+from training.tasks.grid import Grid
+from training.tasks.regress import Regress
+from training.tasks.span import Span
+from training.tasks.task_file import TaskFile
+from training.tasks.text_to_text import as_text
+
+TEXT: Final = "_text"  # behind the name of a task
+NO_FORM: Final = "has no form as text to text; those of classify, regress, choose and span have one"
+T5: Final = Grid(
+    rates=(1e-3,),
+    batches=(128,),
+    steps=2**18,
+    dev_evaluations=52,  # checkpoints every 5,000 steps
+    warmup=0,
+    schedule="constant",
+    optimizer="adafactor",
+    decay=0,
+    clip=0,
+    length=512,
+    source="section 3.1.3, arXiv:1910.10683",
+    from_memory=True,
+)
+
+
+def text_form(task: TaskFile) -> TaskFile:
+    """NAME_text of a labelled task: the same files and scores, its name and the names of its texts before them.
+
+    The paper has the form for each task of its own, which have files (sst2_text); this is what follows from it for
+    others. BadInput, in one line, where a kind has none: tags of words, and rows that compete, are no text of their
+    own in the paper; other kinds are written or scored as they are.
+    """
+    if not isinstance(task.task, Classify | Regress | Choose | Span):
+        written = f"is text to text without it: give {task.name}" if task.task.way == "written" else NO_FORM
+        raise BadInput(f"task {task.name}{TEXT}: a task of kind {task.task.kind} {written}")
+    name = task.name.removesuffix("_tuned")
+    general = "the form is that of T5's own tasks: in its paper this one is not, or is asked otherwise; greedy"
+    return replace(
+        task,
+        name=f"{name}{TEXT}",
+        title=f"{task.title}, in words that are written",
+        source=f"{task.source}; as text to text after T5, arXiv:1910.10683, appendix D",
+        group="text_to_text",
+        length=T5.length,
+        task=as_text(task.task, name),
+        grids={"t5": T5},
+        figures=(),
+        note=f"{general}; {task.note}" if task.note else general,
+    )
