@@ -33,7 +33,8 @@ class Records:
         """What of the files is not used, a line each."""
         found, read = list[str](), len(self.rows) + self.left_out + self.others + len(self.malformed)
         if self.malformed:
-            found.append(f"{len(self.malformed):,} malformed rows are left out, the first: {self.malformed[0]}")
+            more = f" (and {len(self.malformed) - 1:,} more)" if len(self.malformed) > 1 else ""
+            found.append(f"malformed rows are left out: {self.malformed[0]}{more}")
         if self.left_out:
             found.append(f"{self.left_out:,} of {read:,} rows are left out, as the task file asks for their values")
         if self.others:

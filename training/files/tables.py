@@ -4,10 +4,12 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Literal
+from typing import Final, Literal
 
 from preprocessing.spec import spec
 from training.files.record import Fault, Record, text_of
+
+_LONGEST: Final = 2**31 - 1  # characters of a cell
 
 
 @spec
@@ -43,7 +45,7 @@ class Csv:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         text, names, begins = text_of(content), list[str](), 1
-        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # 131,072, the process' default, is too few
+        csv.field_size_limit(_LONGEST)  # of the process, for all readers: its default, 131,072, is too few
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         while True:
             try:

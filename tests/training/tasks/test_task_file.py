@@ -41,7 +41,7 @@ def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
     (data / "dev.jsonl").write_text((data / "dev.jsonl").read_text() + "{torn\n")
     records = split(without={"y": ("-",)}, only={"lang": ("de",)}).records(data)
     assert [note.split(" (")[0] for note in records.notes] == [
-        "1 malformed rows are left out, the first: dev.jsonl:121: no JSON",
+        "malformed rows are left out: dev.jsonl:121: no JSON",
         "20 of 121 rows are left out, as the task file asks for their values",
         "60 of 121 rows belong elsewhere: the task file asks for other values",
     ]
