@@ -255,7 +255,10 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     BadInput where no task has a split for one.
     """
     files = dict[str, str]()
-    for plan, score in zip(plans, scores, strict=True):
+    score_of = {(score.task, score.step, score.labels): score for score in scores}
+    for plan in plans:
+        if (score := score_of.get((plan.task, plan.step, plan.labels))) is None:
+            continue  # all its cells failed, which was told
         cells = [(cell, found) for cell, found in _results(plan) if _is(cell, score.starts[cell.start])]
         mine = [found for cell, found in cells if cell.start == "pretrained"]
         best = max(mine, key=lambda found: better(plan.metric) * found.scores[plan.split][plan.metric])

@@ -601,6 +601,8 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
     assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
     assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+    failed = replace(plans[0], task="of which all cells failed")
+    assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
     plans = planned(net, wanted(data))
     with pytest.raises(BadInput, match="none of these tasks has an unlabelled split at hand"):
         evaluate.submit(plans, evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore), tmp_path / "to")

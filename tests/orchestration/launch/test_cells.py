@@ -14,12 +14,13 @@ from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, Ray
 
 from orchestration.jobs import subject
 from orchestration.jobs.score_plan import Wanted, asked_for, planned
-from orchestration.launch import Asked, Cell, Room, cells, grid, ray_session
+from orchestration.launch import Asked, Cell, Room, cell, cells, grid, ray_session
 from orchestration.progress import ignore
 from preprocessing.errors import Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, questions, reviews
 from training.evaluation import Evaluated
 from training.specs import Machine
+from training.tasks import TaskFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
 
@@ -216,3 +217,18 @@ def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[Cell]) -> None
 def test_a_group_that_never_fits_is_one_line(some: list[Cell]) -> None:
     with pytest.raises(ResourceError, match=r"wants 4 CPUs by the cluster file, Ray has 2 in all"):
         done(some, Room(cpus=2, workers=2))
+
+
+def test_two_workers_begin_with_the_same_and_keep_it(some: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here with SST-2 itself. The second group reads what the first one has made, and so does a process alone."""
+    (task,) = asked_for("sst2")
+    assert isinstance(task, TaskFile)
+    assert some[0].tuning is not None
+    begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, start="sst2"))
+    both = replace(begins, machine=Machine(zero=2))
+    found, failed = done([both, both], Room(workers=2))
+    assert failed == {}
+    assert found[0] == found[1]
+    monkeypatch.setattr(cell, "_tuned_before", lambda *_: pytest.fail("made twice"))
+    assert cells.evaluate_cell(begins).losses
+    assert len(list((begins.folder / cell.BEGUN).glob("sst2-*/spec.json"))) == 1
