@@ -194,15 +194,17 @@ class Session:
         self,
         *tasks: str,
         data_dir: "str | PathLike[str] | None" = None,
-        seeds: int = 3,
+        seeds: int = 0,
         labels: int | Sequence[int] = 0,
         against_random: bool = True,
         **grid: Any,
     ) -> "Scores":
         """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
 
-        `labels`: labelled rows, one number or several; 0: all that a task has, of held-out documents 200. `grid`:
-        `rates`, `batches`, `epochs`, `steps` in place of those of the paper's grid, or `grid`, the name of one.
+        `seeds`: fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or
+        several; 0: all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`,
+        `length`, `features` in place of those of the paper's grid, or `grid`, the name of one.
+        BadInput where no task obeys one of these.
         """
         from orchestration.jobs import evaluate, pretrain, score_plan, subject
 
@@ -217,6 +219,7 @@ class Session:
             **grid,
         )
         plans = (score_plan.planned if tasks else score_plan.fitting)(net, wanted)
+        score_plan.check_flags(plans, wanted)
         with self._report() as report:
             return Scores(evaluate.evaluate(net.folder, plans, cluster, report))
 

@@ -261,7 +261,8 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
             continue  # all its cells failed, which was told
         cells = [(cell, found) for cell, found in _results(plan) if _is(cell, score.starts[cell.start])]
         mine = [found for cell, found in cells if cell.start == "pretrained"]
-        best = max(mine, key=lambda found: better(plan.metric) * found.scores[plan.split][plan.metric])
+        on = plan.chosen_on or next((split for split in mine[0].scores if split.startswith("dev")), plan.split)
+        best = max(mine, key=lambda found, on=on: better(plan.metric) * found.scores[on][plan.metric])  # type: ignore[misc]
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
     if not files:
         raise BadInput(f"--submit {folder}: none of these tasks has an unlabelled split at hand for a leaderboard")

@@ -360,15 +360,13 @@ def _is_tuned(task: TaskFile, items: Mapping[str, Sequence[Item]]) -> bool:
 
 
 def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
-    """The items of each split that is there, and what was wrong with its rows."""
+    """The items of each split that is there, and which of its rows are not used."""
     items, notes = {}, []
     for split, files in task.files.items():
         if not files.is_there(data):
             continue
         items[split], records = task.items(split, data)
-        if records.malformed:
-            more = f" (and {len(records.malformed) - 1:,} more)" if len(records.malformed) > 1 else ""
-            notes.append(f"task {task.name}, {split}: malformed rows are left out: {records.malformed[0]}{more}")
+        notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
     return items, notes
 
 

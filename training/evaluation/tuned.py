@@ -81,7 +81,7 @@ def finetuned(
 
 
 @dataclass
-class _Best:
+class Best:
     """The weights that scored best on dev so far, of equal ones the first."""
 
     after: frozenset[int]  # updates after which dev is answered
@@ -116,7 +116,7 @@ def _best(
     encoded: Mapping[str, Encoded],
     steps: int,
     machine: Machine,
-) -> _Best | None:
+) -> Best | None:
     """What answers dev on the way, None where the last weights count. BadInput where it cannot."""
     if not tuning.dev_evaluations:
         return None
@@ -132,7 +132,7 @@ def _best(
         return better(metric) * fitted.scores(items[split], answers)[metric]
 
     number = tuning.dev_evaluations
-    return _Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
+    return Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
 
 def _dev(items: Mapping[str, Sequence[Item]]) -> str:
