@@ -259,10 +259,10 @@ def num_parameters(weights: Path) -> int:
 
 
 def _scores(run_folder: Path) -> list[dict[str, Any]]:
-    """The newest score of each task."""
-    files = sorted(run_folder.glob(SCORES), key=lambda path: path.stat().st_mtime)
-    found = [score for path in files for score in json.loads(path.read_text())]
+    """The score of each task after the last step, with all labels or else the most."""
+    found = [score for path in sorted(run_folder.glob(SCORES)) for score in json.loads(path.read_text())]
     found = [score | {start: _values(score, start) for start in STARTS} for score in found if "starts" in score]
+    found.sort(key=lambda score: (math.inf if score["step"] is None else score["step"], score["labels"] or math.inf))
     return list({score["task"]: score for score in found if score["pretrained"]}.values())
 
 

@@ -20,6 +20,8 @@ SCORE = {
     "metric": "accuracy",
     "split": "test",
     "chance": 0.5,
+    "step": None,
+    "labels": 0,
     "starts": {
         start: {"how": {}, "scores": {"test": {"accuracy": values}}}
         for start, values in {"pretrained": [0.75, 0.85], "random": [0.5, 0.6]}.items()
@@ -82,6 +84,15 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "keeps the licences of its sources",
     ):
         assert said in text
+
+
+def test_the_score_of_the_last_step_with_all_labels_is_told(run: Path) -> None:
+    for name, changed in {"follows-0": {"step": 6}, "follows-2": {"labels": 200}, "follows-3": {"step": 9}}.items():
+        other = run / "scores" / name / evaluate.FILE
+        other.parent.mkdir()
+        starts = {"pretrained": {"how": {}, "scores": {"test": {"accuracy": [0.1, 0.1]}}}}
+        other.write_text(json.dumps([SCORE | {"starts": starts} | changed]))
+    assert "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | 50.0 |" in model_card(run)
 
 
 def test_the_parameters_are_counted_in_the_file(run: Path) -> None:
