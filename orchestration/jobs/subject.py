@@ -114,9 +114,16 @@ def of_run(folder: Path) -> Subject:
         corpus=Path(run["corpus"]),
         expected=_expected(name),
         is_published=is_published,
-        paper="miniatures" if is_published and name in MINIATURES else "",
+        paper=_paper_of_run(run, name) if is_published else "",
         longest_row=_longest_row(run),
     )
+
+
+def _paper_of_run(run: Mapping[str, Any], name: str) -> str:
+    """Whose grids a run of a published size takes, where its own paper has none; "" where its name says it."""
+    if name in MINIATURES:
+        return "miniatures"
+    return "gpt1" if run["trunk"]["kind"] == "decoder" else ""  # later ones were not fine-tuned on labels
 
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:

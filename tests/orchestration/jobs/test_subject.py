@@ -96,6 +96,7 @@ def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
         ("bert_tiny", "bert_tiny", {}, "miniatures"),
         ("bert_small", "bert_small", {}, "miniatures"),
         ("electra_small", "electra_small", {}, "electra_small"),
+        ("gpt2", "gpt2", {}, "gpt1"),
         ("mine", "bert_tiny", {}, "of small nets"),
     ],
 )
