@@ -203,6 +203,7 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     net = score_plan.Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(subject, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
+    monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)
     monkeypatch.setattr(evaluate, "evaluate", scored)
     scores = bert.scores("follows", seeds=1, labels=40)
     assert scores[0].margin == 0.25
