@@ -11,8 +11,7 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best
-from training.evaluation.tuned import engine_of, is_alone, whole_state
+from training.evaluation.tuned import Best, engine_of, is_alone, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.model import Model
