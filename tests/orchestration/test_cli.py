@@ -372,7 +372,7 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert main(["run", *job_flags, *small, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert first["result"]["step"] == 6
-    assert {score["task"] for score in first["scores"]} == {"source", "follows"}
+    assert {score["task"] for score in first["scores"]} == {"source", "follows", "cloze"}
 
     assert main(["run", *job_flags, *small, "--json"]) == 0
     said = capsys.readouterr()
