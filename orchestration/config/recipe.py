@@ -337,6 +337,7 @@ def _put(split: Split, word: str) -> Split:
         split,
         paths=tuple(path.replace(EACH, word) for path in split.paths),
         only={column: tuple(value.replace(EACH, word) for value in values) for column, values in split.only.items()},
+        aligned={column: (one.replace(EACH, word), other) for column, (one, other) in split.aligned.items()},
         or_else=tuple(_put(one, word) for one in split.or_else),
     )
 

@@ -13,7 +13,8 @@ _DOCUMENT = "-DOCSTART-"
 class Conll:
     """A sentence as `words` and `tags`: columns between blanks or tabs, counted from 0, from the end where negative.
 
-    Lines that begin with -DOCSTART- (CoNLL-2003) are no words; lines that begin with `comment` are left out.
+    Lines that begin with -DOCSTART- (CoNLL-2003) are no words: they stand between documents, and a sentence has the
+    number of its own as `document`. Lines that begin with `comment` are left out.
     """
 
     kind: Literal["conll"] = "conll"
@@ -22,15 +23,16 @@ class Conll:
     comment: str = ""
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
-        words, tags, fault, begins = list[str](), list[str](), "", 1
+        words, tags, fault, begins, document = list[str](), list[str](), "", 1, 0
         for number, line in enumerate([*text_of(content).split("\n"), ""], 1):
             cells = line.split("\t") if "\t" in line else line.split()
             cells = [cell.strip() for cell in cells]
             if not any(cells):
                 if words or fault:
-                    yield begins, Fault(fault) if fault else {"words": words, "tags": tags}
+                    yield begins, Fault(fault) if fault else {"words": words, "tags": tags, "document": document}
                 words, tags, fault, begins = [], [], "", number + 1
             elif line.startswith(_DOCUMENT) or (self.comment and line.startswith(self.comment)):
+                document += line.startswith(_DOCUMENT)
                 begins = number + 1
             elif len(cells) <= max(self.word, -self.word - 1, self.tag, -self.tag - 1, 1):
                 fault = fault or f"line {number} has {len(cells)} columns: a word and a tag are needed"

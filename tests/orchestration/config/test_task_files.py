@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -103,7 +104,50 @@ def silent(tasks: Sequence[TaskFile]) -> set[str]:
 def test_every_task_says_what_its_score_is_of_where_that_is_not_its_own_test_or_dev() -> None:
     assert silent(tasks_of()) == set()
     without = [dataclasses.replace(task, scored=()) for task in tasks_of()]
-    assert silent(without) == {"xquad", "xnli", "mlqa", "hans", "ax", "ax_text", "wikigold"}
+    assert silent(without) == {"xquad", "xnli", "xnli_halves", "mlqa", "hans", "ax", "ax_text", "wikigold"}
+
+
+def read_twice(task: TaskFile) -> list[tuple[str, str]]:
+    """Pairs of splits that read a file in common and are not told apart by its rows."""
+    places = {
+        name: {(path, one.member): one for one in (split, *split.or_else) for path in one.paths}
+        for name, split in task.files.items()
+    }
+
+    def is_apart(one: Split, other: Split) -> bool:
+        in_tenths = bool(one.tenths and other.tenths) and not set(one.tenths) & set(other.tenths) and one.by == other.by
+        by_values = any(not {*one.only[name]} & {*other.only.get(name, one.only[name])} for name in one.only)
+        return in_tenths or by_values or (isinstance(one.format, Whole) and one.format != other.format)
+
+    return [
+        (first, second)
+        for first, second in combinations(task.files, 2)
+        if any(not is_apart(places[first][at], places[second][at]) for at in places[first].keys() & places[second])
+    ]
+
+
+def test_no_rows_are_learned_or_chosen_on_and_scored() -> None:
+    assert {task.name: read_twice(task) for task in tasks_of() if read_twice(task)} == {
+        "mlqa": [("dev", "dev_en")],  # what is chosen on, among the dev sets of all languages
+        "xnli": [("dev", "dev_en")],
+    }
+    halves = load_task("mnli_halves")
+    both = {"train": halves.files["train"], "test": dataclasses.replace(halves.files["test"], tenths=(3, 9))}
+    assert read_twice(dataclasses.replace(halves, files=both)) == [("train", "test")]
+
+
+def test_xquad_chooses_on_articles_that_are_not_asked_about(tmp_path: Path) -> None:
+    """Its questions are of SQuAD's dev set, all 1,190 of them."""
+    task = load_task("xquad")
+    paths = [path for split in ("train", "dev") for path in task.files[split].paths]
+    assert not [path for path in paths if "dev" in path]
+    question = {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
+    paragraphs = [{"context": "Ada.", "qas": [question]}]
+    articles = [{"title": f"T{number}", "paragraphs": paragraphs} for number in range(100)]
+    (tmp_path / "train-v1.1.json").write_text(json.dumps({"data": articles}))
+    train, dev = ({row["title"] for row in task.files[one].records(tmp_path).rows} for one in ("train", "dev"))
+    assert len(train) + len(dev) == len(train | dev) == 100
+    assert 5 <= len(dev) <= 15
 
 
 def quoted() -> Iterator[tuple[str, str]]:
@@ -568,7 +612,10 @@ def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(("name", "shares"), [("mnli_halves", 0), ("snli_halves", 0), ("squad1_halves", 1)])
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [("mnli_halves", 0), ("snli_halves", 0), ("squad1_halves", 1), ("squad2_halves", 1), ("cmrc_halves", 1)],
+)
 def test_halves_have_all_rows_and_no_text_in_common(name: str, shares: int, shared: Path) -> None:
     task = load_task(name)
     splits = {split: task.items(split, shared / "downstream")[0] for split in task.files}
@@ -577,7 +624,41 @@ def test_halves_have_all_rows_and_no_text_in_common(name: str, shares: int, shar
     texts = [{item.texts[shares] for item in items} for items in splits.values()]
     assert not any(texts[one] & texts[other] for one, other in ((0, 1), (0, 2), (1, 2)))
     assert 0.4 < len(splits["test"]) / len(whole) < 0.6
-    assert min(map(len, splits.values())) > 800
+    assert min(map(len, splits.values())) >= 320
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "shares", "rows"), [("race_halves", 0, (4_887, 4_934)), ("scitail_halves", 1, (1_304, 2_126))]
+)
+def test_a_dev_set_to_learn_and_choose_on_and_a_test_set(
+    name: str, shares: int, rows: tuple[int, int], shared: Path
+) -> None:
+    task = load_task(name)
+    train, dev, test = (task.items(split, shared / "downstream")[0] for split in ("train", "dev", "test"))
+    assert (len(train) + len(dev), len(test)) == rows
+    assert min(len(train), len(dev)) > 200
+    texts = [{item.texts[shares] for item in items} for items in (train, dev, test)]
+    assert not any(texts[one] & texts[other] for one, other in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.shared
+def test_halves_of_xnli_are_of_the_same_premises_in_each_language(shared: Path) -> None:
+    task, data = load_task("xnli_halves"), shared / "downstream"
+    splits = {split: task.items(split, data)[0] for split in task.files}
+    learned = {item.texts[0] for split in ("train", "dev") for item in splits[split]}
+    assert not learned & {item.texts[0] for item in splits["test_en"]}
+    assert len(splits["train"]) + len(splits["dev"]) + len(splits["test_en"]) == 2_490
+    lines = [[(item.place.rpartition(":")[2], item.gold) for item in splits[f"test_{word}"]] for word in task.each]
+    assert all(each == lines[0] for each in lines)  # the languages' files have the same pairs in the same lines
+
+
+@pytest.mark.shared
+def test_halves_of_wikigold_are_of_whole_articles(shared: Path) -> None:
+    task, data = load_task("wikigold_halves"), shared / "downstream"
+    articles = [{row["document"] for row in split.records(data).rows} for split in task.files.values()]
+    assert sum(map(len, articles)) == len(set.union(*articles)) == 145
+    assert sum(len(task.items(split, data)[0]) for split in task.files) == 1_696
 
 
 @pytest.mark.shared

@@ -118,16 +118,19 @@ def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
 
 
 def test_sentences_of_words_and_tags(tmp_path: Path) -> None:
-    text = "-DOCSTART- -X- O O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nGerman JJ B-MISC\n"
+    text = "-DOCSTART- -X- O O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nGerman JJ B-MISC\n\n-DOCSTART- O\n\nIt PRP O\n"
     assert found(tmp_path, text, Conll()).rows == [
-        {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
-        {"words": ["German"], "tags": ["B-MISC"]},
+        {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"], "document": 1},
+        {"words": ["German"], "tags": ["B-MISC"], "document": 1},
+        {"words": ["It"], "tags": ["O"], "document": 2},
     ]
 
 
 def test_words_with_blanks_stand_between_tabs(tmp_path: Path) -> None:
     text = "# newdoc\n1\tNew York\tB-LOC\tO\n"
-    assert found(tmp_path, text, Conll(word=1, tag=2, comment="#")).rows == [{"words": ["New York"], "tags": ["B-LOC"]}]
+    assert found(tmp_path, text, Conll(word=1, tag=2, comment="#")).rows == [
+        {"words": ["New York"], "tags": ["B-LOC"], "document": 0}
+    ]
 
 
 def test_a_word_without_a_tag_costs_its_sentence(tmp_path: Path) -> None:
