@@ -13,7 +13,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab
 from training.files import Records
 from training.tasks.in_words import same
-from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, mean_of, refuse, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, answered, cut_rows, mean_of, refuse, texts_of
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class Choose:
         options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)
         if len(options) < 2 or not all(isinstance(option, str) for option in options):
             raise BadInput(f"{place}: the options are {list(options)!r}, allowed is two texts or more")
+        if len(options) > len(self.labels):
+            raise BadInput(
+                f"{place}: has {len(options)} options, labels has {len(self.labels)}: {', '.join(self.labels)}"
+            )
         return options
 
     def _number(self, given: Any, column: str, place: str, options: int) -> int:
@@ -75,10 +79,10 @@ class Choose:
         return allowed.index(str(given))
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template = Template(vocab, length)
-        rows = [self._rows(item, template) for item in items]
-        examples = [_example(row, 0 if item.gold is None else item.gold) for row, item in zip(rows, items, strict=True)]
-        return Encoded(examples, list(range(len(items))), notes=cut_rows(chain.from_iterable(rows), length))
+        template, (used, notes) = Template(vocab, length), answered(items, training=training)
+        rows = [self._rows(items[number], template) for number in used]
+        examples = [_example(row, items[number].gold or 0) for row, number in zip(rows, used, strict=True)]
+        return Encoded(examples, used, notes=[*notes, *cut_rows(chain.from_iterable(rows), length)])
 
     def _rows(self, item: Item, template: Template) -> list[Templated]:
         context, question, options = item.texts

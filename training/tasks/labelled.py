@@ -120,6 +120,22 @@ class ScoredTask(TaskKind, Protocol):
         """What is asked about the first item, as the reader gets it."""
 
 
+def answered(items: Sequence[Item], *, training: bool) -> tuple[list[int], list[str]]:
+    """Numbers of the items that rows are made of, in training those that have an answer, and what there is to say of
+    the others. BadInput where there is none to learn from."""
+    used = [number for number, item in enumerate(items) if not training or item.gold is not None]
+    if training and not used:
+        raise BadInput("no question has an answer to learn from")
+    return used, unlabelled(items, training=training)
+
+
+def unlabelled(items: Sequence[Item], *, training: bool) -> list[str]:
+    """What there is to say of items without an answer: nothing of a split to score that has none at all."""
+    lacking = sum(item.gold is None for item in items)
+    said = f"{lacking} of {len(items)} questions have no answer in the file, and do not count"
+    return [said] if lacking and (training or lacking < len(items)) else []
+
+
 def cut_rows(rows: Iterable[Templated], length: int) -> list[str]:
     """What there is to say of rows that were made to fit `length` tokens: how many lost some."""
     cut = [row.is_cut for row in rows]

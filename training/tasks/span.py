@@ -12,7 +12,7 @@ from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of
+from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of, unlabelled
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -204,11 +204,10 @@ def _question_tokens(row: Templated) -> int:
 
 def _unused(items: Sequence[Item], lost: int, cut: Sequence[int], *, training: bool) -> list[str]:
     """What of the questions could not be used; `cut` are the tokens that are left of those that were too long."""
-    found, unlabelled = list[str](), sum(item.gold is None for item in items)
+    found = list[str]()
     if lost:
         found.append(f"{lost} questions are left out: their answer is not where it is said to stand, or no text")
-    if unlabelled and (training or unlabelled < len(items)):
-        found.append(f"{unlabelled} of {len(items)} questions have no answer in the file, and do not count")
+    found += unlabelled(items, training=training)
     if cut:
         found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")
     return found

@@ -1,7 +1,7 @@
 """Which tag does each word of a sentence have?"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.metrics import Scheme
-from training.tasks.labelled import Encoded, Item, Outputs, Way, mean_of, refuse
+from training.tasks.labelled import Encoded, Item, Outputs, Way, answered, mean_of, refuse
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -47,16 +47,26 @@ class Tag:
         words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
         found = []
         for record, place in zip(records.rows, records.places, strict=True):
-            gold = list(value_of(record, tags, place)) if tags else None
-            for tag in gold or ():
-                if tag not in self.labels:
-                    raise BadInput(f"{place}: a tag is {tag!r}, allowed is {' or '.join(self.labels)}")
-            found.append(Item(place, (tuple(value_of(record, words, place)),), gold))
+            said = _texts(value_of(record, words, place), words, place)
+            given = value_of(record, tags, place) if tags else None
+            gold = None if given is None else self._tags(given, tags, place, len(said))
+            found.append(Item(place, (tuple(said),), gold))
+        return found
+
+    def _tags(self, given: Any, column: str, place: str, words: int) -> list[str]:
+        found = _texts(given, column, place)
+        if len(found) != words:
+            raise BadInput(f"{place}: {column} are {len(found)}, the words are {words}; give each word one tag")
+        for tag in found:
+            if tag not in self.labels:
+                raise BadInput(f"{place}: a tag is {tag!r}, allowed is {' or '.join(self.labels)}")
         return found
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, encoded, beyond = Template(vocab, length), Encoded(), 0
-        for number, item in enumerate(items):
+        used, notes = answered(items, training=training)
+        template, encoded, beyond = Template(vocab, length), Encoded(notes=notes), 0
+        for number in used:
+            item = items[number]
             (words,) = item.texts
             row = template.row(list(words))
             at, of = first_pieces(row.word)
@@ -96,6 +106,12 @@ class Tag:
         pairs = [(a, b) for one, other in both for a, b in zip(one, other, strict=True)]
         found["accuracy"] = mean_of([float(a == b) for a, b in pairs])
         return {name: found[name] for name in self.metrics}
+
+
+def _texts(given: Any, column: str, place: str) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise BadInput(f"{place}: column {column} is {given!r}, allowed is a list of texts")
+    return given
 
 
 def first_pieces(word_S: np.ndarray) -> tuple[list[int], list[int]]:

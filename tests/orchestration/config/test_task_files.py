@@ -565,7 +565,7 @@ def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) 
 
 def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
     for name in ("boolq_few", "piqa_few", "arc_easy_few", "lambada_one", "lambada_few"):
-        train, other = (split.or_else[0] if split.or_else else split for split in load_task(name).files.values())
+        train, other = (split.or_else[-1] if split.or_else else split for split in load_task(name).files.values())
         assert train.paths == other.paths
         assert set(train.tenths) | set(other.tenths) == set(range(10))
         assert not set(train.tenths) & set(other.tenths)
@@ -583,6 +583,9 @@ def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> N
     question = "Passage: It is.\nQuestion: is it?\nAnswer:"
     assert asked("boolq", "dev", "boolq/dev.jsonl", boolq) == ((question, " yes"), 1)
     assert asked("boolq_few", "train", "boolq/train.jsonl", boolq | {"answer": False}) == ((question, " no"), 0)
+    (tmp_path / "boolq/train.jsonl").unlink()
+    superglue = {"question": "is it", "passage": "It is.", "idx": 0, "label": False}
+    assert asked("boolq_few", "train", "superglue/BoolQ/train.jsonl", superglue) == ((question, " no"), 0)
     wino = {"sentence": "Ann saw Bea, so _ waved.", "option1": "Ann", "option2": "Bea", "answer": "2"}
     assert asked("winogrande", "dev", "winogrande_1.1/dev.jsonl", wino) == (("Ann saw Bea, so Bea", " waved."), 1)
     piqa = {"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}

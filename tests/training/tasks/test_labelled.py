@@ -11,7 +11,7 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab, WordPiece, train
 from preprocessing.vocab.template import Template
-from training.files import Conll, Csv, Json, Jsonl, Squad, Tsv
+from training.files import Conll, Csv, Json, Jsonl, Records, Squad, Tsv
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.labelled import Encoded, Item, LabelledTask
@@ -186,11 +186,54 @@ def error(task: LabelledTask, folder: Path) -> str:
             json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [["a"]]}),
             "high.json:1: the options are ['a'], allowed is two texts or more",
         ),
+        (
+            "choose",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [[*"abcde"]]}),
+            "high.json:1: has 5 options, labels has 4: A, B, C, D",
+        ),
     ],
 )
 def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     assert error(TASKS[kind], tmp_path) == line
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"words": [*"abc"], "tags": ["O", "O"]}, "tags are 2, the words are 3; give each word one tag"),
+        ({"words": ["a"], "tags": ["O", "O"]}, "tags are 2, the words are 1; give each word one tag"),
+        ({"words": "abc", "tags": ["O"] * 3}, "column words is 'abc', allowed is a list of texts"),
+        ({"words": ["a"], "tags": 5}, "column tags is 5, allowed is a list of texts"),
+        ({"words": ["a"], "tags": [0]}, "column tags is [0], allowed is a list of texts"),
+        ({"words": None, "tags": ["O"]}, "column words is None, allowed is a list of texts"),
+    ],
+)
+def test_each_word_has_one_tag(record: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        TAG.items(Records([record], ["dev.jsonl:1"]), {})
+    assert str(caught.value) == f"dev.jsonl:1: {said}"
+
+
+@pytest.mark.parametrize("kind", ["choose", "tag"])
+def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    records = DEV[kind].records(written(tmp_path, kind))
+    label = {"choose": "answers", "tag": "tags"}[kind]
+    first, *others = records.rows
+    items = task.items(Records([{**first, label: None}, *others], records.places), {})
+    assert [item.gold is None for item in items] == [True, *[False] * len(others)]
+    training, scored = (task.encoded(items, vocab, 200, training=one) for one in (True, False))
+    assert training.item_of == [*range(1, len(items))]
+    assert scored.item_of == [*range(len(items))]
+    assert (
+        training.notes == scored.notes == [f"1 of {len(items)} questions have no answer in the file, and do not count"]
+    )
+    without = task.items(records, {"label": "", "tags": ""})
+    assert task.encoded(without, vocab, 200, training=False).notes == []
+    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+        task.encoded(without, vocab, 200, training=True)
 
 
 def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
