@@ -63,11 +63,12 @@ class Csv:
 
 
 def _record(cells: Sequence[str], names: Sequence[str]) -> Record | Fault:
-    """The cells by number, from 0, from the end too (-1 is the last), and by name; a fault where there are too few."""
-    if names and len(cells) < len(names):
+    """The cells by number, from 0, from the end too (-1 is the last), and by name; a fault where there are too few, or
+    too many: a tab or comma inside of a text would shift the columns behind it."""
+    if names and len(cells) != len(names):
         return Fault(f"{len(cells)} columns, the first line names {len(names)}")
     record = dict(zip(_numbers(len(cells)), [*cells, *cells], strict=True))
-    record.update(zip(names, cells, strict=False))
+    record.update(zip(names, cells, strict=bool(names)))
     return record
 
 

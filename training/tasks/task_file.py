@@ -82,7 +82,12 @@ class TaskFile:
             raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
         try:
             chosen = self.files[split].chosen(data)
-            return of_whole_rows(lambda records: self.task.items(records, chosen.columns), chosen.records(data))
+            found, records = of_whole_rows(
+                lambda records: self.task.items(records, chosen.columns), chosen.records(data)
+            )
+            if records.malformed and not len(records):
+                raise BadInput(f"no row can be read; {records.malformed[0]}")
+            return found, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
 

@@ -358,6 +358,11 @@ def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, t
         ("test", "a\tb\nfine\t1\n", "task mine: has no split test; its splits are dev"),
         ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: b is '2', allowed is 0 or 1"),
         ("dev", "a\tc\nfine\t1\n", "task mine, dev: mine.tsv:2: has no column b; its columns are a, c"),
+        (
+            "dev",  # as R writes tables, with a name for each row
+            "a\tb\n1\tfine\t1\n2\tbad\t0\n",
+            "task mine, dev: no row can be read; mine.tsv:2: 3 columns, the first line names 2",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_split_is_one_line(split: str, content: str, said: str, tmp_path: Path) -> None:

@@ -51,6 +51,15 @@ def test_a_short_row_is_counted_and_named(tmp_path: Path) -> None:
     assert records.malformed == ["in.txt:3: 2 columns, the first line names 4"]
 
 
+@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+def test_a_row_with_a_cell_too_many_is_counted_and_named(format: files.Format, mark: str, tmp_path: Path) -> None:
+    """A text with a tab or comma in it: its label would be read from another column."""
+    content = "id,text,label\n1,a,0\n2,a,b,1\n3,c,1\n".replace(",", mark)
+    records = found(tmp_path, content, format)
+    assert [record["label"] for record in records.rows] == ["0", "1"]
+    assert records.malformed == ["in.txt:3: 4 columns, the first line names 3"]
+
+
 def test_csv_cells_have_commas_and_lines(tmp_path: Path) -> None:
     records = found(tmp_path, 'id,article\n1,"One, two\nand ""three"""\n2,x\n', Csv())
     assert [record["article"] for record in records.rows] == ['One, two\nand "three"', "x"]
