@@ -1,18 +1,21 @@
 """Scores of downstream tasks, as their papers and official scripts count them: predictions and gold -> numbers.
 
 Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (those of Chinese
-ones), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA) and glue.py (averages, submissions). What a library counts well
-is the library's: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
+ones), mlqa.py (of seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA) and glue.py (averages,
+submissions). What a library counts well is the library's: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No
+torch in here.
 """
 
 from training.metrics.cmrc import cmrc
 from training.metrics.entities import Scheme, entity_f1
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
+from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import Signed, bleu, chrf, coqa_f1, rouge
 
 __all__ = [
+    "LANGUAGES",
     "Average",
     "Scheme",
     "Signed",
@@ -27,6 +30,7 @@ __all__ = [
     "glue_average",
     "macro_f1",
     "matthews",
+    "mlqa",
     "pearson",
     "rouge",
     "spearman",

@@ -38,9 +38,13 @@ def f1(gold: str, predicted: str) -> float:
     >>> round(f1("The Norman conquest", "norman conquest of England"), 6), f1("the", "a")
     (0.666667, 0.0)
     """
-    words = normalised(gold).split(), normalised(predicted).split()
-    common = sum((Counter(words[0]) & Counter(words[1])).values())
-    return 2 * common / (len(words[0]) + len(words[1])) if common else 0.0
+    return overlap(normalised(gold).split(), normalised(predicted).split())
+
+
+def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
+    """F1 over two bags of words."""
+    common = sum((Counter(gold) & Counter(predicted)).values())
+    return 2 * common / (len(gold) + len(predicted)) if common else 0.0
 
 
 def f1_or_empty(gold: str, predicted: str) -> float:

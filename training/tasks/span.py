@@ -1,7 +1,7 @@
 """Which stretch of a text answers a question?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 @spec
 class Span:
-    """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, CMRC (BERT 4.2, 4.3).
+    """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, MLQA, CMRC (BERT 4.2, 4.3).
 
     Long texts are read in windows, one every `step` tokens; a window without the answer is trained to point at its
     first token. A token counts in the window where it has most text around it.
@@ -50,6 +50,8 @@ class Span:
     threshold: float | None = None
     no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
     units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
+    # a part of a file's name -> the language of its answers, whose words and articles count (MLQA); {}: SQuAD's
+    languages: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ("f1", "exact")
 
     most_written: ClassVar[int] = 64
@@ -59,6 +61,10 @@ class Span:
         for name in ("step", "most_question", "most_answer"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
         require(self.units == "words" or self.version == 1, "units", self.units, "words in version 2")
+        for language in self.languages.values():
+            require(language in measures.LANGUAGES, "languages", language, " or ".join(measures.LANGUAGES))
+        alone = not self.languages or (self.units, self.version) == ("words", 1)
+        require(alone, "languages", dict(self.languages), "a key for words of version 1")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -67,9 +73,17 @@ class Span:
         file has no answers, nor says that there is none (version 2)."""
         found = []
         for record, place in zip(records.rows, records.places, strict=True):
+            self._language(place)  # a file that has none is told before a net is trained
             id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
             gold = None if answers is None or (self.version == 1 and not answers) else (id, answers, starts)
             found.append(Item(place, texts_of(record, place, ("question", "context")), gold))
+        return found
+
+    def _language(self, place: str) -> str:
+        """Of the answers in a file, "" where the task is of one; BadInput where none is known."""
+        found = next((language for part, language in self.languages.items() if part in place), "")
+        if self.languages and not found:
+            raise BadInput(f"{place}: languages has no part of this name; it has {', '.join(self.languages)}")
         return found
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
@@ -180,15 +194,19 @@ class Span:
         with the threshold that is best for these very questions, which is in logits."""
         golds = {item.gold[0]: item.gold[1] for item in items if item.gold}
         answers = {item.gold[0]: answer for item, answer in zip(items, predictions, strict=True) if item.gold}
-        found = self._percent(golds, answers)
+        found = self._percent(golds, answers, {item.gold[0]: self._language(item.place) for item in items if item.gold})
         shares = {name: value if name.endswith("_thresh") else value / 100 for name, value in found.items()}
         return {name: shares[name] for name in self.metrics} | {
             name: value for name, value in shares.items() if name not in METRICS
         }
 
-    def _percent(self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, Answer]) -> dict[str, float]:
+    def _percent(
+        self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, Answer], languages: Mapping[str, str]
+    ) -> dict[str, float]:
         """As the official scripts give them."""
         texts = {id: answer.text for id, answer in answers.items()}
+        if self.languages:
+            return measures.mlqa(golds, texts, languages)
         if self.version == 1:
             return (measures.squad1 if self.units == "words" else measures.cmrc)(golds, texts)
         odds = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}

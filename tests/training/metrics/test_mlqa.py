@@ -1,0 +1,134 @@
+"""Scores of answers in seven languages: what the script of MLQA gives."""
+
+import collections
+import re
+import string
+import unicodedata
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import Records
+from training.metrics import LANGUAGES, mlqa, squad1
+from training.tasks import Item, Span
+from training.tasks.span import Answer
+
+
+@pytest.mark.parametrize(
+    ("language", "gold", "predicted", "exact", "f1"),
+    [
+        ("en", "The “Rome”", "rome", 1, 1),  # quotation marks of print are dropped, which SQuAD's script keeps
+        ("en", "the", "a", 1, 0),  # neither has a word
+        ("de", "Die Stadt Rom", "der Stadt Rom", 1, 1),
+        ("de", "the Rom", "Rom", 0, 2 / 3),  # another language's articles are words
+        ("es", "los años", "¿años?", 1, 1),
+        ("vi", "những con mèo", "con mèo", 1, 1),
+        ("ar", "القاهرة", "قاهرة", 1, 1),
+        ("ar", "سالم", "س م", 1, 1),  # the two letters go inside of words too
+        ("hi", "यह नदी।", "नदी", 0, 2 / 3),
+        ("zh", "北京大学", "大学北京", 0, 1),  # each character is a word
+        ("zh", "1998年GDP", "1998 年 gdp", 1, 1),
+    ],
+)
+def test_words_of_each_language(language: str, gold: str, predicted: str, exact: float, f1: float) -> None:
+    assert mlqa({"1": [gold]}, {"1": predicted}, {"1": language}) == pytest.approx(
+        {"exact": 100 * exact, "f1": 100 * f1}
+    )
+
+
+def test_the_best_gold_counts_and_a_missing_prediction_is_wrong() -> None:
+    golds = {"1": ["Rom", "die Stadt Rom"], "2": ["Paris"]}
+    assert mlqa(golds, {"1": "Stadt Rom"}, {"1": "de", "2": "de"}) == {"exact": 50.0, "f1": 50.0}
+    with pytest.raises(ValueError, match="no question to score"):
+        mlqa({}, {}, {})
+
+
+# What mlqa_evaluation_v1.py computes, step by step as it does it
+
+ARTICLES = {
+    "en": r"\b(a|an|the)\b",
+    "es": r"\b(un|una|unos|unas|el|la|los|las)\b",
+    "vi": r"\b(của|là|cái|chiếc|những)\b",
+    "de": r"\b(ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+    "ar": r"\sال^|ال",  # noqa: RUF001
+}
+PARTS = [
+    *("the", "a", "El", "las", "unos", "Der", "eines", "những", "của", "Cái", "القاهرة", "ال", "سالم", "नदी", "दो।"),
+    *(
+        "北京",
+        "大学",
+        "3月",
+        "GPT-2",
+        "1,000",
+        "“x”",
+        "¿sí?",
+        "«",
+        "—",
+        "$5",
+        "a+b",
+        "\u3000",
+        "İ",
+        "ß",
+        "。",
+        "the.a",
+        "",
+    ),
+]
+
+
+def plain(answer: str, language: str) -> str:
+    lower = answer.lower()
+    marks = {char for char in lower if unicodedata.category(char)[0] == "P"} | set(string.punctuation)
+    text = "".join(char for char in lower if char not in marks)
+    text = re.sub(ARTICLES[language], " ", text) if language in ARTICLES else text
+    if language != "zh":
+        return " ".join(text.split())
+    found, others = list[str](), ""
+    for char in [*text, "\u4e00"]:
+        if "\u4e00" <= char <= "\u9fa5":
+            found += [*others.split(), char]
+            others = ""
+        else:
+            others += char
+    return " ".join(found[:-1])
+
+
+def bag_f1(gold: list[str], predicted: list[str]) -> float:
+    same = sum((collections.Counter(gold) & collections.Counter(predicted)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(predicted), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def test_a_thousand_random_questions_of_all_languages() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(1_000):
+        said = [rng.choice([" ", ""]).join(rng.choice(PARTS, rng.integers(0, 7))) for _ in range(3)]
+        language = str(rng.choice(LANGUAGES))
+        first, second, predicted = (plain(text, language) for text in said)
+        assert mlqa({"1": said[:2]}, {"1": said[2]}, {"1": language}) == pytest.approx(
+            {
+                "exact": 100 * float(predicted in (first, second)),
+                "f1": 100 * max(bag_f1(gold.split(), predicted.split()) for gold in (first, second)),
+            }
+        )
+
+
+def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
+    task = Span(languages={"context-de": "de", "context-zh": "zh"})
+    records = Records([{"id": "1", "question": "?", "context": "x", "answers": ["die Stadt"], "starts": [0]}])
+    (german,) = task.items(Records(records.rows, ["test-context-de-question-de.json:1"]), {})
+    assert task.scores([german], [Answer("der „Stadt“")])["exact"] == 1.0
+    assert task.scores([Item("context-zh.json:1", ("?", "x"), ("1", ["大学"], [0]))], [Answer("学大")])["f1"] == 1.0
+    assert squad1({"1": ["die Stadt"]}, {"1": "der „Stadt“"})["exact"] == 0.0
+    with pytest.raises(BadInput, match=r"^test-fr.json:1: languages has no part of this name; it has context-de, "):
+        task.items(Records(records.rows, ["test-fr.json:1"]), {})
+
+
+def test_languages_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="languages is 'fr', allowed is en or es or de or vi or ar or hi or zh"):
+        Span(languages={"x": "fr"})
+    with pytest.raises(ValueError, match=r"languages is .* allowed is a key for words of version 1"):
+        Span(languages={"x": "de"}, version=2)

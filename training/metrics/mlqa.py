@@ -1,0 +1,54 @@
+"""MLQA's metrics (arXiv:1910.07475): exact match and F1 of answers in seven languages, in words of each."""
+
+import re
+import string
+import unicodedata
+from collections.abc import Mapping
+from typing import Final
+
+from training.metrics.squad import Golds, overlap
+
+_WORDS: Final = {  # that count for nothing, by language
+    "en": "a an the",
+    "es": "un una unos unas el la los las",
+    "de": "ein eine einen einem eines einer der die das den dem des",
+    "vi": "của là cái chiếc những",
+}
+_DROPPED: Final = {
+    **{language: re.compile(rf"\b({words.replace(' ', '|')})\b") for language, words in _WORDS.items()},
+    "ar": re.compile("ال"),  # inside of words too
+    "hi": None,
+    "zh": None,
+}
+_CHARACTER: Final = re.compile("([\u4e00-\u9fa5])")  # a word of its own in Chinese
+LANGUAGES: Final = tuple(_DROPPED)
+
+
+def words(answer: str, language: str) -> list[str]:
+    """The words of an answer as they are compared: lower case, without punctuation of any script and articles.
+
+    >>> words("Das „Rote“ Haus", "de"), words("3月GDP。", "zh"), words("The U.S.", "es")
+    (['rote', 'haus'], ['3', '月', 'gdp'], ['the', 'us'])
+    """
+    text = "".join(char for char in answer.lower() if not _is_punctuation(char))
+    if dropped := _DROPPED[language]:
+        text = dropped.sub(" ", text)
+    return (_CHARACTER.sub(r" \1 ", text) if language == "zh" else text).split()
+
+
+def _is_punctuation(char: str) -> bool:
+    return char in string.punctuation or unicodedata.category(char).startswith("P")
+
+
+def mlqa(golds: Golds, predictions: Mapping[str, str], languages: Mapping[str, str]) -> dict[str, float]:
+    """`exact` and `f1` in percent over all questions, each in the language of its answers; one without a prediction
+    counts 0 (mlqa_evaluation_v1.py)."""
+    if not golds:
+        raise ValueError("there is no question to score")
+    exacts, f1s = 0.0, 0.0
+    for id in golds.keys() & predictions.keys():
+        given = words(predictions[id], languages[id])
+        answers = [words(gold, languages[id]) for gold in golds[id]]
+        exacts += given in answers
+        f1s += max((overlap(gold, given) for gold in answers), default=0.0)
+    return {"exact": 100 * exacts / len(golds), "f1": 100 * f1s / len(golds)}
