@@ -1,5 +1,9 @@
 """Entity F1 against conlleval's rules, written down here."""
 
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -52,6 +56,49 @@ def test_a_thousand_random_sentences_of_bioes() -> None:
         ours, theirs = bioes(gold), bioes(predicted)
         right = len(ours & theirs)
         scores = entity_f1([gold], [predicted], "IOBES")
+        assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
+        assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
+
+
+def iob2(tags: list[str]) -> set[tuple[int, int, str]]:
+    """A B, and as many I of its type as follow."""
+    found = set()
+    for start, tag in enumerate(tags):
+        if tag[0] == "B":
+            same = takewhile(lambda other, kind=tag[2:]: other == f"I-{kind}", tags[start + 1 :])  # type: ignore[misc]
+            found.add((start, start + 1 + len(list(same)), tag[2:]))
+    return found
+
+
+def iob1(tags: list[str]) -> set[tuple[int, int, str]]:
+    """As many I of one type as follow each other; a B begins one where a word of its type stands before it, and it is
+    none where a B of another type follows, which there is no reason for."""
+    found, at = set(), 0
+    while at < len(tags):
+        prefix, kind = tags[at][0], tags[at][2:]
+        begins = prefix == "I" or (prefix == "B" and at > 0 and tags[at - 1][2:] == kind)
+        stop = at + 1
+        while begins and tags[stop : stop + 1] == [f"I-{kind}"]:
+            stop += 1
+        follows = tags[stop] if stop < len(tags) else "O"
+        if begins and not (prefix == "B" and stop == at + 1 and follows[0] == "B" and follows[2:] != kind):
+            found.add((at, stop, kind))
+        at = stop
+    return found
+
+
+@pytest.mark.parametrize(("scheme", "entities_of"), [("IOB1", iob1), ("IOB2", iob2)])
+def test_a_thousand_random_sentences_of_the_strict_schemes(
+    scheme: Literal["IOB1", "IOB2"], entities_of: Callable[[list[str]], set[tuple[int, int, str]]]
+) -> None:
+    rng = np.random.default_rng(0)
+    tags = ["O", "B-P", "I-P", "B-L", "I-L"]
+    for _ in range(1_000):
+        gold = rng.choice(tags, 8).tolist()
+        predicted = [tag if rng.random() < 0.7 else str(rng.choice(tags)) for tag in gold]
+        ours, theirs = entities_of(gold), entities_of(predicted)
+        right = len(ours & theirs)
+        scores = entity_f1([gold], [predicted], scheme)
         assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
         assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
 

@@ -275,6 +275,42 @@ def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path)
     assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
 
 
+def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, tmp_path: Path) -> None:
+    """BIOES from a file to its score: the second entity is predicted to go on behind its last word."""
+    task = Tag(labels=("O", "B-PER", "I-PER", "E-PER", "S-LOC"), scheme="IOBES")
+    (tmp_path / "dev.txt").write_text("Ada B-PER\nso I-PER\nLovelace E-PER\nin O\nLondon S-LOC\n\nIt B-PER\nso E-PER\n")
+    items = task.items(DEV["tag"].records(tmp_path), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    labels = [[row["labels"][row["labels"] >= 0] for row in rows] for rows in encoded.examples]
+    said = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
+    predictions = task.predictions(items, encoded, [([0, 1], {"token_tag": said})])
+    assert predictions == [["B-PER", "I-PER", "E-PER", "O", "S-LOC"], ["B-PER", "E-PER"]]
+    assert task.scores(items, predictions) == {"f1": 1.0, "precision": 1.0, "recall": 1.0}
+    predictions[1][1] = "I-PER"
+    assert task.scores(items, predictions) == pytest.approx({"f1": 0.8, "precision": 1.0, "recall": 2 / 3})
+    lenient = Tag(labels=task.labels)
+    assert lenient.scores(items, predictions)["f1"] == 1.0
+
+
+def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
+    """RACE: middle and high."""
+    from dataclasses import replace
+
+    task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
+    items = task.items(DEV["choose"].records(written(tmp_path, "choose")), {})
+    right = ["B", "A", "B", "A"]
+    assert [(item.place.split(".")[0], item.gold) for item in items] == [
+        *[("high", 1), ("high", 0)],
+        *[("middle", 1), ("middle", 0)],
+    ]
+    assert task.scores(items, right) == {"accuracy": 1.0, "accuracy_middle": 1.0, "accuracy_high": 1.0}
+    assert task.scores(items, ["C", "A", "B", "A"]) == {
+        "accuracy": 0.75,
+        "accuracy_middle": 1.0,
+        "accuracy_high": 0.5,
+    }
+
+
 def test_first_pieces_of_words() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
