@@ -264,7 +264,11 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
     f1 = Classify(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
     both = items_of(TextToText(of=f1), [{"a": "p", "c": label} for label in "1100"])
     found = TextToText(of=f1).scores(both, ["1", "", "0", ""])
-    assert found["f1"] == pytest.approx(2 / 3)  # one of two found, nothing found that is not one
+    assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two is what was not asked for
+    assert TextToText(of=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
+    three = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "maybe", "maybe")])
+    macro = task.scores(three, ["yes", "no", "maybe", ""])["macro_f1"]
+    assert macro == pytest.approx((1 + 1 + 2 / 3) / 3)  # of three classes, not four
     numbers = KINDS["regress"][0]
     assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
 
