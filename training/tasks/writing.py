@@ -104,6 +104,7 @@ class Writing:
             ends=tuple(ends),
             barred=tuple(barred),
             no_repeat=self.no_repeat,
+            no_repeat_in="new",
             force_end=self.force_end and bool(ends),
         )
 

@@ -1,6 +1,7 @@
 """Tasks whose answer a net writes: items, what counts of a text, scores; tasks as text to text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,10 @@ def test_keys_of_writing_are_a_method_and_limits() -> None:
     assert Writing(top_k=2).method() == Sampling(top_k=2)
     assert Writing(top_p=0.9, temperature=0.7).method() == Sampling(top_p=0.9, temperature=0.7)
     limits = Writing(max_new=60, min_new=10, no_repeat=3, force_end=True).limits([3], [0, 1])
-    assert limits == Limits(max_new=60, min_new=10, no_repeat=3, force_end=True, ends=(3,), barred=(0, 1))
+    assert (limits.no_repeat, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
+    assert replace(limits, no_repeat=0, no_repeat_in="row") == Limits(
+        max_new=60, min_new=10, force_end=True, ends=(3,), barred=(0, 1)
+    )
     assert not Writing(force_end=True).limits([], []).force_end
 
 
