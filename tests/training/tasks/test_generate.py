@@ -202,9 +202,25 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
     records = split.records(data)
     assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("cat", "Katze")]
     assert records.places == ["../text/train.en:1", "../text/train.en:2"]
-    (beside / "train.de").write_text("Hund\n")
-    with pytest.raises(BadInput, match=r"\.\./text/train\.en has 2 records, \.\./text/train\.de has 1"):
+    for shorter in ("Hund\n", ""):
+        (beside / "train.de").write_text(shorter)
+        with pytest.raises(BadInput, match="last records stand at .*; give aligned files"):
+            split.records(data)
+    (beside / "train.de").unlink()
+    with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):
         split.records(data)
+
+
+def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("dog\n\ncat\nowl\n\n")
+    (tmp_path / "a.de").write_text("Hund\nKatze\n \nEule\n")
+    records = Split(paths=("a.en",), format=Lines(), aligned={"de": (".en", ".de")}).records(tmp_path)
+    assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("owl", "Eule")]
+    assert records.places == ["a.en:1", "a.en:4"]
+    assert records.malformed == [
+        "a.en:3: nothing stands at a.de:3",
+        "a.de:2: nothing stands on this line of the file that it is aligned with",
+    ]
 
 
 # Text to text
