@@ -7,10 +7,10 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
 from training import metrics as measures
-from training.files import Record, Records
+from training.files import Records
 from training.tasks.labelled import Item, Way, mean_of
-from training.tasks.split import value_of
-from training.tasks.writing import Question, Writing, filled, is_template, text_of
+from training.tasks.templates import in_two, is_template, listed
+from training.tasks.writing import Question, Writing
 
 Golds = Sequence[Sequence[str]]
 Score = Callable[[Golds, Sequence[str]], float]
@@ -81,10 +81,13 @@ class Generate:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Question,), and as gold the right answers."""
         prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
-        return [
-            Item(place, (filled(prompt, record, place),), _golds(answer, record, place) if answer else None)
-            for record, place in zip(records.rows, records.places, strict=True)
-        ]
+        found = []
+        for record, place in zip(records.rows, records.places, strict=True):
+            golds = tuple(listed(answer, record, place)) if answer else None
+            if golds == ():
+                raise BadInput(f"{place}: column {answer[1:-1]} has no answer in it")
+            found.append(Item(place, (Question((), *in_two(prompt, record, place)),), golds))
+        return found
 
     def question(self, item: Item) -> Question:
         return item.texts[0]
@@ -112,19 +115,6 @@ class Generate:
         ]
         empty = sum(not text for text in predictions)
         return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
-
-
-def _golds(template: str, record: Record, place: str) -> tuple[str, ...]:
-    """The right answers: one text, or, of a column alone that has a list, those in it."""
-    name = template[1:-1]
-    if template == f"{{{name}}}" and "{" not in name:
-        value = value_of(record, name, place)
-        golds = tuple(text_of(each, name, place) for each in (value if isinstance(value, list) else [value]))
-    else:
-        golds = (filled(template, record, place).text,)
-    if not golds:
-        raise BadInput(f"{place}: column {name} has no answer in it")
-    return golds
 
 
 def _scored(items: Sequence[Item], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
