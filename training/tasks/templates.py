@@ -54,7 +54,9 @@ def _parts(template: str, place: str) -> list[tuple[str, str | None]]:
         if any(name and (form or conversion) for _, name, form, conversion in parts):
             raise ValueError
     except ValueError:
-        raise BadInput(f"{place}: {template!r} is no text with columns in braces; {{{{ and }}}} stand for braces") from None
+        raise BadInput(
+            f"{place}: {template!r} is no text with columns in braces; {{{{ and }}}} stand for braces"
+        ) from None
     return [(text, name) for text, name, _, _ in parts]
 
 
