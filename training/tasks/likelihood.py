@@ -118,8 +118,8 @@ class Likelihood:
             require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        """Items with the texts (Options,) and the number of the right option as gold; none where a split has "" as label
-        in place of the task's column."""
+        """Items with the texts (Options,) and the number of the right option as gold; none where a split has "" for the
+        label of the task."""
         if strange := [name for name in columns if name not in COLUMNS]:
             raise BadInput(f"columns of a split has {', '.join(strange)}, allowed is {', '.join(COLUMNS)}")
         if columns:

@@ -25,5 +25,5 @@ def test_a_column_alone_may_have_a_list() -> None:
 def test_what_is_no_template_is_one_line(text: str) -> None:
     """A split may have one in place of the task's, which nothing has looked at before its files are read."""
     assert not is_template(text)
-    with pytest.raises(BadInput, match="r:1: .* is no text with columns in braces; {{ and }} stand for braces"):
+    with pytest.raises(BadInput, match=r"r:1: .* is no text with columns in braces; {{ and }} stand for braces"):
         filled(text, ROW, "r:1")
