@@ -144,6 +144,21 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
     assert cache.lengths_B.tolist() == [200, 200]
 
 
+@pytest.mark.parametrize("method", [Greedy(), Sampling(top_k=5), Beams(beams=3)])
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
+    model, limits, calls = model_of(name), Limits(max_new=6), list[int]()
+    encoder = model.get_submodule("trunk.encoder")
+    encoder.register_forward_hook(lambda *_: calls.append(1))
+    for cached, wanted in ((True, 2), (False, 12)):
+        calls.clear()
+        rows = list(
+            generate(model, prompts_of(name), limits, method=method, key=key(0, "task"), batch=2, cached=cached)
+        )
+        assert [len(row.ids) for row in rows] == [6] * 4
+        assert len(calls) == wanted
+
+
 @pytest.mark.parametrize("method", [Greedy(), Beams(beams=3)])
 def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
     """A prompt that has all tokens: nothing could follow where it counted."""

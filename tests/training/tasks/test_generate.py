@@ -127,6 +127,21 @@ def test_scores_are_those_of_the_libraries_as_shares() -> None:
     assert all(value == pytest.approx(1) for name, value in perfect.items() if name != "words")
 
 
+def test_what_is_counted_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = list[str]()
+
+    def counts(name: str) -> Any:
+        real = getattr(measures, name)
+        return lambda *given: [counted.append(name), real(*given)][1]
+
+    for name in ("rouge", "squad1", "bleu"):
+        monkeypatch.setattr(measures, name, counts(name))
+    task = Generate(prompt="", answer="", metrics=("f1", "rouge1", "rouge2", "exact", "rougeLsum", "bleu"))
+    found = task.scores([Item("x", (), ("a b",))], ["a c"])
+    assert list(found) == list(task.metrics)
+    assert sorted(counted) == ["bleu", "rouge", "squad1"]
+
+
 def test_lsum_is_over_sentences_a_line() -> None:
     """Sentences in another order cost L and not Lsum, as in scores of summaries."""
     items = [Item("x", (), ("a b c.\nd e f.",))]
