@@ -188,14 +188,14 @@ def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tenso
 
 
 def _with_weights(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
-    """The model with those of the weights that it has."""
+    """The model with those of the weights that it has; BadInput where one of its own is lacking."""
     wanted = dict(model.named_parameters())
     with torch.no_grad():
         for name, tensor in wanted.items():
             if name in weights:
                 tensor.copy_(weights[name])
-            elif name.startswith("trunk."):
-                raise BadInput(f"the weights have no {name}; give those of this net")
+            else:
+                raise BadInput(f"the weights have no {name}; give those of a net with the heads of its pretraining")
     return model
 
 

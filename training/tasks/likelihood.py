@@ -93,9 +93,8 @@ class Likelihood:
     blank_at: str = ""  # column of its first character; empty: where it first stands
     score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
     label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
-    labels: tuple[
-        str, ...
-    ] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
+    # as the file has them, in the order of the options; (): all are numbers from 0, or all are options
+    labels: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood

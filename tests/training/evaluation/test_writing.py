@@ -150,6 +150,14 @@ def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
     assert len(found.predictions["dev"]) == 2
 
 
+def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab: Vocab) -> None:
+    whole = pretrained(net("xlnet", vocab))
+    assert whole.weights is not None
+    bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
+    with pytest.raises(BadInput, match=r"the weights have no heads\.masked_tokens\.bias; give those of a net with"):
+        written(bare, TASK, {"dev": reversals(2, 1)})
+
+
 def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
     items = [replace(item, gold=None) for item in reversals(2, 1)]
     found = written(pretrained(net("decoder", vocab)), TASK, {"test": items})
