@@ -9,7 +9,7 @@ from torch import Tensor
 
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
-from training.evaluation.tuned import engine_of
+from training.evaluation.tuned import engine_of, of_random
 from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, tune
 from training.model import ModelSpec
 from training.specs import Machine
@@ -44,6 +44,7 @@ class Outcome:
     seed: int
     accuracy: float
     loss: float  # nats per row
+    notes: tuple[str, ...] = ()
 
 
 def nobody(done: int) -> None:
@@ -70,8 +71,7 @@ def finetune(
     targets = (RowLabel(classes=len(task.classes)),)
     with torch.random.fork_rng(devices=[]):
         model = TaskModel(spec.trunk, targets, spec.vocab_size, seed)
-        if weights is not None:
-            model.take_over(weights)
+        random = [] if weights is None else model.take_over(weights)
         engine = engine_of(model, tuning.optim(tuning.steps), machine, groups(model, tuning))
         tune(engine, train, tuning, machine.micro_tokens, lambda done, _: on_step(done))
     log_p = np.empty((len(task.test), len(task.classes)), np.float32)
@@ -85,6 +85,7 @@ def finetune(
         seed=seed,
         accuracy=float((log_p.argmax(-1) == label_N).mean()),
         loss=float(-log_p[np.arange(len(label_N)), label_N].mean()),
+        notes=tuple(of_random(name for name in random if ".pooler." in name)),
     )
 
 

@@ -50,8 +50,8 @@ class Form(Protocol):
     def room(self) -> int:
         """Most tokens of a question."""
 
-    def answer_ids(self, text: str) -> list[int]:
-        """The tokens of an answer, the one that ends it among them."""
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
+        """The tokens of an answer, the one that ends it among them; and "cut" where it lost some, else ""."""
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         """A row to learn from."""
@@ -91,7 +91,7 @@ class ReadsSource:
             raise BadInput("this vocabulary has no special token that a decoder could begin with")
         return found
 
-    def answer_ids(self, text: str) -> list[int]:
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
         return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new, self.trunk.longest))
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
@@ -126,7 +126,7 @@ class GoesOn:
     def room(self) -> int:
         return _room(self.trunk.longest - self.how.max_new - 1, self.how)
 
-    def answer_ids(self, text: str) -> list[int]:
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
         return _ended(self.vocab.encode(self.how.delimiter + text), self.vocab, self.how.max_new)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
@@ -158,7 +158,7 @@ class FillsInMasks:
     def room(self) -> int:
         return _room(self.trunk.longest - self.how.max_new - len(_around(self.vocab, [])), self.how)
 
-    def answer_ids(self, text: str) -> list[int]:
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
         return _ended(self.vocab.encode(text), self.vocab, self.how.max_new)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
@@ -255,9 +255,10 @@ def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:
     return [*([] if vocab.cls is None else [vocab.cls]), *ids, *([] if vocab.sep is None else [vocab.sep])]
 
 
-def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> list[int]:
+def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]:
     end = [] if vocab.sep is None else [vocab.sep]
-    return [*ids[: most - len(end)], *end]
+    room = most - len(end)
+    return [*ids[:room], *end], "cut" if len(ids) > room else ""
 
 
 def _row(ids: Sequence[int], labels: Sequence[int]) -> Row:

@@ -37,7 +37,8 @@ def scored(
     for split in items:
         if split != "train":
             answers = task.answers(items[split], train, reader)
-            scores[split] = task.scores(items[split], answers)
+            if any(item.gold is not None for item in items[split]):
+                scores[split] = task.scores(items[split], answers)
             predictions[split] = task.predictions(items[split], answers)
             notes += [f"{split}: {note}" for note in task.notes(answers, reader)]
             example = example or task.example(items[split], train, reader)

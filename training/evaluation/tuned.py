@@ -1,9 +1,9 @@
 """One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -55,7 +55,15 @@ def finetuned(
     train = task.encoded(items["train"], vocab, length, training=True)
     others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
     steps, losses = tuning.num_steps(len(train.examples)), list[float]()
-    best = _best(tuning, task, items, others, steps, machine)
+    dev = dev_of(items)
+
+    def score(model: TaskModel) -> float:
+        said = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_tokens)
+        answers = task.predictions(items[dev], others[dev], said)
+        fitted = task.fitted(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
+        return better(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
+
+    best = Best.at(tuning, steps, dev, machine, score)
 
     def step(done: int, loss: float) -> None:
         losses.append(loss)
@@ -67,14 +75,14 @@ def finetuned(
         targets = tuning.targets(task.targets())
         more: dict[str, Any] = {"features": tuning.features, "new_rows": inserts}
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
-        if net.weights is not None:
-            model.take_over(net.weights)
+        random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
         tune(engine, train.examples, tuning, machine.micro_tokens, step)
     taken = best.take(model) if best else None
     if keep is not None:
         keep(taken or whole_state(engine))
     notes = [f"rows have up to {length} tokens, not {wanted}: the net reads no more"] if length < wanted else []
+    notes += of_random(name for name in random if ".pooler." in name)
     notes += [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
@@ -88,6 +96,19 @@ class Best:
     score: Callable[[TaskModel], float]  # on dev; more is better
     found: float = -math.inf
     weights: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def at(
+        cls, tuning: Tuning, steps: int, dev: str, machine: Machine, score: Callable[[TaskModel], float]
+    ) -> Self | None:
+        """What answers the split `dev` as often as a tuning of so many steps says; None where its last weights count.
+        BadInput where there is no such split, "", or no worker has the whole net."""
+        if not (number := tuning.dev_evaluations):
+            return None
+        if not dev or (machine.zero == 3 and not is_alone(machine)):
+            why = "with machine.zero 3 no worker has the whole net" if dev else "no labelled dev split is at hand"
+            raise BadInput(f"tuning.dev_evaluations is {number}: {why}; use another grid")
+        return cls(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
     def evaluate(self, done: int, model: TaskModel) -> None:
         """Answer dev, if it is time for that."""
@@ -109,36 +130,16 @@ class Best:
         return f"the best of {len(self.after)} evaluations on dev counts"
 
 
-def _best(
-    tuning: Tuning,
-    task: LabelledTask,
-    items: Mapping[str, Sequence[Item]],
-    encoded: Mapping[str, Encoded],
-    steps: int,
-    machine: Machine,
-) -> Best | None:
-    """What answers dev on the way, None where the last weights count. BadInput where it cannot."""
-    if not tuning.dev_evaluations:
-        return None
-    split, metric = _dev(items), task.metrics[0]
-    if not split or (machine.zero == 3 and not is_alone(machine)):
-        why = "with machine.zero 3 no worker has the whole net" if split else "no labelled dev split is at hand"
-        raise BadInput(f"tuning.dev_evaluations is {tuning.dev_evaluations}: {why}; use another grid")
-
-    def score(model: TaskModel) -> float:
-        said = outputs(model, encoded[split].examples, torch.device(machine.device), machine.micro_tokens)
-        answers = task.predictions(items[split], encoded[split], said)
-        fitted = task.fitted(split, items[split], answers)[0] if isinstance(task, FittedTask) else task
-        return better(metric) * fitted.scores(items[split], answers)[metric]
-
-    number = tuning.dev_evaluations
-    return Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
-
-
-def _dev(items: Mapping[str, Sequence[Item]]) -> str:
+def dev_of(items: Mapping[str, Sequence[Item]]) -> str:
     """The first dev split with a label, "" where there is none."""
     splits = (name for name in items if name.startswith("dev"))
     return next((name for name in splits if any(item.gold is not None for item in items[name])), "")
+
+
+def of_random(names: Iterable[str]) -> list[str]:
+    """A note that weights of a net with these names begin with random numbers, where there are any."""
+    parts = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    return [f"begins with random numbers, as the net has no weights of it: {', '.join(parts)}"] if parts else []
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
@@ -189,7 +190,7 @@ def _answered(
         for split, given in encoded.items()
     }
     if isinstance(task, FittedTask):
-        dev = _dev(items)
+        dev = dev_of(items)
         answers = task.predictions(items[dev], encoded[dev], said[dev]) if dev else []
         task, note = task.fitted(dev, items.get(dev, ()), answers)
         notes += [note] if note else []

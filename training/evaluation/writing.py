@@ -1,5 +1,6 @@
 """What a net writes for the items of a task: as it is, with examples before a question, or fine-tuned to write."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, engine_of, is_alone, whole_state
+from training.evaluation.tuned import Best, dev_of, engine_of, of_random, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.model import Model
@@ -110,54 +111,60 @@ def _tuned(
     on_step: OnStep,
 ) -> tuple[Model, list[str]]:
     """The net fine-tuned to write, as a model, and what is to be said of its training."""
-    train = items["train"]
-    questions = [ids_of(each, net.vocab.encode, form.room)[0] for each in asked(task, train, ())]
-    answers = [form.answer_ids(task.target(item)) for item in train]
-    if not train:
-        raise BadInput("the split train has no items to learn from")
-    copies, spread = copies_of(form, len(train), tuning)
+    questions, answers, notes = _pairs(net.vocab, task, form, items["train"])
+    copies, spread = copies_of(form, len(questions), tuning)
     examples = Examples(form, list(zip(questions, answers, strict=True)), copies, tuning.seed)
-    model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
-    if net.weights is not None:
-        model.take_over(_fitting(net, form, model))
-    steps = spread.num_steps(len(examples))
-    engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
+    steps, dev = spread.num_steps(len(examples)), dev_of(items)
+    known = [item for item in items.get(dev, ()) if item.gold is not None]
     made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
-    best = _best(net, task, form, items, tuning, steps, machine, made) if tuning.dev_evaluations else None
+
+    def score(model: TaskModel) -> float:
+        _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
+        texts, _ = _texts(made, form, asked(task, known, ()), net.vocab, task.writing)
+        return better(task.metrics[0]) * task.scores(known, task.predictions(known, texts))[task.metrics[0]]
+
+    best = Best.at(tuning, steps, dev, machine, score)
 
     def step(done: int, loss: float) -> None:
         on_step(done, loss)
         if best:
             best.evaluate(done, model)
 
+    model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
+    random = [] if net.weights is None else model.take_over(_fitting(net, form, model))
+    engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
-    return _with_weights(made, best.take(model) if best else whole_state(engine)), [best.said()] if best else []
+    weights = best.take(model) if best else whole_state(engine)
+    return _with_weights(made, weights), [*of_random(random), *notes, *([best.said()] if best else [])]
 
 
-def _best(
-    net: Net,
-    task: WrittenTask,
-    form: Form,
-    items: Mapping[str, Sequence[Item]],
-    tuning: Tuning,
-    steps: int,
-    machine: Machine,
-    made: Model,
-) -> Best:
-    """What has dev answered on the way, by `made` with the weights of then. BadInput where it cannot."""
-    dev, metric = next((items[name] for name in items if name.startswith("dev")), ()), task.metrics[0]
-    golds = [item for item in dev if item.gold is not None]
-    if not golds or (machine.zero == 3 and not is_alone(machine)):
-        why = "with machine.zero 3 no worker has the whole net" if golds else "no dev split with answers is at hand"
-        raise BadInput(f"tuning.dev_evaluations is {tuning.dev_evaluations}: {why}; use another grid")
+def _pairs(
+    vocab: Vocab, task: WrittenTask, form: Form, train: Sequence[Item]
+) -> tuple[list[list[int]], list[list[int]], list[str]]:
+    """Questions and answers to learn from, as ids, and notes of what had to be left out of them."""
+    if not train:
+        raise BadInput("the split train has no items to learn from")
+    questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
+    answers, short = _apart([form.answer_ids(task.target(item)) for item in train])
+    notes, count = _of_cuts(cuts), sum(map(bool, short))
+    if count:
+        notes.append(
+            f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"
+        )
+    return questions, answers, [f"train: {note}" for note in notes]
 
-    def score(model: TaskModel) -> float:
-        _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
-        texts, _ = _texts(made, form, asked(task, golds, ()), net.vocab, task.writing)
-        return better(metric) * task.scores(golds, task.predictions(golds, texts))[metric]
 
-    number = tuning.dev_evaluations
-    return Best(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
+def _apart(found: Sequence[tuple[list[int], str]]) -> tuple[list[list[int]], list[str]]:
+    """The ids of texts, and what had to be left out of each."""
+    return [ids for ids, _ in found], [cut for _, cut in found]
+
+
+def _of_cuts(cuts: Sequence[str]) -> list[str]:
+    """Notes of what had to be left out of questions."""
+    counts = Counter(cut for cut in cuts if cut)
+    return [
+        f"{count:,} of {len(cuts):,} questions are longer than there is room: {cut}" for cut, count in counts.items()
+    ]
 
 
 def _micro_tokens(
@@ -181,14 +188,14 @@ def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tenso
 
 
 def _with_weights(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
-    """The model with those of the weights that it has."""
+    """The model with those of the weights that it has; BadInput where one of its own is lacking."""
     wanted = dict(model.named_parameters())
     with torch.no_grad():
         for name, tensor in wanted.items():
             if name in weights:
                 tensor.copy_(weights[name])
-            elif name.startswith("trunk."):
-                raise BadInput(f"the weights have no {name}; give those of this net")
+            else:
+                raise BadInput(f"the weights have no {name}; give those of a net with the heads of its pretraining")
     return model
 
 
@@ -199,11 +206,7 @@ def _texts(
 
     Questions of like length are side by side.
     """
-    ids, cuts = list[list[int]](), dict[str, int]()
-    for question in questions:
-        found, cut = ids_of(question, vocab.encode, form.room)
-        ids.append(found)
-        cuts[cut] = cuts.get(cut, 0) + bool(cut)
+    ids, cuts = _apart([ids_of(question, vocab.encode, form.room) for question in questions])
     order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
     ends, barred = stops(vocab, how.until), _barred(vocab, model.spec.vocab_size)
     rows = generate(
@@ -217,9 +220,7 @@ def _texts(
     unspoken, texts = set(vocab.special_ids), [""] * len(ids)
     for number, row in zip(order, rows, strict=True):
         texts[number] = vocab.decode(id for id in row.ids.tolist() if id not in unspoken)
-    return texts, [
-        f"{count} of {len(ids)} questions are longer than there is room: {cut}" for cut, count in cuts.items() if cut
-    ]
+    return texts, _of_cuts(cuts)
 
 
 def stops(vocab: Vocab, until: str) -> list[int]:

@@ -13,7 +13,8 @@ def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, l
     if limits.repetition != 1:
         score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition)
     if limits.no_repeat:
-        score_BV = score_BV.masked_fill(completing(ids_BC, lengths_B, limits.no_repeat, score_BV.shape[1]), -torch.inf)
+        seen = (ids_BC, lengths_B) if limits.no_repeat_in == "row" else newest(ids_BC, lengths_B, written)
+        score_BV = score_BV.masked_fill(completing(*seen, limits.no_repeat, score_BV.shape[1]), -torch.inf)
     if limits.barred:
         score_BV = score_BV.index_fill(1, torch.tensor(limits.barred, device=score_BV.device), -torch.inf)
     ends = torch.tensor(limits.ends, dtype=torch.int64, device=score_BV.device)
@@ -69,6 +70,16 @@ def completing(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) ->
     ended_BW = torch.arange(size, width + 1, device=ids_BC.device) <= lengths_B[:, None]
     same_BW = (ngram_BWN[..., :-1] == last_BN[:, None]).all(-1)
     return marked(ngram_BWN[..., -1], same_BW & ended_BW, vocab_size)
+
+
+def newest(ids_BC: Tensor, lengths_B: Tensor, written: int) -> tuple[Tensor, Tensor]:
+    """The last `written` tokens of each row, and how many they are.
+
+    >>> newest(torch.tensor([[1, 2, 3, 0], [1, 2, 3, 4]]), torch.tensor([3, 4]), 2)[0].tolist()
+    [[2, 3], [3, 4]]
+    """
+    at_BW = lengths_B[:, None] + torch.arange(-written, 0, device=ids_BC.device)
+    return ids_BC.gather(1, at_BW), torch.full_like(lengths_B, written)
 
 
 def marked(ids_BC: Tensor, which_BC: Tensor, vocab_size: int) -> Tensor:

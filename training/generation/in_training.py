@@ -19,14 +19,15 @@ MAX_NEW: Final = 64
 def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) -> list[str]:
     """Each prompt with what the net writes behind it: the same for the same weights and seed.
 
-    A prompt begins a document, and loses its beginning where it leaves no room. The model is in training mode
-    afterwards where it was before; the global generator is not drawn from.
+    A prompt begins a document, and loses its beginning where it leaves no room: its text says so. The model is in
+    training mode afterwards where it was before; the global generator is not drawn from.
     """
     was_training = model.training
     model.eval()
     try:
         most = model.spec.trunk.longest // 2
-        begun = [[*([] if vocab.sep is None else [vocab.sep]), *vocab.encode(text)[-most:]] for text in prompts]
+        encoded = [vocab.encode(text) for text in prompts]
+        begun = [[*([] if vocab.sep is None else [vocab.sep]), *ids[-most:]] for ids in encoded]
         ends = () if vocab.sep is None else (vocab.sep,)
         unspoken = set(vocab.special_ids)
         barred = sorted({*unspoken, *range(vocab.size, model.spec.vocab_size)} - set(ends))
@@ -37,9 +38,14 @@ def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) ->
             method=METHOD,
             key=key(seed, "task"),
         )
-        return [
+        texts = [
             vocab.decode(id for id in (*ids, *row.ids.tolist()) if id not in unspoken)
             for ids, row in zip(begun, rows, strict=True)
         ]
+        return [_cut(len(ids) - most) + text for ids, text in zip(encoded, texts, strict=True)]
     finally:
         model.train(was_training)
+
+
+def _cut(tokens: int) -> str:
+    return f"[the prompt without its first {tokens} tokens] " if tokens > 0 else ""

@@ -15,7 +15,8 @@ class Limits:
     force_end: bool = False  # the last token of max_new is the first of `ends` (BART)
     barred: tuple[int, ...] = ()  # tokens that are never written: rows of the table without a piece, [PAD], ...
     repetition: float = 1.0  # scores of tokens that the row has: divided by it, negative ones multiplied (CTRL 4.1)
-    no_repeat: int = 0  # no n-gram of this size twice in a row, its prompt included; 0: any
+    no_repeat: int = 0  # no n-gram of this size twice; 0: any
+    no_repeat_in: Literal["row", "new"] = "row"  # where: in a row, its prompt included, or among its new tokens
 
     def __post_init__(self) -> None:
         require(self.max_new >= 1, "max_new", self.max_new, "a whole number from 1 up")

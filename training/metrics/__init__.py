@@ -12,10 +12,11 @@ from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
 from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.squad import best_threshold, squad1, squad2
-from training.metrics.texts import Signed, bleu, chrf, coqa_f1, rouge
+from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, rouge
 
 __all__ = [
     "LANGUAGES",
+    "ROUGES",
     "Average",
     "Scheme",
     "Signed",

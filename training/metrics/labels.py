@@ -39,7 +39,7 @@ def f1(gold_N: Ints, predicted_N: Ints) -> float:
 
 
 def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
-    """Mean of the F1 of each class that gold or predictions have.
+    """Mean of the F1 of each class that gold or predictions have; a negative prediction is wrong, and no class.
 
     >>> round(macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])), 10)
     0.3888888889
@@ -47,7 +47,8 @@ def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
     from sklearn.metrics import f1_score
 
     _same_length(gold_N, predicted_N)
-    return float(f1_score(gold_N, predicted_N, average="macro", zero_division=0))
+    classes = [number for number in np.union1d(gold_N, predicted_N).tolist() if number >= 0]
+    return float(f1_score(gold_N, predicted_N, labels=classes, average="macro", zero_division=0))
 
 
 def matthews(gold_N: Ints, predicted_N: Ints) -> float:

@@ -4,9 +4,9 @@ in here.
 Files: read labelled.py (what a kind of task is), classify.py, which is one (texts.py), and split.py (which files);
 regress.py, tag.py, choose.py, rank.py and span.py are its siblings, in the union `Kinds`. For likelihood.py,
 perplexity.py and context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer
-a net writes, generate.py and text_to_text.py are these (in_words.py: labels as words). task_file.py is what a file of
-orchestration/tasks says, grid.py the hyper-parameters of papers in it; text_tasks.py is the form as text of tasks that
-have no file of it, task_score.py makes one score of the cells.
+a net writes, generate.py and text_to_text.py are these (in_words.py: labels as words; templates.py: texts with columns
+in braces). task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of papers in it;
+text_tasks.py is the form as text of tasks that have no file of it, task_score.py makes one score of the cells.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
 in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.

@@ -112,7 +112,9 @@ class Classify:
 
 
 def _share(name: str, gold_N: Ints, predicted_N: Ints) -> float:
-    """A metric; F1 asks for one class against all else."""
+    """A metric. F1 asks for one class against all else; what is no label counts as the opposite of what is right there
+    (text-to-text-transfer-transformer, evaluation/metrics.py, f1_score_with_invalid)."""
     if name == "f1":
-        return METRICS[name]((gold_N == 1).astype(np.int64), (predicted_N == 1).astype(np.int64))
+        is_N = np.where(predicted_N == NO_LABEL, gold_N != 1, predicted_N == 1)
+        return METRICS[name]((gold_N == 1).astype(np.int64), is_N.astype(np.int64))
     return METRICS[name](gold_N, predicted_N)

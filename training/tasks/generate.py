@@ -7,21 +7,20 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
 from training import metrics as measures
-from training.files import Record, Records
+from training.files import Records
 from training.tasks.labelled import Item, Way, mean_of
-from training.tasks.split import value_of
-from training.tasks.writing import Question, Writing, filled, is_template, text_of
+from training.tasks.templates import in_two, is_template, listed
+from training.tasks.writing import Question, Writing
 
 Golds = Sequence[Sequence[str]]
-Score = Callable[[Golds, Sequence[str]], float]
+Measure = Callable[[Golds, Sequence[str]], Mapping[str, float]]
+"""Of the right answers to each question and the text that was written: the score of a metric, with those that are
+counted at once."""
 
 
-def _rouge(name: str) -> Score:
-    def score(golds: Golds, texts: Sequence[str]) -> float:
-        lines = ["\n".join(_lines(gold[0])) for gold in golds]
-        return measures.rouge(lines, ["\n".join(_lines(text)) for text in texts])[name] / 100
-
-    return score
+def _rouges(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
+    lines = ["\n".join(_lines(gold[0])) for gold in golds]
+    return _shares(measures.rouge(lines, ["\n".join(_lines(text)) for text in texts]))
 
 
 def _lines(text: str) -> list[str]:
@@ -29,27 +28,25 @@ def _lines(text: str) -> list[str]:
     return text.splitlines() if "\n" in text else [each.strip() for each in sentences(text)]
 
 
-def _of_words(name: Literal["exact", "f1"]) -> Score:
-    def score(golds: Golds, texts: Sequence[str]) -> float:
-        numbered = {str(number): gold for number, gold in enumerate(golds)}
-        return measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)})[name] / 100
-
-    return score
+def _of_words(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
+    numbered = {str(number): gold for number, gold in enumerate(golds)}
+    return _shares(measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)}))
 
 
-METRICS: Final[Mapping[str, Score]] = {
-    "rouge1": _rouge("rouge1"),
-    "rouge2": _rouge("rouge2"),
-    "rougeL": _rouge("rougeL"),
-    "rougeLsum": _rouge("rougeLsum"),
-    "bleu": lambda golds, texts: measures.bleu([gold[0] for gold in golds], texts).score / 100,
-    "chrf": lambda golds, texts: measures.chrf([gold[0] for gold in golds], texts).score / 100,
-    "coqa_f1": lambda golds, texts: measures.coqa_f1(golds, texts) / 100,
-    "exact": _of_words("exact"),
-    "f1": _of_words("f1"),
-    "words": lambda golds, texts: mean_of([float(len(text.split())) for text in texts]),
+def _shares(percent: Mapping[str, float]) -> dict[str, float]:
+    return {name: value / 100 for name, value in percent.items()}
+
+
+METRICS: Final[Mapping[str, Measure]] = {
+    **dict.fromkeys(measures.ROUGES, _rouges),
+    "bleu": lambda golds, texts: {"bleu": measures.bleu([gold[0] for gold in golds], texts).score / 100},
+    "chrf": lambda golds, texts: {"chrf": measures.chrf([gold[0] for gold in golds], texts).score / 100},
+    "coqa_f1": lambda golds, texts: {"coqa_f1": measures.coqa_f1(golds, texts) / 100},
+    "exact": _of_words,
+    "f1": _of_words,
+    "words": lambda golds, texts: {"words": mean_of([float(len(text.split())) for text in texts])},
 }
-"""Of the right answers to each question and the text that was written; `words` is a mean number, all others shares."""
+"""`words` is a mean number, all others are shares."""
 
 SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
@@ -81,10 +78,13 @@ class Generate:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Question,), and as gold the right answers."""
         prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
-        return [
-            Item(place, (filled(prompt, record, place),), _golds(answer, record, place) if answer else None)
-            for record, place in zip(records.rows, records.places, strict=True)
-        ]
+        found = []
+        for record, place in zip(records.rows, records.places, strict=True):
+            golds = tuple(listed(answer, record, place)) if answer else None
+            if golds == ():
+                raise BadInput(f"{place}: column {answer[1:-1]} has no answer in it")
+            found.append(Item(place, (Question((), *in_two(prompt, record, place)),), golds))
+        return found
 
     def question(self, item: Item) -> Question:
         return item.texts[0]
@@ -100,31 +100,22 @@ class Generate:
 
     def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
         golds, texts = _scored(items, predictions)
-        return {name: METRICS[name](golds, texts) for name in self.metrics} if golds else {}
+        found: dict[str, float] = {}
+        for name in self.metrics if golds else ():
+            if name not in found:
+                found |= METRICS[name](golds, texts)
+        return {name: found[name] for name in self.metrics if name in found}
 
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
         """The signature of each metric of sacrebleu, and how many texts are empty."""
         golds, texts = _scored(items, predictions)
         found = [
-            f"{name}: {SIGNED[name]([gold[0] for gold in golds], texts).signature}"
+            f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # it is the same for any texts
             for name in self.metrics
             if name in SIGNED and golds
         ]
         empty = sum(not text for text in predictions)
         return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
-
-
-def _golds(template: str, record: Record, place: str) -> tuple[str, ...]:
-    """The right answers: one text, or, of a column alone that has a list, those in it."""
-    name = template[1:-1]
-    if template == f"{{{name}}}" and "{" not in name:
-        value = value_of(record, name, place)
-        golds = tuple(text_of(each, name, place) for each in (value if isinstance(value, list) else [value]))
-    else:
-        golds = (filled(template, record, place).text,)
-    if not golds:
-        raise BadInput(f"{place}: column {name} has no answer in it")
-    return golds
 
 
 def _scored(items: Sequence[Item], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from string import Formatter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from training.likelihood import (
 )
 from training.tasks.labelled import Item, Way, mean_of
 from training.tasks.split import value_of
+from training.tasks.templates import filled, is_template, listed, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
@@ -93,9 +93,8 @@ class Likelihood:
     blank_at: str = ""  # column of its first character; empty: where it first stands
     score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
     label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
-    labels: tuple[
-        str, ...
-    ] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
+    # as the file has them, in the order of the options; (): all are numbers from 0, or all are options
+    labels: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood
@@ -115,32 +114,34 @@ class Likelihood:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
         given = {"context": self.context, "subset": self.subset, "blank": self.blank}
         for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
-            require(_is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
+            require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        """Items with the texts (Options,) and the number of the right option as gold."""
+        """Items with the texts (Options,) and the number of the right option as gold; none where a split has "" for the
+        label of the task."""
         if strange := [name for name in columns if name not in COLUMNS]:
             raise BadInput(f"columns of a split has {', '.join(strange)}, allowed is {', '.join(COLUMNS)}")
         if columns:
-            return replace(self, **_named(columns)).items(records, {})
-        column, found, left_out = self.label, list[Item](), 0
+            found = replace(self, **_named(columns)).items(records, {})
+            is_labelled = columns.get("label", self.label) or not self.label
+            return found if is_labelled else [replace(item, gold=None) for item in found]
+        column, found, labels, left_out = self.label, list[Item](), list[str](), 0
         for record, place in zip(records.rows, records.places, strict=True):
-            label = _label(record, column, place) if column else ""
+            label = filled(column if "{" in column else f"{{{column}}}", record, place).strip() if column else ""
             if label in self.skip:
                 left_out += 1
                 continue
-            options = self._options(record, place)
-            gold = self._gold(label, column, place, options.options) if column else 0
-            found.append(Item(place, (options,), gold))
+            found.append(Item(place, (self._options(record, place),), 0))
+            labels.append(label)
         records.left_out += left_out
-        return found
+        return self._labelled(found, labels) if column else found
 
     def _options(self, record: Record, place: str) -> Options:
-        contexts = _filled(self.context, record, place)
-        given = [text for option in self.options for text in _filled(option, record, place)]
+        contexts = listed(self.context, record, place)
+        given = [text for option in self.options for text in listed(option, record, place)]
         if self.separator:
             given = [part.strip() for text in given for part in text.split(self.separator)]
-        (subset,) = _filled(self.subset, record, place)
+        subset = filled(self.subset, record, place)
         if self.blank:
             before, behind = self._around(contexts[0], record, place)
             return self._in_blank(before, behind, given, subset)
@@ -155,8 +156,8 @@ class Likelihood:
 
     def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
         """What stands before the blank and behind it."""
-        (mark,) = _filled(self.blank, record, place)
-        start = int(_text(value_of(record, self.blank_at, place), self.blank_at, place)) if self.blank_at else -1
+        mark = filled(self.blank, record, place)
+        start = int(text_of(value_of(record, self.blank_at, place), self.blank_at, place)) if self.blank_at else -1
         at = start if self.blank_at and text.startswith(mark, start) else text.find(mark) if not self.blank_at else -1
         if at < 0:
             where = f" at character {start}" if self.blank_at else ""
@@ -173,14 +174,30 @@ class Likelihood:
         contexts = tuple(before + option for option in options)
         return Options(contexts, (gap + rest,) * len(options), tuple(options), subset)
 
-    def _gold(self, given: str, column: str, place: str, options: Sequence[str]) -> int:
-        """The number of the right option."""
-        numbers = [str(number) for number in range(len(options))]
-        for allowed in (self.labels[: len(options)],) if self.labels else (numbers, options):
-            if given in allowed:
-                return list(allowed).index(given)
-        wanted = self.labels or (*numbers, *options)
-        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(wanted)}")
+    def _labelled(self, items: Sequence[Item], labels: Sequence[str]) -> list[Item]:
+        """The items with the numbers of their right options. Where no labels are named, those of all items are numbers
+        from 0, or those of all are texts of options; BadInput where they could be either."""
+        each = [item.texts[0].options for item in items]
+        readings = [[self.labels[: len(options)] for options in each]]
+        if not self.labels:
+            readings = [[tuple(map(str, range(len(options)))) for options in each], each]
+        misfits = [
+            next((at for at, label in enumerate(labels) if label not in reading[at]), len(items))
+            for reading in readings
+        ]
+        if (at := max(misfits)) < len(items):
+            wanted = " or ".join(self.labels or (*readings[0][at], *each[at]))
+            same = "" if self.labels else " (numbers in all rows, or texts in all)"
+            raise BadInput(f"{items[at].place}: {self.label} is {labels[at]!r}, allowed is {wanted}{same}")
+        fitting = [reading for reading, at in zip(readings, misfits, strict=True) if at == len(items)]
+        golds = [[known.index(label) for known, label in zip(reading, labels, strict=True)] for reading in fitting]
+        for item, label, *both in zip(items, labels, *golds, strict=True):
+            if len(set(both)) > 1:
+                raise BadInput(
+                    f"{item.place}: {self.label} is {label!r}, the number of one option and the text of another; give "
+                    "the labels of the options in their order, as labels of the task"
+                )
+        return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
         return self.chosen(self.asked(items, train), lambda requests: reader.log_ps(requests, self.pseudo))
@@ -188,7 +205,7 @@ class Likelihood:
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The right option of the first item, behind its prompt."""
         asked = self.asked(items[:1], train)
-        return reader.shown(asked.requests[asked.at[0][items[0].gold]]) if asked.at else ""
+        return reader.shown(asked.requests[asked.at[0][items[0].gold or 0]]) if asked.at else ""
 
     def notes(self, answers: Sequence[Chosen], reader: Reader) -> list[str]:
         found = [reader.describe(self.pseudo)]
@@ -207,7 +224,7 @@ class Likelihood:
         asked = Asked([], [], [], [])
         if self.shots and not train:
             raise BadInput(f"shots is {self.shots}, and there is no split train to draw examples from")
-        pool = [_example(item) for item in train]
+        pool = [_example(item) for item in train if item.gold is not None]
         for item in items:
             (options,) = item.texts
             asked.prompts.append(self._prompt(pool, item))
@@ -250,7 +267,10 @@ class Likelihood:
     def scores(self, items: Sequence[Item], answers: Sequence[Chosen]) -> dict[str, float]:
         """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
         the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
-        these: items of one are not independent. `cut`: items that lost a part of their context."""
+        these: items of one are not independent. `cut`: items that lost a part of their context. Items without a label
+        count in none."""
+        known = [number for number, item in enumerate(items) if item.gold is not None]
+        items, answers = [items[number] for number in known], [answers[number] for number in known]
         found: dict[str, float] = {}
         for name in self.metrics:
             if name in _ACCURACIES:
@@ -357,41 +377,12 @@ def _share(values: Sequence[float], gold: int) -> float:
 
 
 def _example(item: Item) -> Example:
-    """An item with its right option, as it stands in a prompt."""
-    (options,) = item.texts
-    return Example(options.contexts[item.gold], options.continuations[item.gold])
+    """An item with its right option, as it stands in a prompt; the first where that is not known."""
+    (options,), right = item.texts, item.gold or 0
+    return Example(options.contexts[right], options.continuations[right])
 
 
 def _added(requests: list[Request], more: Sequence[Request]) -> tuple[int, ...]:
     """Add requests, and give their numbers."""
     requests += more
     return tuple(range(len(requests) - len(more), len(requests)))
-
-
-def _is_template(text: str) -> bool:
-    try:
-        return all(not spec and conversion is None for _, name, spec, conversion in Formatter().parse(text) if name)
-    except ValueError:
-        return False
-
-
-def _label(record: Record, column: str, place: str) -> str:
-    """The label of a record, by the name of its column or by a text with columns in braces."""
-    (label,) = _filled(column if "{" in column else f"{{{column}}}", record, place)
-    return label.strip()
-
-
-def _filled(template: str, record: Record, place: str) -> list[str]:
-    """The texts of a template: one, or where a column alone has a list, those of the list."""
-    parts = list(Formatter().parse(template))
-    if len(parts) == 1 and parts[0][0] == "" and parts[0][1]:
-        value = value_of(record, parts[0][1], place)
-        return [_text(each, parts[0][1], place) for each in (value if isinstance(value, list) else [value])]
-    texts = [text + (_text(value_of(record, name, place), name, place) if name else "") for text, name, *_ in parts]
-    return ["".join(texts)]
-
-
-def _text(value: Any, column: str, place: str) -> str:
-    if not isinstance(value, str | int | float):
-        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
-    return str(value)

@@ -49,17 +49,21 @@ class Split:
         return of_whole_rows(chosen._kept, found)[0]
 
     def _beside(self, found: Records, column: str, names: tuple[str, str], data: Path) -> Records:
-        """The records with a column more, the first of each record of the files beside; BadInput where these are not
-        as many."""
-        path = self._path(data)
-        beside = names[1].join(path.rsplit(names[0], 1))
-        others = read(data, beside, self.format, self.member)
-        if len(others) != len(found):
-            raise BadInput(
-                f"{data}: {path} has {len(found):,} records, {beside} has {len(others):,}; give aligned files"
-            )
-        rows = [{**row, column: next(iter(other.values()))} for row, other in zip(found.rows, others.rows, strict=True)]
-        return replace(found, rows=list[Record](rows))
+        """The records with a column more, the first of each record of the files beside. One that has none on its line
+        there, or here, is malformed: blank lines are no records. BadInput where not both end on the same line."""
+        others = read(data, _other(self._path(data), names), self.format, self.member)
+        beside = [_other(place, names) for place in found.places]
+        if beside[-1:] != others.places[-1:]:
+            ends = " and ".join(places[-1] if places else "nowhere" for places in (found.places, others.places))
+            raise BadInput(f"{data}: the last records stand at {ends}; give aligned files")
+        values = {place: next(iter(row.values())) for row, place in zip(others.rows, others.places, strict=True)}
+        kept = replace(found, rows=[], places=[], malformed=[*found.malformed])
+        for row, place, there in zip(found.rows, found.places, beside, strict=True):
+            has = there in values
+            kept.add({**row, column: values.pop(there)} if has else Fault(f"nothing stands at {there}"), place)
+        for there in values:
+            kept.add(Fault("nothing stands on this line of the file that it is aligned with"), there)
+        return kept
 
     def chosen(self, data: Path) -> "Split":
         """Itself or the one of `or_else` whose files are there; BadInput where none is."""
@@ -100,6 +104,15 @@ class Split:
     def _renamed(self, record: Record, place: str) -> Record:
         named = {column: str(value_of(record, column, place)) for column in self.values}
         return {**record, **{column: self.values[column].get(value, value) for column, value in named.items()}}
+
+
+def _other(name: str, names: tuple[str, str]) -> str:
+    """The name or place beside a name or place in one of two aligned files.
+
+    >>> _other("europarl.en:7", (".en", ".de"))
+    'europarl.de:7'
+    """
+    return names[1].join(name.rsplit(names[0], 1))
 
 
 class NoColumn(BadInput):

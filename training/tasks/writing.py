@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from string import Formatter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
-from training.files import Record
 from training.likelihood import Example, shots
 from training.tasks.labelled import Item, TaskKind
-from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.generation import Limits, Method
@@ -104,6 +101,7 @@ class Writing:
             ends=tuple(ends),
             barred=tuple(barred),
             no_repeat=self.no_repeat,
+            no_repeat_in="new",
             force_end=self.force_end and bool(ends),
         )
 
@@ -175,29 +173,3 @@ def ids_of(question: Question, encode: Encode, room: int) -> tuple[list[int], st
             return ids, "fewer examples" if first else ""
     tail = list(encode(question.tail)) if question.tail else []
     return [*list(encode(question.body))[: max(room - len(tail), 0)], *tail][-room:], "cut"
-
-
-def filled(template: str, record: Record, place: str) -> Question:
-    """A text with columns in braces as a question; what stands behind the last column is its tail.
-
-    BadInput where a column is missing or is no text.
-    """
-    parts = list(Formatter().parse(template))
-    last = max((number for number, (_, name, *_) in enumerate(parts) if name), default=-1)
-    texts = [text + (text_of(value_of(record, name, place), name, place) if name else "") for text, name, *_ in parts]
-    return Question((), "".join(texts[: last + 1]), "".join(texts[last + 1 :]))
-
-
-def is_template(text: str) -> bool:
-    """Whether braces in it are around names of columns."""
-    try:
-        return all(not form and conversion is None for _, name, form, conversion in Formatter().parse(text) if name)
-    except ValueError:
-        return False
-
-
-def text_of(value: Any, column: str, place: str) -> str:
-    """A value as text; BadInput where it is a list or an object."""
-    if not isinstance(value, str | int | float):
-        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
-    return str(value)

@@ -451,5 +451,21 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: Net) -> None:
     found = finetuned(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
     assert found.notes == (
         "rows have up to 40 tokens, not 64: the net reads no more",
+        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
         "train: 2 of 8 rows are cut to 40 tokens",
+    )
+
+
+def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_task_is_not(encoder: Net) -> None:
+    assert encoder.weights is not None
+    pooler = {"weight": torch.zeros(16, 16), "bias": torch.zeros(16)}
+    whole = {**encoder.weights, **{f"heads.pair_label.pooler.{name}": x for name, x in pooler.items()}}
+    said, without, random = (
+        run(replace(encoder, weights=weights), replace(BASE, steps=1)).notes
+        for weights in (whole, encoder.weights, None)
+    )
+    assert said == random  # where all weights are random, they are meant to be
+    assert without == (
+        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
+        *said,
     )

@@ -150,6 +150,14 @@ def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
     assert len(found.predictions["dev"]) == 2
 
 
+def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab: Vocab) -> None:
+    whole = pretrained(net("xlnet", vocab))
+    assert whole.weights is not None
+    bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
+    with pytest.raises(BadInput, match=r"the weights have no heads\.masked_tokens\.bias; give those of a net with"):
+        written(bare, TASK, {"dev": reversals(2, 1)})
+
+
 def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
     items = [replace(item, gold=None) for item in reversals(2, 1)]
     found = written(pretrained(net("decoder", vocab)), TASK, {"test": items})
@@ -162,7 +170,7 @@ def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> N
 
 def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
     form = form_of(net("decoder", vocab), Writing(max_new=6))
-    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")
+    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")[0]
     row = form.row(question, answer, key(0, "masking").at(0, 0))
     assert row["ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
     assert row["labels"].tolist() == [*[IGNORE] * 3, *vocab.encode("bee ape"), vocab.sep]
@@ -171,7 +179,7 @@ def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
 
 def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Vocab) -> None:
     form = form_of(net("unilm", vocab), Writing(max_new=6, mask=0.5))
-    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")
+    question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")[0]
     read = [vocab.cls, *question, vocab.sep]
     tuning = Tuning(epochs=30, batch=1)
     copies, spread = copies_of(form, 1, tuning)
@@ -198,7 +206,7 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     form = form_of(
         replace(given, spec=replace(given.spec, trunk=replace(given.spec.trunk, norm=norm))), Writing(max_new=6)
     )
-    row = form.row(pieces.encode("ape"), form.answer_ids("bee"), key(0, "masking").at(0, 0))
+    row = form.row(pieces.encode("ape"), form.answer_ids("bee")[0], key(0, "masking").at(0, 0))
     begins, reads = (pieces.pad, []) if norm == "pre" else (pieces.sep, [pieces.cls])
     assert row["ids"].tolist() == [begins, *pieces.encode("bee")]
     assert row["labels"].tolist() == [*pieces.encode("bee"), pieces.sep]
@@ -280,23 +288,47 @@ def test_what_counts_is_what_the_best_weights_on_dev_write(
 
 @pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
 def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match=r"tuning\.dev_evaluations is 2: no dev split with answers is at hand"):
+    with pytest.raises(BadInput, match=r"tuning\.dev_evaluations is 2: no labelled dev split is at hand"):
         written(net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(steps=1, dev_evaluations=2))
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
     machine = Machine(precision="bf16", zero=3)
     with pytest.raises(BadInput, match=r"with machine\.zero 3 no worker has the whole net"):
-        module._best(
-            net("decoder", vocab),
-            LABELLED,
-            form_of(net("decoder", vocab), LABELLED.writing),
-            ITEMS,
-            Tuning(dev_evaluations=2),
-            4,
-            machine,
-            Model(net("decoder", vocab).spec.trunk, (NextToken(),), vocab.size, seed=0),
-        )
+        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(dev_evaluations=2), machine=machine)
+
+
+def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
+    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
+    found = written(net("decoder", vocab), LABELLED, given, Tuning(steps=2, dev_evaluations=2))
+    assert set(found.scores) == {"dev_mismatched"}
+    assert "the best of 2 evaluations on dev counts" in found.notes
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder and decoder", "encoder"])
+def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
+    long = Item("x:1", (Question((), "ape " * 40, "="),), ("bee " * 9,))
+    found = written(
+        net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(steps=1)
+    )
+    assert found.notes[:2] == (
+        "train: 1 of 4 questions are longer than there is room: cut",
+        "train: 1 of 4 answers are longer than 6 tokens (max_new): cut",
+    )
+
+
+def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
+    """An encoder without the transform of a masked loss, as folders without heads are."""
+    items = {"train": reversals(4, 0), "dev": reversals(2, 1)}
+    whole = pretrained(net("encoder", vocab))
+    assert whole.weights is not None
+    bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
+    said = [written(each, TASK, items, Tuning(steps=1)).notes[0] for each in (whole, bare)]
+    assert said[0].startswith("dev: ")
+    assert said[1].startswith("begins with random numbers, as the net has no weights of it: heads.")
+    found = written(replace(whole, weights=None), TASK, items, Tuning(steps=1))  # all are random, and meant to be
+    assert not any("random" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])

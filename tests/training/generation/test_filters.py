@@ -67,6 +67,18 @@ def test_limits_are_those_of_transformers(name: str) -> None:
     torch.testing.assert_close(found, processor(hf())(texts(), scores()), rtol=0, atol=0)
 
 
+def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_count() -> None:
+    """As transformers does with an encoder, whose text is not in the row that is written."""
+    limits, ids = Limits(no_repeat=2, no_repeat_in="new"), torch.tensor([[5, 6, 7, 5], [5, 6, 5, 0], [7, 7, 9, 7]])
+    zero, lengths = torch.zeros(3, 10), torch.tensor([4, 3, 4])
+    for written in (0, 1):
+        assert torch.equal(limited(zero, ids, lengths, written, limits), zero)
+    assert limited(zero, ids, lengths, 3, limits).isneginf().nonzero().tolist() == [[1, 6], [2, 9]]
+    _, processor = PROCESSORS["bigrams"]
+    found = limited(scores(), texts(), torch.full((ROWS,), 30), 20, limits)
+    torch.testing.assert_close(found, processor(hf())(texts()[:, 10:], scores()), rtol=0, atol=0)
+
+
 def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
     ids, lengths = texts(), torch.tensor([30, 3, 1, 17, 29])
     for row, length in enumerate(lengths.tolist()):

@@ -144,6 +144,32 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
     assert cache.lengths_B.tolist() == [200, 200]
 
 
+@pytest.mark.parametrize("method", [Greedy(), Sampling(top_k=5), Beams(beams=3)])
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
+    model, limits, calls = model_of(name), Limits(max_new=6), list[int]()
+    encoder = model.get_submodule("trunk.encoder")
+    encoder.register_forward_hook(lambda *_: calls.append(1))
+    for cached, wanted in ((True, 2), (False, 12)):
+        calls.clear()
+        rows = list(
+            generate(model, prompts_of(name), limits, method=method, key=key(0, "task"), batch=2, cached=cached)
+        )
+        assert [len(row.ids) for row in rows] == [6] * 4
+        assert len(calls) == wanted
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beams(beams=3)])
+def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
+    """A prompt that has all tokens: nothing could follow where it counted."""
+    model = built(ModelSpec(trunk=GPT2, losses=(NextToken(),), vocab_size=12))
+    prompts, limits = [Prompt(np.arange(12)), Prompt(np.array([1, 2]))], Limits(max_new=8, no_repeat=1)
+    rows = list(generate(model, prompts, replace(limits, no_repeat_in="new"), method=method))
+    assert [len(set(row.ids.tolist())) for row in rows] == [8, 8]
+    assert np.isfinite([row.score for row in rows]).all()
+    assert len(set(next(generate(model, prompts, limits, method=method)).ids.tolist())) < 8
+
+
 def test_samples_do_not_depend_on_batch_or_cache() -> None:
     model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new=12, ends=(END,))
     ways: list[dict[str, Any]] = [{"batch": 1}, {"batch": 3}, {"cached": False}]

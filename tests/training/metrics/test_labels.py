@@ -33,6 +33,29 @@ def test_a_thousand_random_tables_against_the_formulas() -> None:
         assert matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
 
 
+def test_a_thousand_random_tables_of_several_classes_against_the_formulas() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(1_000):
+        gold, predicted = rng.integers(0, 4, (2, int(rng.integers(1, 30))))
+        predicted = np.where(rng.random(len(gold)) < 0.1, -1, predicted)  # some are no class
+        classes = sorted({*gold.tolist(), *predicted.tolist()} - {-1})
+        both = [int(((gold == k) & (predicted == k)).sum()) for k in classes]
+        each = [int((gold == k).sum() + (predicted == k).sum()) for k in classes]
+        assert macro_f1(gold, predicted) == pytest.approx(
+            np.mean([2 * tp / k for tp, k in zip(both, each, strict=True)])
+        )
+        assert matthews(gold, predicted) == pytest.approx(correlation(gold, predicted), abs=1e-9)
+
+
+def correlation(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Gorodkin 2004: the covariance of the two tables of classes by their deviations; 0 where a table is constant."""
+    classes = np.union1d(gold, predicted)
+    both = [(values[:, None] == classes).astype(float) for values in (gold, predicted)]
+    x, y = (table - table.mean(0) for table in both)
+    below = math.sqrt(float((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / below if below else 0.0
+
+
 def test_ranks_of_a_thousand_random_rows() -> None:
     rng = np.random.default_rng(1)
 

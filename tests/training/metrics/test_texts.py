@@ -1,6 +1,7 @@
 """Scores of generated text against known values."""
 
 import string
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,6 +19,49 @@ def test_bleu_and_chrf_say_how_they_count() -> None:
     assert chrf(GOLDS, TEXTS).score == pytest.approx(53.02, abs=0.005)
 
 
+def test_bleu_of_a_short_text_is_that_of_all_four_orders() -> None:
+    """Effective order, which is for single sentences, leaves out the orders that such a text has none of."""
+    from sacrebleu.metrics import BLEU
+
+    assert bleu(GOLDS[1:], TEXTS[1:]).score == 0
+    assert BLEU(effective_order=True).sentence_score(TEXTS[1], GOLDS[1:]).score == pytest.approx(39.43, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("golds", "texts", "score"),
+    [
+        (["a"], ["a"], 100),
+        (["abc"], ["a b c"], 100),
+        (["ab"], ["aa"], 25),
+        (["a", "c"], ["a", "b"], 50),
+        (["b"], [""], 0),
+    ],
+)
+def test_vectors_of_chrf(golds: list[str], texts: list[str], score: float) -> None:
+    """Those of sacrebleu's own tests in which beta does not matter."""
+    assert chrf(golds, texts).score == pytest.approx(score)
+
+
+def test_chrf_of_random_texts_against_its_formula() -> None:
+    """Popovic 2015: mean precision and recall over the orders up to 6, recall with twice the weight."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        golds, texts = ([" ".join(rng.choice(list("abcd"), 9)) for _ in range(3)] for _ in range(2))
+        shares = []
+        for order in range(1, 7):
+            same, has = 0, np.zeros(2)
+            for pair in zip(texts, golds, strict=True):
+                grams = [Counter(flat[at : at + order] for at in range(10 - order)) for flat in map(joined, pair)]
+                same, has = same + (grams[0] & grams[1]).total(), has + [each.total() for each in grams]
+            shares.append(same / has)
+        precision, recall = np.mean(shares, axis=0)
+        assert chrf(golds, texts).score == pytest.approx(100 * 5 * precision * recall / (4 * precision + recall))
+
+
+def joined(text: str) -> str:
+    return text.replace(" ", "")
+
+
 def test_rouge_with_and_without_stems() -> None:
     bare = rouge([LINES[0]], [LINES[1]], stem=False)
     assert [bare[name] for name in ("rouge1", "rouge2", "rougeL")] == pytest.approx(
@@ -30,6 +74,16 @@ def test_rouge_with_and_without_stems() -> None:
 def test_the_order_of_lines_counts_for_l_and_not_for_lsum() -> None:
     found = rouge(["a b c\nd e f"], ["d e f\na b c"])
     assert (found["rougeL"], found["rougeLsum"]) == (50.0, 100.0)
+
+
+def test_the_examples_of_rouges_paper() -> None:
+    """Lin 2004 (W04-1013), 3.1 and 3.2."""
+    reference = "police killed the gunman"
+    for text, longest, two in (("police kill the gunman", 75, 100 / 3), ("the gunman kill police", 50, 100 / 3)):
+        found = rouge([reference], [text], stem=False)
+        assert (found["rougeL"], found["rouge2"]) == pytest.approx((longest, two))
+    union = rouge(["w1 w2 w3 w4 w5"], ["w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5"])
+    assert union["rougeLsum"] == pytest.approx(100 * 2 * 0.8 * 0.4 / 1.2)  # recall 4/5, precision 4/10
 
 
 def test_rouge_of_text_without_latin_words_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Tasks whose answer a net writes: items, what counts of a text, scores; tasks as text to text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,10 @@ def test_keys_of_writing_are_a_method_and_limits() -> None:
     assert Writing(top_k=2).method() == Sampling(top_k=2)
     assert Writing(top_p=0.9, temperature=0.7).method() == Sampling(top_p=0.9, temperature=0.7)
     limits = Writing(max_new=60, min_new=10, no_repeat=3, force_end=True).limits([3], [0, 1])
-    assert limits == Limits(max_new=60, min_new=10, no_repeat=3, force_end=True, ends=(3,), barred=(0, 1))
+    assert (limits.no_repeat, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
+    assert replace(limits, no_repeat=0, no_repeat_in="row") == Limits(
+        max_new=60, min_new=10, force_end=True, ends=(3,), barred=(0, 1)
+    )
     assert not Writing(force_end=True).limits([], []).force_end
 
 
@@ -121,6 +125,21 @@ def test_scores_are_those_of_the_libraries_as_shares() -> None:
     assert (found["f1"], found["exact"]) == pytest.approx((words["f1"] / 100, words["exact"] / 100))
     perfect = Generate(prompt="", answer="", metrics=tuple(METRICS)).scores(items, golds)
     assert all(value == pytest.approx(1) for name, value in perfect.items() if name != "words")
+
+
+def test_what_is_counted_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = list[str]()
+
+    def counts(name: str) -> Any:
+        real = getattr(measures, name)
+        return lambda *given: [counted.append(name), real(*given)][1]
+
+    for name in ("rouge", "squad1", "bleu"):
+        monkeypatch.setattr(measures, name, counts(name))
+    task = Generate(prompt="", answer="", metrics=("f1", "rouge1", "rouge2", "exact", "rougeLsum", "bleu"))
+    found = task.scores([Item("x", (), ("a b",))], ["a c"])
+    assert list(found) == list(task.metrics)
+    assert sorted(counted) == ["bleu", "rouge", "squad1"]
 
 
 def test_lsum_is_over_sentences_a_line() -> None:
@@ -198,9 +217,25 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
     records = split.records(data)
     assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("cat", "Katze")]
     assert records.places == ["../text/train.en:1", "../text/train.en:2"]
-    (beside / "train.de").write_text("Hund\n")
-    with pytest.raises(BadInput, match=r"\.\./text/train\.en has 2 records, \.\./text/train\.de has 1"):
+    for shorter in ("Hund\n", ""):
+        (beside / "train.de").write_text(shorter)
+        with pytest.raises(BadInput, match=r"last records stand at .*; give aligned files"):
+            split.records(data)
+    (beside / "train.de").unlink()
+    with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):
         split.records(data)
+
+
+def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("dog\n\ncat\nowl\n\n")
+    (tmp_path / "a.de").write_text("Hund\nKatze\n \nEule\n")
+    records = Split(paths=("a.en",), format=Lines(), aligned={"de": (".en", ".de")}).records(tmp_path)
+    assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("owl", "Eule")]
+    assert records.places == ["a.en:1", "a.en:4"]
+    assert records.malformed == [
+        "a.en:3: nothing stands at a.de:3",
+        "a.de:2: nothing stands on this line of the file that it is aligned with",
+    ]
 
 
 # Text to text
@@ -264,7 +299,11 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
     f1 = Classify(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
     both = items_of(TextToText(of=f1), [{"a": "p", "c": label} for label in "1100"])
     found = TextToText(of=f1).scores(both, ["1", "", "0", ""])
-    assert found["f1"] == pytest.approx(2 / 3)  # one of two found, nothing found that is not one
+    assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two is what was not asked for
+    assert TextToText(of=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
+    three = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "maybe", "maybe")])
+    macro = task.scores(three, ["yes", "no", "maybe", ""])["macro_f1"]
+    assert macro == pytest.approx((1 + 1 + 2 / 3) / 3)  # of three classes, not four
     numbers = KINDS["regress"][0]
     assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from preprocessing.errors import BadInput
-from training.files import Blocks, Jsonl, Tsv
+from training.files import Blocks, Jsonl, Records, Tsv
 from training.likelihood import LogP, NGramReader, Request, fit
 from training.tasks.labelled import Item
 from training.tasks.likelihood import METRICS, Chosen, Likelihood, interval
@@ -269,6 +269,52 @@ def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str,
     task = Likelihood(context="{q}", options=("{o}",), label="gold", **keys)
     with pytest.raises(BadInput, match=said):
         items(task, tmp_path, record)
+
+
+@pytest.mark.parametrize(
+    ("labels", "golds"),
+    [
+        (["2", "1", "0"], [2, 1, 0]),  # 0 is no option: these are numbers
+        (["2", "1", "3"], [1, 0, 2]),  # 3 is no number of an option: these are texts
+        (["2", "0", "3"], r"o:3: gold is '3', allowed is .* \(numbers in all rows, or texts in all\)"),
+        (["2", "1", "1"], "o:1: gold is '2', the number of one option and the text of another; give the labels"),
+    ],
+)
+def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
+    task = Likelihood(options=("{o}",), label="gold")
+    rows = [{"o": ["1", "2", "3"], "gold": label} for label in labels]
+    given = Records(rows=list(rows), places=[f"o:{n + 1}" for n in range(3)])
+    if isinstance(golds, str):
+        with pytest.raises(BadInput, match=golds):
+            task.items(given, {})
+    else:
+        assert [item.gold for item in task.items(given, {})] == golds
+
+
+def test_labels_that_are_named_are_not_taken_for_numbers() -> None:
+    task = Likelihood(options=("{o}",), label="gold", labels=("1", "2", "3"))
+    records = Records([{"o": ["1", "2", "3"], "gold": "2"}], ["o:1"])
+    assert [item.gold for item in task.items(records, {})] == [1]
+
+
+def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
+    """A split without the column of the task, for a submission: its first options are not the right ones."""
+    task = Likelihood(context="{q}", options=("{o}",), label="gold", shots=1)
+    rows = [{"q": str(n), "o": ["a", "b"], "gold": 1} for n in range(2)]
+    records = Records(rows=list(rows), places=["x:1", "x:2"])
+    known, unknown = task.items(records, {}), task.items(records, {"label": ""})
+    assert [[item.gold for item in found] for found in (known, unknown)] == [[1, 1], [None, None]]
+    assert [item.gold for item in BLIMP.items(Records([pair("a", "b")], ["x:1"]), {"label": ""})] == [0]
+    answers = task.chosen(task.asked([*known, *unknown], known), by_length)
+    assert [one["answer"] for one in task.predictions(unknown, answers[2:])] == ["a", "a"]
+    assert task.scores([*known, *unknown], answers) == task.scores(known, answers[:2])
+    with pytest.raises(BadInput, match="1 examples are asked for, and 0"):
+        task.asked(known, unknown)
+
+
+def test_a_label_that_is_a_list_is_one_line() -> None:
+    with pytest.raises(BadInput, match=r"x:1: column gold is \['a', 'b'\], allowed is text"):
+        Likelihood(options=("{o}",), label="gold").items(Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {})
 
 
 @pytest.mark.parametrize(

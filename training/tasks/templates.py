@@ -1,0 +1,67 @@
+"""Texts with columns of a record in braces: "{passage}\\nQuestion: {question}?"; {{ and }} stand for braces."""
+
+from string import Formatter
+from typing import Any
+
+from preprocessing.errors import BadInput
+from training.files import Record
+from training.tasks.split import value_of
+
+
+def is_template(text: str) -> bool:
+    """Whether braces in it are around names of columns."""
+    try:
+        _parts(text, "")
+    except BadInput:
+        return False
+    return True
+
+
+def in_two(template: str, record: Record, place: str) -> tuple[str, str]:
+    """The text up to its last column, and what stands behind that; BadInput where a column is missing or is no text.
+
+    >>> in_two("{a} and {b}: {{}}", {"a": "x", "b": 2}, "dev.jsonl:1")
+    ('x and 2', ': {}')
+    """
+    parts = _parts(template, place)
+    last = max((number for number, (_, name) in enumerate(parts) if name), default=-1)
+    texts = [text + (text_of(value_of(record, name, place), name, place) if name else "") for text, name in parts]
+    return "".join(texts[: last + 1]), "".join(texts[last + 1 :])
+
+
+def filled(template: str, record: Record, place: str) -> str:
+    """The whole text."""
+    return "".join(in_two(template, record, place))
+
+
+def listed(template: str, record: Record, place: str) -> list[str]:
+    """The text, or, of a column alone that has a list, those in it.
+
+    >>> listed("{a}", {"a": ["x", "y"]}, "dev.jsonl:1"), listed("{a}", {"a": "x"}, "dev.jsonl:1")
+    (['x', 'y'], ['x'])
+    """
+    parts = _parts(template, place)
+    if len(parts) == 1 and parts[0][0] == "" and (column := parts[0][1]):
+        value = value_of(record, column, place)
+        return [text_of(each, column, place) for each in (value if isinstance(value, list) else [value])]
+    return [filled(template, record, place)]
+
+
+def _parts(template: str, place: str) -> list[tuple[str, str | None]]:
+    """Texts and the column behind each, None where there is none."""
+    try:
+        parts = list(Formatter().parse(template))
+        if any(name and (form or conversion) for _, name, form, conversion in parts):
+            raise ValueError
+    except ValueError:
+        raise BadInput(
+            f"{place}: {template!r} is no text with columns in braces; {{{{ and }}}} stand for braces"
+        ) from None
+    return [(text, name) for text, name, _, _ in parts]
+
+
+def text_of(value: Any, column: str, place: str) -> str:
+    """A value as text; BadInput where it is a list, an object or nothing."""
+    if not isinstance(value, str | int | float):
+        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
+    return str(value)
