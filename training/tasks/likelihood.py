@@ -198,8 +198,13 @@ class Likelihood:
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
-        if cut := _cut(answers):
+        if cut := _having(answers, "cut"):
             found.append(f"{cut} of {len(answers)} items lost the beginning of their context: it did not fit the net")
+        if unknown := _having(answers, "unknown"):
+            found.append(
+                f"{unknown} of {len(answers)} items have words or characters that the vocabulary does not know: to the "
+                "net they are all alike, and likelier than they should be"
+            )
         return found
 
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
@@ -250,7 +255,8 @@ class Likelihood:
     def scores(self, items: Sequence[Item], answers: Sequence[Chosen]) -> dict[str, float]:
         """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
         the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
-        these: items of one are not independent. `cut`: items that lost a part of their context."""
+        these: items of one are not independent. `cut`: items that lost a part of their context; `unknown`: those with
+        words that the vocabulary does not know."""
         found: dict[str, float] = {}
         for name in self.metrics:
             if name in _ACCURACIES:
@@ -264,7 +270,8 @@ class Likelihood:
             found |= self._macro(items, self._right(items, answers, "sum"))
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
-        return found | named | ({"cut": float(cut)} if (cut := _cut(answers)) else {})
+        counts = {name: float(_having(answers, name)) for name in ("cut", "unknown")}
+        return found | named | {name: count for name, count in counts.items() if count}
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
         """For each item 1 where the right option is the likeliest, and its share where several are: of two, 1/2."""
@@ -336,9 +343,9 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
     }
 
 
-def _cut(answers: Sequence[Chosen]) -> int:
-    """Items of which a net did not read all."""
-    return sum(any(option.cut for option in each.options) for each in answers)
+def _having(answers: Sequence[Chosen], what: Literal["cut", "unknown"]) -> int:
+    """Items of which a net did not read all, or read tokens that the vocabulary does not have."""
+    return sum(any(getattr(option, what) for option in each.options) for each in answers)
 
 
 def _named(columns: Mapping[str, str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class LanguageModelling:
     way: ClassVar[Way] = "scored"
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
-    line_ends: bool = False  # whether the end of a line is a word too: <eos> of PTB and WikiText
+    line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
     window: int = 0  # tokens; 0: as many as the net has positions, 1,024 at most
     stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
     carry: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
@@ -66,14 +66,25 @@ class LanguageModelling:
         """Each of the metrics over all texts together, the denominators, and how they were read."""
         whole = total(answers)
         found = {name: METRICS[name](whole) for name in self.metrics}
-        counts = {"tokens": whole.tokens, "words": whole.words, "bytes": whole.bytes}
+        counts = {"tokens": whole.tokens, "unknown": whole.unknown, "words": whole.words, "bytes": whole.bytes}
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
         return found | {name: float(count) for name, count in (counts | read).items()}
 
     def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
+        whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends else ""
+        if whole.ends_left_out:
+            words += f" but for {whole.ends_left_out:,} that the vocabulary has no token for, which are not predicted"
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
-        return [f"log p, from left to right: {total(answers).describe()}{words}{undone}"]
+        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *self._lost(reader)]
+
+    def _lost(self, reader: Reader) -> list[str]:
+        """What is counted, and the vocabulary does not keep."""
+        if reader.vocab.normalised("A") != reader.vocab.normalised("a"):
+            return []
+        return [
+            "the vocabulary lower-cases: words and bytes are those of the text with capitals, which are not predicted"
+        ]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The beginning of the first text."""
