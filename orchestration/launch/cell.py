@@ -126,7 +126,8 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
     budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
     how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
     found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
-    return Evaluated({"test": {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}}, {})
+    scores = {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}
+    return Evaluated({"test": scores}, {}, notes=examples.notes)
 
 
 def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":

@@ -104,6 +104,8 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
     trained = scored(Net(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
     random = scored(Net(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
+    assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
+    assert scored(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
     with pytest.raises(BadInput, match="gives no likelihood of a text"):
         scored(Net(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
