@@ -39,7 +39,7 @@ METRICS: Final = (
     "last_token",
     "last_token_perplexity",
 )
-COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset")
+COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset", "area")
 _OR: Final = " || "  # between options that a split has in place of those of the task
 _NORMAL: Final = 1.959964  # deviations on either side of an interval of 95 %
 _DRAWS: Final = 2_000  # of the bootstrap
@@ -53,6 +53,7 @@ class Options:
     continuations: tuple[str, ...]  # with what stands between
     options: tuple[str, ...]  # as the file has them
     subset: str = ""
+    area: str = ""
 
 
 class Asked(NamedTuple):
@@ -98,6 +99,7 @@ class Likelihood:
     ] = ()  # as the file has them, in the order of the options; (): a number from 0, or the option
     skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
+    area: str = ""  # the larger part that its subset belongs to (BLiMP's 12 phenomena), with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood
     shots: int = 0  # examples before each question, drawn from the split `train`
     between: str = "\n\n"  # behind each example
@@ -113,7 +115,7 @@ class Likelihood:
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
-        given = {"context": self.context, "subset": self.subset, "blank": self.blank}
+        given = {"context": self.context, "subset": self.subset, "area": self.area, "blank": self.blank}
         for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
             require(_is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
@@ -140,10 +142,10 @@ class Likelihood:
         given = [text for option in self.options for text in _filled(option, record, place)]
         if self.separator:
             given = [part.strip() for text in given for part in text.split(self.separator)]
-        (subset,) = _filled(self.subset, record, place)
+        parts = [text for part in (self.subset, self.area) for text in _filled(part, record, place)]
         if self.blank:
             before, behind = self._around(contexts[0], record, place)
-            return self._in_blank(before, behind, given, subset)
+            return self._in_blank(before, behind, given, parts)
         count = max(len(contexts), len(given))
         if not {len(contexts), len(given)} <= {1, count} or not count:
             raise BadInput(
@@ -151,7 +153,7 @@ class Likelihood:
             )
         contexts, given = (each * count if len(each) == 1 else each for each in (contexts, given))
         named = given if len(set(given)) > 1 or count == 1 else contexts
-        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), subset)
+        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), *parts)
 
     def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
         """What stands before the blank and behind it."""
@@ -163,15 +165,15 @@ class Likelihood:
             raise BadInput(f"{place}: has no {mark}{where} in {text[:60]!r}")
         return text[:at], text[at + len(mark) :]
 
-    def _in_blank(self, before: str, behind: str, options: Sequence[str], subset: str) -> Options:
+    def _in_blank(self, before: str, behind: str, options: Sequence[str], parts: Sequence[str]) -> Options:
         """Each option between what stands before the blank and behind it; of several spaces between words one stays."""
         rest = behind.strip()
         gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
         if self.score == "full":
             whole = tuple(self.delimiter + before + option + gap + rest for option in options)
-            return Options(("",) * len(options), whole, tuple(options), subset)
+            return Options(("",) * len(options), whole, tuple(options), *parts)
         contexts = tuple(before + option for option in options)
-        return Options(contexts, (gap + rest,) * len(options), tuple(options), subset)
+        return Options(contexts, (gap + rest,) * len(options), tuple(options), *parts)
 
     def _gold(self, given: str, column: str, place: str, options: Sequence[str]) -> int:
         """The number of the right option."""
@@ -267,7 +269,8 @@ class Likelihood:
         if found:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
-            found |= self._macro(items, self._right(items, answers, "sum"))
+            right = self._right(items, answers, "sum")
+            found |= self._macro(items, right) | (self._areas(items, right) if self.area else {})
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
         counts = {name: float(_having(answers, name)) for name in ("cut", "unknown")}
@@ -294,14 +297,26 @@ class Likelihood:
 
     def _macro(self, items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
         """The mean of the accuracies of the subsets, its interval, and each of them."""
-        parts: dict[str, list[float]] = {}
-        for item, each in zip(items, right, strict=True):
-            parts.setdefault(item.texts[0].subset, []).append(each)
-        value_N = np.array([mean_of(each) for each in parts.values()])
+        parts = _accuracies([item.texts[0].subset for item in items], right)
+        value_N = np.array(list(parts.values()))
         draws = key(self.seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
         low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
-        named = {f"accuracy_of_{name}": value for name, value in zip(parts, value_N.tolist(), strict=True)}
+        named = {f"accuracy_of_{name}": value for name, value in parts.items()}
         return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named
+
+    @staticmethod
+    def _areas(items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
+        """The mean of the accuracies of the areas, and each of them, over all of its items."""
+        parts = _accuracies([item.texts[0].area for item in items], right)
+        return {"accuracy_by_area": mean_of(list(parts.values()))} | {f"accuracy_in_{k}": v for k, v in parts.items()}
+
+
+def _accuracies(parts: Sequence[str], right: Sequence[float]) -> dict[str, float]:
+    """By part, in the order in which they come, the mean over its items."""
+    found: dict[str, list[float]] = {}
+    for part, each in zip(parts, right, strict=True):
+        found.setdefault(part, []).append(each)
+    return {part: mean_of(each) for part, each in found.items()}
 
 
 _DENOMINATORS: Final[Mapping[Normalise, str]] = {

@@ -116,6 +116,29 @@ def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, dat
     assert {path: path.read_bytes() for path in files} == files
 
 
+def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
+    net: Subject, done: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "blimp/data").mkdir(parents=True)
+    pairs = [
+        (f"the {thing} is {how}", f"the {thing} {how} is") for thing in ("film", "plot") for how in ("good", "bad")
+    ]
+    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": good[4:8]} for good, bad in pairs]
+    written = "".join(json.dumps(row | {"linguistics_term": "s-selection"}) + "\n" for row in rows)
+    (tmp_path / "blimp/data/x.jsonl").write_text(written)
+    first = scored(net, wanted(tmp_path, "blimp"))
+    scores = first.starts["pretrained"].scores["test"]
+    assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]  # of two halves, one area
+    (folder,) = (net.folder / "scores").glob("blimp-*")
+    (answers,) = json.loads((folder / evaluate.PREDICTIONS).read_text()).values()
+    assert len(answers["test"]) == len({str(one["nats"]) for one in answers["test"]}) == 4
+    files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
+    shutil.rmtree(net.folder / "scores")
+    assert scored(net, wanted(tmp_path, "blimp")) == first
+    assert len(done) == 2
+    assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
+
+
 def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
     scored(net, wanted(data))
     score = scored(net, wanted(data, rates=(3e-3, 1e-3)))
