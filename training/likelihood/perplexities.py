@@ -54,7 +54,7 @@ class Targets(NamedTuple):
 
     ids: list[int]
     words: int
-    ends_left_out: int  # ends of lines that are neither predicted nor counted: the vocabulary has none
+    ends_left_out: int  # ends of lines that are not predicted, and no words: the vocabulary has none
     unknown: int  # of the tokens
 
 
@@ -64,14 +64,14 @@ def targets_of(vocab: Vocab, text: Text) -> Targets:
     Where ends of lines are words, those in the text are predicted if the vocabulary does not take them for blanks; a
     last line that ends with the text is followed by the token of the end of a text, as in pretraining.
     """
-    ids, left_out = vocab.encode(text.text), 0
-    if text.line_ends:
-        left_out = text.inner_ends if vocab.encode("a\nb") == vocab.encode("a b") else 0
-        if text.is_open and vocab.sep is not None:
-            ids = [*ids, vocab.sep]
-        elif text.is_open:
-            left_out += 1
-    return Targets(ids, text.words - left_out, left_out, unknown_of(vocab, ids))
+    ids, left_out = vocab.encode(text.text), text.inner_ends
+    if left_out and vocab.encode("a\nb") != vocab.encode("a b"):
+        left_out = 0
+    if text.line_ends and text.is_open and vocab.sep is not None:
+        ids = [*ids, vocab.sep]
+    elif text.line_ends and text.is_open:
+        left_out += 1
+    return Targets(ids, text.words - text.line_ends * left_out, left_out, unknown_of(vocab, ids))
 
 
 def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
@@ -96,7 +96,7 @@ class Perplexity:
     stride: int  # tokens that each window but the first predicts
     memory: int = 0  # tokens before a window whose states were carried along
     unknown: int = 0  # tokens that stand for what the vocabulary does not have
-    ends_left_out: int = 0  # ends of lines that it does not have, among neither tokens nor words
+    ends_left_out: int = 0  # ends of lines that it does not have: neither tokens nor words, but bytes
 
     @property
     def by_token(self) -> float:

@@ -72,19 +72,9 @@ class LanguageModelling:
 
     def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
         whole = total(answers)
-        words = ", ends of lines among the words" if self.line_ends else ""
-        if whole.ends_left_out:
-            words += f" but for {whole.ends_left_out:,} that the vocabulary has no token for, which are not predicted"
+        words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
-        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *self._lost(reader)]
-
-    def _lost(self, reader: Reader) -> list[str]:
-        """What is counted, and the vocabulary does not keep."""
-        if reader.vocab.normalised("A") != reader.vocab.normalised("a"):
-            return []
-        return [
-            "the vocabulary lower-cases: words and bytes are those of the text with capitals, which are not predicted"
-        ]
+        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *_lost(whole, reader)]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The beginning of the first text."""
@@ -94,3 +84,16 @@ class LanguageModelling:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
         return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)
+
+
+def _lost(whole: Perplexity, reader: Reader) -> list[str]:
+    """What of the text is not predicted, as the vocabulary does not keep it."""
+    found = list[str]()
+    if whole.ends_left_out:
+        found.append(
+            f"the vocabulary has no token for {whole.ends_left_out:,} ends of lines: they are not predicted, and "
+            "count as bytes, not as words"
+        )
+    if reader.vocab.normalised("A") == reader.vocab.normalised("a"):
+        found.append("the vocabulary lower-cases: capitals are not predicted, though words and bytes have them")
+    return found
