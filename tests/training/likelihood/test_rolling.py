@@ -11,7 +11,7 @@ from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
 from tests.training.likelihood.nets import LONG, exported, net, vocabulary
 from tests.training.parity import TEXT
-from training.likelihood import NGramReader, Targets, Text, Windowing, first_of, fit, targets_of
+from training.likelihood import NGramReader, Request, Targets, Text, Windowing, first_of, fit, targets_of
 from training.likelihood.nets import perplexity
 from training.likelihood.nets.causal import token_log_ps
 
@@ -103,6 +103,9 @@ def test_ngrams_predict_the_end_of_each_line_that_is_a_word() -> None:
     )
     assert (whole.nats, whole.tokens) == (sum(one.nats for one in lines), sum(one.tokens for one in lines))
     assert whole.words == 5
+    strange = "\N{CJK UNIFIED IDEOGRAPH-6F22}"
+    assert reader.perplexities([Text(strange)], Windowing())[0].unknown == 1
+    assert reader.log_ps([Request("The", f" {strange}")])[0].unknown == 1
 
 
 def test_what_the_vocabulary_does_not_know_is_counted() -> None:
