@@ -127,7 +127,7 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
     how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
     found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
     scores = {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}
-    return Evaluated({"test": scores}, {}, notes=found.notes)
+    return Evaluated({"test": scores}, {}, notes=(*examples.notes, *found.notes))
 
 
 def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":

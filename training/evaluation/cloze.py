@@ -12,7 +12,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import Vocab
 from training.engines import to_tensors
-from training.evaluation.likelihoods import model_of
+from training.evaluation.likelihoods import model_of, which_of
 from training.evaluation.outcome import Evaluated, Net
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
 from training.model import Model
@@ -38,7 +38,8 @@ def fill_in(net: Net, task: Blanks, machine: Machine | None = None) -> Evaluated
     scores = {"accuracy": _mean(right_NB[:, 0]), "top5": _mean(right_NB.any(1)), "majority": task.majority}
     step = max(1, len(task.blanks) // SHOWN)
     shown = [_shown(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
-    return Evaluated({"test": scores}, {"test": best_NB[:, 0].tolist()}, example="\n".join(shown))
+    notes, example = (*which_of(net), *task.notes), "\n".join(shown)
+    return Evaluated({"test": scores}, {"test": best_NB[:, 0].tolist()}, notes=notes, example=example)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ def scored(
     """
     machine = machine or Machine()
     reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
-    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list[str]()
+    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
     train, example = items.get("train", ()), ""
     for split in items:
         if split != "train":
@@ -45,13 +45,23 @@ def scored(
     return Evaluated(scores, predictions, (), tuple(notes), example)
 
 
+def which_of(net: Net) -> tuple[str, ...]:
+    """A note that says which net of several is asked."""
+    return ("the generator is asked: the discriminator names no tokens",) if _has_generator(net) else ()
+
+
+def _has_generator(net: Net) -> bool:
+    """Whether it is a generator and a discriminator (ELECTRA)."""
+    return len(net.spec.trunk.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
+
+
 def model_of(net: Net, seed: int, machine: Machine) -> Model:
     """The net with the heads of its pretraining, on its device. Of a generator and a discriminator it is the generator:
     that names tokens."""
     with torch.random.fork_rng(devices=[]):
         model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed)
     weights = net.weights
-    if len(net.spec.trunk.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses):
+    if _has_generator(net):
         whole = dict(model.named_parameters()) if weights is None else weights
         weights, spec = half(whole, net.spec, "generator")
         model = Model(spec.trunk, spec.losses, spec.vocab_size, seed)

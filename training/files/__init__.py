@@ -49,7 +49,7 @@ FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member
 def read(folder: Path, pattern: str, format: Format, member: str = "") -> Records:
     """The records of the files of a pattern below a folder; those of an archive that `member` names.
 
-    BadInput where there is no such file, or it is not UTF-8.
+    BadInput where there is no such file, it is not UTF-8, or shorter than a stretch of it that is asked for.
     """
     records = Records()
     for name, content in contents(folder, pattern, member):
@@ -58,4 +58,6 @@ def read(folder: Path, pattern: str, format: Format, member: str = "") -> Record
                 records.add(found, f"{name}:{number}")
         except UnicodeDecodeError as error:
             raise BadInput(f"{folder / name}: is not UTF-8 (byte {error.start}); convert it") from None
+        except BadInput as error:
+            raise BadInput(f"{folder / name}: {error}") from None
     return records

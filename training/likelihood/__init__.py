@@ -8,7 +8,17 @@ answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity 
 
 from training.likelihood.ngram import NGramReader, NGrams, fit
 from training.likelihood.normalise import NORMALISATIONS, Normalise, normalised
-from training.likelihood.perplexities import Perplexity, Text, Windowing, detokenised, total, windows
+from training.likelihood.perplexities import (
+    Perplexity,
+    Targets,
+    Text,
+    Windowing,
+    detokenised,
+    targets_of,
+    total,
+    unknown_of,
+    windows,
+)
 from training.likelihood.prompts import Example, prompt, shots
 from training.likelihood.requests import (
     PSEUDO_KINDS,
@@ -39,6 +49,7 @@ __all__ = [
     "Reader",
     "Request",
     "Scorer",
+    "Targets",
     "Text",
     "Tree",
     "Windowing",
@@ -53,7 +64,9 @@ __all__ = [
     "prompt",
     "shots",
     "split_at_word",
+    "targets_of",
     "total",
     "trees",
+    "unknown_of",
     "windows",
 ]

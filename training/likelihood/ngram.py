@@ -19,7 +19,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Floats, Ints
 from preprocessing.vocab import Vocab
-from training.likelihood.perplexities import Perplexity, Text, Windowing
+from training.likelihood.perplexities import Perplexity, Text, Windowing, unknown_of
 from training.likelihood.requests import LogP, PseudoKind, Request, split_at_word
 
 Discounts = tuple[float, float, float]
@@ -191,18 +191,24 @@ class NGramReader:
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
         asked = [split_at_word(request) for request in requests]
         before = [len(self.vocab.encode(context)) if context else 0 for context, _ in asked]
-        found = self.ngrams.log_p([self.vocab.encode(context + continuation) for context, continuation in asked])
-        each = [nats_S[count:] for nats_S, count in zip(found, before, strict=True)]
-        return [LogP(float(nats_S.sum()), len(nats_S), False, 0, float(nats_S[-1])) for nats_S in each]
+        ids = [self.vocab.encode(context + continuation) for context, continuation in asked]
+        unknown = [unknown_of(self.vocab, each) for each in ids]
+        each = [nats_S[count:] for nats_S, count in zip(self.ngrams.log_p(ids), before, strict=True)]
+        return [
+            LogP(float(nats_S.sum()), len(nats_S), False, 0, float(nats_S[-1]), unknown=count)
+            for nats_S, count in zip(each, unknown, strict=True)
+        ]
 
     def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
-        """Each text is one sentence, however many it has."""
-        found = self.ngrams.log_p([self.vocab.encode(text.text) for text in texts])
+        """A text is one sentence, however many it has; where ends of lines are words, each line is one."""
+        return [self._perplexity(text) for text in texts]
+
+    def _perplexity(self, text: Text) -> Perplexity:
+        lines = text.text.removesuffix("\n").split("\n") if text.line_ends else [text.text]
+        ids = [self.vocab.encode(line) for line in lines]
+        nats_T, unknown = np.concatenate(self.ngrams.log_p(ids)), sum(unknown_of(self.vocab, each) for each in ids)
         size = self.ngrams.order
-        return [
-            Perplexity(-float(nats_S.sum()), len(nats_S), text.words, text.bytes, size, 1)
-            for nats_S, text in zip(found, texts, strict=True)
-        ]
+        return Perplexity(-float(nats_T.sum()), len(nats_T), text.words, text.bytes, size, 1, unknown=unknown)
 
     def describe(self, pseudo: PseudoKind = "within_word_l2r") -> str:
         return f"log p by {self.ngrams.order}-grams (modified Kneser-Ney); no token is said to be the likeliest"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from preprocessing.vocab import Vocab
+
 
 class Windowing(NamedTuple):
     """How a text that is longer than a row is read; 0 leaves a number to the net."""
@@ -26,13 +28,55 @@ class Text:
 
     @property
     def words(self) -> int:
-        text = self.original or self.text
-        ends = text.count("\n") + (not text.endswith("\n")) if self.line_ends else 0
-        return len(text.split()) + ends
+        return len(self._given.split()) + self.line_ends * (self.inner_ends + self.is_open)
 
     @property
     def bytes(self) -> int:
-        return len((self.original or self.text).encode())
+        return len(self._given.encode())
+
+    @property
+    def inner_ends(self) -> int:
+        """Ends of lines that stand in the text."""
+        return self._given.count("\n")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its last line ends with the text alone, as sentences do that are texts of their own (lm1b)."""
+        return not self._given.endswith("\n")
+
+    @property
+    def _given(self) -> str:
+        return self.original or self.text
+
+
+class Targets(NamedTuple):
+    """The tokens of a text that a net predicts, and the words that they make up."""
+
+    ids: list[int]
+    words: int
+    ends_left_out: int  # ends of lines that are not predicted, and no words: the vocabulary has none
+    unknown: int  # of the tokens
+
+
+def targets_of(vocab: Vocab, text: Text) -> Targets:
+    """What is predicted of a text, so that no word counts which is not.
+
+    Where ends of lines are words, those in the text are predicted if the vocabulary does not take them for blanks; a
+    last line that ends with the text is followed by the token of the end of a text, as in pretraining.
+    """
+    ids, left_out = vocab.encode(text.text), text.inner_ends
+    if left_out and vocab.encode("a\nb") != vocab.encode("a b"):
+        left_out = 0
+    if text.line_ends and text.is_open and vocab.sep is not None:
+        ids = [*ids, vocab.sep]
+    elif text.line_ends and text.is_open:
+        left_out += 1
+    return Targets(ids, text.words - text.line_ends * left_out, left_out, unknown_of(vocab, ids))
+
+
+def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
+    """How many of the tokens stand for what the vocabulary does not have."""
+    return 0 if vocab.unk is None else ids.count(vocab.unk)
 
 
 @dataclass(frozen=True)
@@ -51,6 +95,8 @@ class Perplexity:
     window: int  # tokens that a prediction can be from, at most, without those of a memory
     stride: int  # tokens that each window but the first predicts
     memory: int = 0  # tokens before a window whose states were carried along
+    unknown: int = 0  # tokens that stand for what the vocabulary does not have
+    ends_left_out: int = 0  # ends of lines that it does not have: neither tokens nor words, but bytes
 
     @property
     def by_token(self) -> float:
@@ -65,21 +111,20 @@ class Perplexity:
         return math.exp(self.nats / max(1, self.bytes))
 
     @property
-    def bits_by_token(self) -> float:
-        """Bits a token: bits per character, where tokens are single bytes (enwik8)."""
-        return self.nats / max(1, self.tokens) / math.log(2)
-
-    @property
     def bits_by_byte(self) -> float:
         return self.nats / max(1, self.bytes) / math.log(2)
 
     def describe(self) -> str:
         """What was counted, and how, in one line."""
         memory = f", a memory of {self.memory:,} tokens carried along" if self.memory else ""
+        unknown = f" ({self.unknown:,} unknown to the vocabulary)" if self.unknown else ""
         return (
-            f"{self.tokens:,} tokens, {self.words:,} words, {self.bytes:,} bytes; windows of {self.window:,} tokens, "
-            f"{self.stride:,} new ones each{memory}"
+            f"{self.tokens:,} tokens{unknown}, {self.words:,} words, {self.bytes:,} bytes; "
+            f"windows of {self.window:,} tokens, {self.stride:,} new ones each{memory}"
         )
+
+
+_SUMMED: Final = ("nats", "tokens", "words", "bytes", "unknown", "ends_left_out")
 
 
 def total(parts: Sequence[Perplexity]) -> Perplexity:
@@ -91,8 +136,7 @@ def total(parts: Sequence[Perplexity]) -> Perplexity:
     """
     first, *others = parts
     assert all((one.window, one.stride, one.memory) == (first.window, first.stride, first.memory) for one in others)
-    sums = {name: sum(getattr(one, name) for one in parts) for name in ("nats", "tokens", "words", "bytes")}
-    return replace(first, **sums)
+    return replace(first, **{name: sum(getattr(one, name) for one in parts) for name in _SUMMED})
 
 
 _WIKITEXT: Final = (  # how WikiText sets words and marks apart, rule by rule, undone in this order

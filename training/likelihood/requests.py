@@ -32,6 +32,7 @@ class LogP:
     cut: int = 0  # tokens at the beginning of the context that the net did not read: the row was too long
     last_nats: float = 0.0  # of the last token alone
     last_greedy: bool = False  # whether that is the one with the highest score
+    unknown: int = 0  # tokens of the context and the continuation that stand for what the vocabulary does not have
 
 
 Scorer = Callable[[Sequence[Request]], list[LogP]]
@@ -40,6 +41,10 @@ Scorer = Callable[[Sequence[Request]], list[LogP]]
 
 class Reader(Protocol):
     """A net, or an n-gram model, that says how likely texts are."""
+
+    @property
+    def vocab(self) -> Vocab:
+        """What texts are cut into."""
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind) -> list[LogP]:
         """The log-probability of each continuation; `pseudo` says which one a masked model gives. BadInput where there

@@ -12,7 +12,7 @@ from preprocessing.schema import Ints
 from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
-from training.tasks.documents import FEWEST_ROWS, held_out
+from training.tasks.documents import FEWEST_ROWS, held_out, not_read
 from training.tasks.part import LENGTH, MORE, Way
 
 MOST_BLANKS: Final = 1_000
@@ -36,6 +36,7 @@ class Blanks:
     """Sentences with a blank each."""
 
     blanks: list[Blank]
+    notes: tuple[str, ...] = ()  # what of the documents is not read
 
     def require(self, labels: int) -> None:
         """Nothing is trained, so that any number of labels is enough."""
@@ -64,11 +65,12 @@ class Cloze:
 
     def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Blanks:
         """One blank in each sentence that is long enough and fits, the same ones each time."""
-        found = []
+        found, sentences, long = list[Blank](), 0, 0
         for document in held_out(store):
             end_M = np.append(document.sentence_at_M, len(document.ids))
             for start, stop in pairwise(end_M.tolist()):
                 ids_S = document.ids[start:stop]
+                sentences, long = sentences + 1, long + (len(ids_S) > length - 2)
                 if FEWEST_TOKENS <= len(ids_S) <= length - 2 and len(at_W := _whole_words(ids_S, vocab)):
                     pick = int.from_bytes(document.key[:8]) + start
                     found.append(Blank(ids_S, int(at_W[pick % len(at_W)])))
@@ -78,7 +80,10 @@ class Cloze:
                 f"token, {FEWEST_ROWS} are needed; {MORE}, or leave this task out of evals"
             )
         step = max(1, len(found) // MOST_BLANKS)
-        return Blanks(found[::step][:MOST_BLANKS])
+        some = found[::step][:MOST_BLANKS]
+        notes = not_read(long, sentences, f"sentences are longer than {length - 2} tokens and left out")
+        others = f"sentences with a word of one token are left out: {MOST_BLANKS:,} are asked about"
+        return Blanks(some, notes + not_read(len(found) - len(some), len(found), others))
 
 
 def _whole_words(ids_S: Ints, vocab: Vocab) -> Ints:

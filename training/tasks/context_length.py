@@ -73,8 +73,13 @@ class ContextLength:
         longest = (
             ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
         )
+        whole = total([each[0] for each in answers])
+        unknown = (
+            f"; {whole.unknown:,} of {whole.tokens:,} tokens are unknown to the vocabulary" if whole.unknown else ""
+        )
         return [
             f"each token from the length to twice as many before it; a gain of {100 * self.gain:g} % counts{longest}"
+            f"{unknown}"
         ]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:

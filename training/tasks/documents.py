@@ -70,6 +70,20 @@ def balanced(examples: list[tuple[Row, int]], num_classes: int) -> Examples:
     return Examples([examples[i][0] for i in index_N], label_N[index_N])
 
 
+def not_read(few: int, of: int, why: str) -> tuple[str, ...]:
+    """A note, where there is something to note.
+
+    >>> not_read(3, 1_000, "documents are cut"), not_read(0, 1_000, "documents are cut")
+    (('3 of 1,000 documents are cut',), ())
+    """
+    return (f"{few:,} of {of:,} {why}",) if few else ()
+
+
+def room_of_pairs(length: int) -> int:
+    """Most tokens of each sentence of a pair, in rows of `length` tokens."""
+    return (length - 3) // 2
+
+
 def row(vocab: Vocab, ids_S: Ints) -> Row:
     """A text as a row without labels."""
     return _labelless([*_first(vocab), *ids_S, vocab.sep], num_first=0)
@@ -77,7 +91,7 @@ def row(vocab: Vocab, ids_S: Ints) -> Row:
 
 def pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
     """Sentences before and after the seam, as many tokens of each as there is room for."""
-    room = (length - 3) // 2
+    room = room_of_pairs(length)
     head = [*_first(vocab), *first[-room:], vocab.sep]
     return _labelless([*head, *second[:room], vocab.sep], num_first=len(head))
 

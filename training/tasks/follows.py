@@ -8,7 +8,7 @@ from preprocessing.schema import Ints, Row
 from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
-from training.tasks.documents import FEWEST_ROWS, balanced, held_out, pair_row
+from training.tasks.documents import FEWEST_ROWS, balanced, held_out, not_read, pair_row, room_of_pairs
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 
@@ -35,8 +35,11 @@ class Follows:
                 f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences, {FEWEST_ROWS} are "
                 f"needed; {MORE}, or leave this task out of evals"
             )
-        classes = ("next", "other")
-        return Task("follows", classes, *(balanced(_with_negatives(half, vocab, length), 2) for half in halves))
+        classes, room = ("next", "other"), room_of_pairs(length)
+        long = sum(max(len(first), len(second)) > room for half in halves for _, first, second in half)
+        notes = not_read(long, num_pairs, f"pairs have a sentence of more than {room} tokens, cut to those at the seam")
+        pool, test = (balanced(_with_negatives(half, vocab, length), 2) for half in halves)
+        return Task("follows", classes, pool, test, notes)
 
 
 def _with_negatives(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:

@@ -39,7 +39,7 @@ METRICS: Final = (
     "last_token",
     "last_token_perplexity",
 )
-COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset")
+COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset", "area")
 _OR: Final = " || "  # between options that a split has in place of those of the task
 _NORMAL: Final = 1.959964  # deviations on either side of an interval of 95 %
 _DRAWS: Final = 2_000  # of the bootstrap
@@ -53,6 +53,7 @@ class Options:
     continuations: tuple[str, ...]  # with what stands between
     options: tuple[str, ...]  # as the file has them
     subset: str = ""
+    area: str = ""
 
 
 class Asked(NamedTuple):
@@ -97,6 +98,7 @@ class Likelihood:
     labels: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
+    area: str = ""  # the larger part that its subset belongs to (BLiMP's 12 phenomena), with columns in braces
     alone: str = ""  # the fixed context of the unconditional likelihood
     shots: int = 0  # examples before each question, drawn from the split `train`
     between: str = "\n\n"  # behind each example
@@ -112,7 +114,7 @@ class Likelihood:
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
-        given = {"context": self.context, "subset": self.subset, "blank": self.blank}
+        given = {"context": self.context, "subset": self.subset, "area": self.area, "blank": self.blank}
         for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
             require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
@@ -141,10 +143,10 @@ class Likelihood:
         given = [text for option in self.options for text in listed(option, record, place)]
         if self.separator:
             given = [part.strip() for text in given for part in text.split(self.separator)]
-        subset = filled(self.subset, record, place)
+        parts = [filled(part, record, place) for part in (self.subset, self.area)]
         if self.blank:
             before, behind = self._around(contexts[0], record, place)
-            return self._in_blank(before, behind, given, subset)
+            return self._in_blank(before, behind, given, parts)
         count = max(len(contexts), len(given))
         if not {len(contexts), len(given)} <= {1, count} or not count:
             raise BadInput(
@@ -152,7 +154,7 @@ class Likelihood:
             )
         contexts, given = (each * count if len(each) == 1 else each for each in (contexts, given))
         named = given if len(set(given)) > 1 or count == 1 else contexts
-        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), subset)
+        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), *parts)
 
     def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
         """What stands before the blank and behind it."""
@@ -164,15 +166,15 @@ class Likelihood:
             raise BadInput(f"{place}: has no {mark}{where} in {text[:60]!r}")
         return text[:at], text[at + len(mark) :]
 
-    def _in_blank(self, before: str, behind: str, options: Sequence[str], subset: str) -> Options:
+    def _in_blank(self, before: str, behind: str, options: Sequence[str], parts: Sequence[str]) -> Options:
         """Each option between what stands before the blank and behind it; of several spaces between words one stays."""
         rest = behind.strip()
         gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
         if self.score == "full":
             whole = tuple(self.delimiter + before + option + gap + rest for option in options)
-            return Options(("",) * len(options), whole, tuple(options), subset)
+            return Options(("",) * len(options), whole, tuple(options), *parts)
         contexts = tuple(before + option for option in options)
-        return Options(contexts, (gap + rest,) * len(options), tuple(options), subset)
+        return Options(contexts, (gap + rest,) * len(options), tuple(options), *parts)
 
     def _labelled(self, items: Sequence[Item], labels: Sequence[str]) -> list[Item]:
         """The items with the numbers of their right options. Where no labels are named, those of all items are numbers
@@ -215,8 +217,13 @@ class Likelihood:
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
-        if cut := _cut(answers):
+        if cut := _having(answers, "cut"):
             found.append(f"{cut} of {len(answers)} items lost the beginning of their context: it did not fit the net")
+        if unknown := _having(answers, "unknown"):
+            found.append(
+                f"{unknown} of {len(answers)} items have words or characters that the vocabulary does not know: to the "
+                "net they are all alike, and likelier than they should be"
+            )
         return found
 
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
@@ -267,8 +274,8 @@ class Likelihood:
     def scores(self, items: Sequence[Item], answers: Sequence[Chosen]) -> dict[str, float]:
         """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
         the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
-        these: items of one are not independent. `cut`: items that lost a part of their context. Items without a label
-        count in none."""
+        these: items of one are not independent. `cut`: items that lost a part of their context; `unknown`: those with
+        words that the vocabulary does not know. Items without a label count in none."""
         known = [number for number, item in enumerate(items) if item.gold is not None]
         items, answers = [items[number] for number in known], [answers[number] for number in known]
         found: dict[str, float] = {}
@@ -281,10 +288,12 @@ class Likelihood:
         if found:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
-            found |= self._macro(items, self._right(items, answers, "sum"))
+            right = self._right(items, answers, "sum")
+            found |= self._macro(items, right) | (self._areas(items, right) if self.area else {})
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
-        return found | named | ({"cut": float(cut)} if (cut := _cut(answers)) else {})
+        counts = {name: float(_having(answers, name)) for name in ("cut", "unknown")}
+        return found | named | {name: count for name, count in counts.items() if count}
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
         """For each item 1 where the right option is the likeliest, and its share where several are: of two, 1/2."""
@@ -307,14 +316,26 @@ class Likelihood:
 
     def _macro(self, items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
         """The mean of the accuracies of the subsets, its interval, and each of them."""
-        parts: dict[str, list[float]] = {}
-        for item, each in zip(items, right, strict=True):
-            parts.setdefault(item.texts[0].subset, []).append(each)
-        value_N = np.array([mean_of(each) for each in parts.values()])
+        parts = _accuracies([item.texts[0].subset for item in items], right)
+        value_N = np.array(list(parts.values()))
         draws = key(self.seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
         low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
-        named = {f"accuracy_of_{name}": value for name, value in zip(parts, value_N.tolist(), strict=True)}
+        named = {f"accuracy_of_{name}": value for name, value in parts.items()}
         return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named
+
+    @staticmethod
+    def _areas(items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
+        """The mean of the accuracies of the areas, and each of them, over all of its items."""
+        parts = _accuracies([item.texts[0].area for item in items], right)
+        return {"accuracy_by_area": mean_of(list(parts.values()))} | {f"accuracy_in_{k}": v for k, v in parts.items()}
+
+
+def _accuracies(parts: Sequence[str], right: Sequence[float]) -> dict[str, float]:
+    """By part, in the order in which they come, the mean over its items."""
+    found: dict[str, list[float]] = {}
+    for part, each in zip(parts, right, strict=True):
+        found.setdefault(part, []).append(each)
+    return {part: mean_of(each) for part, each in found.items()}
 
 
 _DENOMINATORS: Final[Mapping[Normalise, str]] = {
@@ -356,9 +377,9 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
     }
 
 
-def _cut(answers: Sequence[Chosen]) -> int:
-    """Items of which a net did not read all."""
-    return sum(any(option.cut for option in each.options) for each in answers)
+def _having(answers: Sequence[Chosen], what: Literal["cut", "unknown"]) -> int:
+    """Items of which a net did not read all, or read tokens that the vocabulary does not have."""
+    return sum(any(getattr(option, what) for option in each.options) for each in answers)
 
 
 def _named(columns: Mapping[str, str]) -> dict[str, Any]:

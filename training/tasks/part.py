@@ -40,6 +40,7 @@ class Task:
     classes: tuple[str, ...]
     pool: Examples
     test: Examples
+    notes: tuple[str, ...] = ()  # what of the documents is not read
 
     @property
     def chance(self) -> float:
@@ -67,6 +68,10 @@ written: it writes the answers."""
 
 class HeldOutTask(Protocol):
     """What a kind makes of the documents of a corpus."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the documents is not read, a line each."""
 
     def require(self, labels: int) -> None:
         """DataError where there are too few labelled rows for a fine-tuning with these."""

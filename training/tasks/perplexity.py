@@ -33,7 +33,7 @@ class LanguageModelling:
     way: ClassVar[Way] = "scored"
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
-    line_ends: bool = False  # whether the end of a line is a word too: <eos> of PTB and WikiText
+    line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
     window: int = 0  # tokens; 0: as many as the net has positions, 1,024 at most
     stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
     carry: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
@@ -66,14 +66,15 @@ class LanguageModelling:
         """Each of the metrics over all texts together, the denominators, and how they were read."""
         whole = total(answers)
         found = {name: METRICS[name](whole) for name in self.metrics}
-        counts = {"tokens": whole.tokens, "words": whole.words, "bytes": whole.bytes}
+        counts = {"tokens": whole.tokens, "unknown": whole.unknown, "words": whole.words, "bytes": whole.bytes}
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
         return found | {name: float(count) for name, count in (counts | read).items()}
 
     def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
-        words = ", ends of lines among the words" if self.line_ends else ""
+        whole = total(answers)
+        words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
-        return [f"log p, from left to right: {total(answers).describe()}{words}{undone}"]
+        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *_lost(whole, reader)]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The beginning of the first text."""
@@ -83,3 +84,16 @@ class LanguageModelling:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
         return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)
+
+
+def _lost(whole: Perplexity, reader: Reader) -> list[str]:
+    """What of the text is not predicted, as the vocabulary does not keep it."""
+    found = list[str]()
+    if whole.ends_left_out:
+        found.append(
+            f"the vocabulary has no token for {whole.ends_left_out:,} ends of lines: they are not predicted, and "
+            "count as bytes, not as words"
+        )
+    if reader.vocab.normalised("A") == reader.vocab.normalised("a"):
+        found.append("the vocabulary lower-cases: capitals are not predicted, though words and bytes have them")
+    return found

@@ -8,7 +8,7 @@ from preprocessing.schema import Row
 from preprocessing.shards import Store
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import Vocab
-from training.tasks.documents import FEWEST_ROWS, balanced, held_out, row
+from training.tasks.documents import FEWEST_ROWS, balanced, held_out, not_read, row
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 MOST_CLASSES: Final = 8
@@ -28,7 +28,7 @@ class Source:
 
     def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Task:
         """As many of the most frequent sources as make the most rows, all equally many."""
-        documents = list(held_out(store))
+        documents, room = list(held_out(store)), length - 2
         counted = Counter(document.source for document in documents)
         frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
         rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
@@ -43,9 +43,10 @@ class Source:
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])
+        documents = [document for document in documents if document.source in classes]
         for document in documents:
-            if document.source in classes:
-                halves[document.is_test].append(
-                    (row(vocab, document.ids[: length - 2]), classes.index(document.source))
-                )
-        return Task("source", classes, *(balanced(half, len(classes)) for half in halves))
+            halves[document.is_test].append((row(vocab, document.ids[:room]), classes.index(document.source)))
+        long = sum(len(document.ids) > room for document in documents)
+        notes = not_read(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
+        pool, test = (balanced(half, len(classes)) for half in halves)
+        return Task("source", classes, pool, test, notes)

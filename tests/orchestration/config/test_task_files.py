@@ -568,6 +568,27 @@ def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) 
         assert Text(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
 
 
+@pytest.mark.shared
+def test_blimp_has_the_twelve_phenomena_of_its_paper(shared: Path) -> None:
+    found: dict[str, set[str]] = {}
+    for item in load_task("blimp").items("test", shared / "downstream")[0]:
+        found.setdefault(item.texts[0].area, set()).add(item.texts[0].subset)
+    assert {name: len(subsets) for name, subsets in found.items()} == {
+        "anaphor_agreement": 2,
+        "argument_structure": 9,
+        "binding": 7,
+        "control_raising": 5,
+        "determiner_noun_agreement": 8,
+        "ellipsis": 2,
+        "filler_gap_dependency": 7,
+        "irregular_forms": 2,
+        "island_effects": 8,
+        "npi_licensing": 7,
+        "quantifiers": 4,
+        "subject_verb_agreement": 6,
+    }
+
+
 def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
     for name in ("boolq_few", "piqa_few", "arc_easy_few", "lambada_one", "lambada_few"):
         train, other = (split.or_else[-1] if split.or_else else split for split in load_task(name).files.values())
@@ -600,10 +621,12 @@ def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> N
     path = "ARC-V1-Feb2018-2/ARC-Easy/ARC-Easy-Test.jsonl"
     assert asked("arc_easy", "test", path, arc) == (("Question: Why?\nAnswer:", " z"), 2)
     assert asked("openbookqa", "test", "openbookqa/test.jsonl", arc) == (("Why?", " z"), 2)
-    assert asked("blimp", "test", "BLiMP/data/x.jsonl", {"sentence_good": "a", "sentence_bad": "b", "UID": "x"}) == (
-        ("", " a"),
-        0,
-    )
+    blimp = {"sentence_good": "a", "sentence_bad": "b", "UID": "x", "linguistics_term": "s-selection"}
+    for name, pseudo in (("blimp", "within_word_l2r"), ("blimp_original", "original")):
+        assert load_task(name).task.pseudo == pseudo  # type: ignore[union-attr]
+        assert asked(name, "test", "BLiMP/data/x.jsonl", blimp) == (("", " a"), 0)
+        ((options,), _), *_ = one_split(name, "test", tmp_path, "BLiMP/data/x.jsonl", json.dumps(blimp))
+        assert (options.subset, options.area) == ("x", "argument_structure")
 
 
 def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from orchestration import launch
@@ -24,7 +25,9 @@ from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, reviews
 from training.specs import Machine
-from training.tasks import STARTS, Chosen, Item, TaskScore
+from training.tasks import STARTS, Blank, Blanks, Chosen, Item, TaskScore
+from training.tasks import Task as HeldOut
+from training.tasks.part import Examples
 
 QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
 
@@ -82,6 +85,25 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
 
 
+def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
+    net: Subject, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_plan.hold_out, "too_few", lambda *_: {})
+    row = {
+        "ids": np.array([2, 10, 3], np.int32),
+        "segments": np.zeros(3, np.int8),
+        "labels": np.full(3, -100, np.int32),
+    }
+    half, notes = Examples([row] * 200, np.arange(200) % 2), ("3 of 9 documents are cut",)
+    held_out = {
+        "cloze": Blanks([Blank(np.array([10, 11, 12]), 1)], notes),
+        "source": HeldOut("source", ("a", "b"), half, half, notes),
+    }
+    monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
+    for name in held_out:
+        assert scored(net, wanted(None, name, seeds=1)).notes == notes
+
+
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
     first = scored(net, wanted(data))
     files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
@@ -92,6 +114,29 @@ def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, dat
         path.unlink()
     scored(net, wanted(data))
     assert {path: path.read_bytes() for path in files} == files
+
+
+def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
+    net: Subject, done: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "blimp/data").mkdir(parents=True)
+    pairs = [
+        (f"the {thing} is {how}", f"the {thing} {how} is") for thing in ("film", "plot") for how in ("good", "bad")
+    ]
+    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": good[4:8]} for good, bad in pairs]
+    written = "".join(json.dumps(row | {"linguistics_term": "s-selection"}) + "\n" for row in rows)
+    (tmp_path / "blimp/data/x.jsonl").write_text(written)
+    first = scored(net, wanted(tmp_path, "blimp"))
+    scores = first.starts["pretrained"].scores["test"]
+    assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]  # of two halves, one area
+    (folder,) = (net.folder / "scores").glob("blimp-*")
+    (answers,) = json.loads((folder / evaluate.PREDICTIONS).read_text()).values()
+    assert len(answers["test"]) == len({str(one["nats"]) for one in answers["test"]}) == 4
+    files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
+    shutil.rmtree(net.folder / "scores")
+    assert scored(net, wanted(tmp_path, "blimp")) == first
+    assert len(done) == 2
+    assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
 
 
 def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:

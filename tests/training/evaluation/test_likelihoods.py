@@ -104,6 +104,8 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
     trained = scored(Net(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
     random = scored(Net(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
+    assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
+    assert scored(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
     with pytest.raises(BadInput, match="gives no likelihood of a text"):
         scored(Net(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
@@ -127,6 +129,34 @@ def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_p
     assert scores["bits_per_byte"] == pytest.approx(prediction["nats"] / len(text) / math.log(2))
     assert "ends of lines among the words; words and bytes as the file has them, before detokenising" in found.notes[0]
     assert found.example.endswith("= Fox =\nThe fox, quick, jumps.\n")
+
+
+def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp_path: Path) -> None:
+    """Neither ends of lines, nor capitals, nor characters of other scripts are predicted in its pieces."""
+    asked, strange = replace(net_of("gpt2"), vocab=vocabulary("bert")), "\N{CJK UNIFIED IDEOGRAPH-6F22}"
+    task = LanguageModelling(line_ends=True)
+    (tmp_path / "text.txt").write_text(f"The fox\n{strange} jumps\n")
+    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    found = scored(asked, task, items)
+    assert (found.scores["test"]["words"], found.scores["test"]["unknown"]) == (4, 1)
+    assert "(1 unknown to the vocabulary), 4 words" in found.notes[0]
+    assert "ends of lines" not in found.notes[0]
+    lost = (
+        "test: the vocabulary has no token for 2 ends of lines: they are not predicted, and count as bytes, not as "
+        "words",
+        "test: the vocabulary lower-cases: capitals are not predicted, though words and bytes have them",
+    )
+    assert found.notes[1:] == scored(asked, replace(task, line_ends=False), items).notes[1:] == lost
+    assert len(scored(net_of("gpt2"), task, items).notes) == 1
+    lengths = scored(asked, ContextLength(lengths=(2, 4)), items)
+    assert lengths.notes[0].endswith(
+        f"; 1 of {int(found.scores['test']['tokens'])} tokens are unknown to the vocabulary"
+    )
+    pairs = items_of(BLIMP, tmp_path, test=[PAIRS[0], {**PAIRS[1], "bad": strange}])
+    for kind in ("gpt2", "bert"):
+        chosen = scored(replace(net_of(kind), vocab=vocabulary("bert")), BLIMP, pairs)
+        assert chosen.scores["test"]["unknown"] == 1
+        assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that the vocabulary does not")
 
 
 def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:

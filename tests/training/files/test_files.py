@@ -321,3 +321,12 @@ def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out
         ({"begin": -2}, "ef"),
     ):
         assert found(tmp_path, content, Whole(**keys)).rows == [{"text": wanted}]
+
+
+def test_a_stretch_of_a_file_that_is_too_short_or_no_text_is_refused(tmp_path: Path) -> None:
+    for keys, least in (({"begin": 2, "stop": 6}, 6), ({"begin": 6, "stop": 9}, 9), ({"begin": -7}, 7)):
+        with pytest.raises(BadInput, match=rf"in\.txt: has 5 bytes, and {least} are needed; give the whole file"):
+            found(tmp_path, "abcde", Whole(**keys))
+    (tmp_path / "other.txt").write_bytes(b"abcd\xffef")
+    with pytest.raises(BadInput, match=r"other\.txt: is not UTF-8 \(byte 4\)"):
+        files.read(tmp_path, "other.txt", Whole(begin=2, stop=7))

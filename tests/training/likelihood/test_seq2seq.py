@@ -95,3 +95,13 @@ def test_a_source_that_is_too_long_loses_its_beginning() -> None:
 def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
     with pytest.raises(BadInput, match="has no perplexity"):
         NetReader(net("bart"), vocabulary("bart")).perplexities([], Windowing())
+
+
+def test_unknown_tokens_of_source_and_continuation_are_counted() -> None:
+    strange = "\N{CJK UNIFIED IDEOGRAPH-6F22}"
+    asked = [
+        Request("The fox", " jumps"),
+        Request(f"The {strange}", " fox"),
+        Request(f"The {strange}", f" {strange} fox"),
+    ]
+    assert [one.unknown for one in NetReader(net("t5"), vocabulary("t5")).log_ps(asked)] == [0, 1, 2]

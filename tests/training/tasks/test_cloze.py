@@ -6,7 +6,7 @@ from preprocessing.errors import DataError
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from tests.training.held_out import with_test_split
-from training.tasks import Blanks, Cloze
+from training.tasks import Blanks, Cloze, cloze
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,23 @@ def test_sentences_that_are_too_long_are_left_out(store: Store) -> None:
         DataError, match=r"task cloze: the held-out documents of .* have 0 sentences with a word of one"
     ):
         made(store, length=8)
+
+
+def test_what_is_left_out_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloze, "MOST_BLANKS", 10_000)
+    whole = made(store)
+    assert whole.notes == ()
+    sizes = [len(one.ids_S) for one in whole.blanks]
+    most = max(sizes) - 1
+    (note,) = made(store, length=most + 2).notes
+    assert note.endswith(f" sentences are longer than {most} tokens and left out")
+    assert int(note.split()[0]) >= sum(size > most for size in sizes) > 0
+    monkeypatch.setattr(cloze, "MOST_BLANKS", 50)
+    (note,) = made(store).notes
+    assert (
+        note
+        == f"{len(sizes) - 50:,} of {len(sizes):,} sentences with a word of one token are left out: 50 are asked about"
+    )
 
 
 def test_the_majority_is_the_share_of_the_most_frequent_answer(store: Store) -> None:

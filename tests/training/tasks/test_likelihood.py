@@ -122,6 +122,19 @@ def test_the_mean_over_subsets_has_an_interval_over_them(tmp_path: Path) -> None
     assert scores == BLIMP.scores(found, chosen)
 
 
+def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> None:
+    task = replace(BLIMP, metrics=("macro_accuracy",), area="{term}")
+    right, wrong = {"good": "a", "bad": "a b"}, {"good": "a b", "bad": "a"}
+    records = [right | {"UID": "s0"}, right | {"UID": "s0"}, wrong | {"UID": "s1"}, wrong | {"UID": "s2"}]
+    found = items(task, tmp_path, *(one | {"term": "b" if one["UID"] == "s2" else "a"} for one in records))
+    scores = task.scores(found, task.chosen(task.asked(found), by_length))
+    assert (scores["accuracy_in_a"], scores["accuracy_in_b"]) == (pytest.approx(2 / 3), 0.0)
+    assert scores["accuracy_by_area"] == pytest.approx(1 / 3)
+    assert scores["macro_accuracy"] == pytest.approx(1 / 3)  # of three subsets
+    (none,) = items(BLIMP, tmp_path, pair("a", "a b"))
+    assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.chosen(BLIMP.asked([none]), by_length))
+
+
 def test_normalisations_change_who_wins(tmp_path: Path) -> None:
     found = items(BLIMP, tmp_path, pair("aaaa bbbb", "c"))
     chosen = [Chosen((LogP(-8.0, 8, False), LogP(-2.0, 1, False)))]

@@ -71,6 +71,20 @@ def test_more_labels_than_there_are_is_one_line_that_says_what_to_do(task: Task)
         task.labelled(10_000, seed=0)
 
 
+def test_rows_that_are_cut_are_told(corpus: Path) -> None:
+    store = Store.open(corpus, "test")
+    (shard,) = store.shards
+    room = int(np.median(shard.num_tokens_N))
+    long = int((shard.num_tokens_N > room).sum())
+    assert 0 < long < len(shard)
+    assert TASKS["source"].make(store, Vocab.load(store.vocab_dir), room + 2).notes == (
+        f"{long} of {len(shard)} documents are longer than {room} tokens and cut behind these",
+    )
+    assert made("follows", corpus).notes == ()
+    (note,) = TASKS["follows"].make(store, Vocab.load(store.vocab_dir), 14).notes
+    assert note.endswith(" pairs have a sentence of more than 5 tokens, cut to those at the seam")
+
+
 def test_source_names_the_sources(corpus: Path) -> None:
     task = made("source", corpus)
     assert set(task.classes) == {"topic0", "topic1", "topic2", "topic3"}

@@ -44,15 +44,17 @@ def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
     return found
 
 
-def summed(log_p_M: Tensor, right_M: Tensor, counts: Sequence[int], cuts: Sequence[int]) -> list[LogP]:
-    """Targets in runs of `counts` as log-probabilities of continuations, which lost `cuts` tokens of their context."""
+def summed(
+    log_p_M: Tensor, right_M: Tensor, counts: Sequence[int], cuts: Sequence[int], unknown: Sequence[int]
+) -> list[LogP]:
+    """Targets in runs of `counts` as log-probabilities of continuations, which lost `cuts` tokens of their context;
+    `unknown` tokens of both are not in the vocabulary."""
     stops = np.cumsum(counts)
     nats_M, right = log_p_M.double().cpu().numpy(), right_M.cpu().numpy()
     starts = stops - np.asarray(counts, np.int64)
     total_N, greedy_N = np.add.reduceat(nats_M, starts), np.logical_and.reduceat(right, starts)
-    last = zip(nats_M[stops - 1].tolist(), right[stops - 1].tolist(), strict=True)
-    each = zip(total_N.tolist(), counts, greedy_N.tolist(), cuts, last, strict=True)
-    return [LogP(nats, count, greedy, cut, *last) for nats, count, greedy, cut, last in each]
+    last = nats_M[stops - 1].tolist(), right[stops - 1].tolist()
+    return list(map(LogP, total_N.tolist(), counts, greedy_N.tolist(), cuts, *last, unknown))
 
 
 @contextmanager

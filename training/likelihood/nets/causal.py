@@ -10,7 +10,7 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.vocab import Vocab
-from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, cut_to, pair_of, trees
+from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, cut_to, pair_of, trees, unknown_of
 from training.likelihood.nets.batches import (
     CAUSAL,
     MICRO_TOKENS,
@@ -53,13 +53,14 @@ def causal(
     longest = model.spec.trunk.longest
     cut = [cut_to(pair_of(vocab, request), longest) for request in requests]
     found = token_log_ps(model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
-    return [_whole(each, over) for each, (_, over) in zip(found, cut, strict=True)]
+    unknown = [unknown_of(vocab, context) + unknown_of(vocab, continuation) for (context, continuation), _ in cut]
+    return [_whole(each, over, count) for each, (_, over), count in zip(found, cut, unknown, strict=True)]
 
 
-def _whole(each: TokenLogP, cut: int) -> LogP:
+def _whole(each: TokenLogP, cut: int, unknown: int) -> LogP:
     nats_S, greedy_S = each
     sums = float(nats_S.sum()), len(nats_S), bool(greedy_S.all())
-    return LogP(*sums, cut, float(nats_S[-1]), bool(greedy_S[-1]))
+    return LogP(*sums, cut, float(nats_S[-1]), bool(greedy_S[-1]), unknown)
 
 
 def token_log_ps(

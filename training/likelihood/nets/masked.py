@@ -10,7 +10,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
-from training.likelihood import LogP, PseudoKind, Request, split_at_word
+from training.likelihood import LogP, PseudoKind, Request, split_at_word, unknown_of
 from training.likelihood.nets.batches import (
     MASKED,
     MICRO_TOKENS,
@@ -51,11 +51,12 @@ def masked(
     head = head_of(model, MASKED)
     if vocab.mask is None:
         raise BadInput("the vocabulary has no mask; use one that has")
-    template, asked, cuts = Template(vocab), list[_Asked](), list[int]()
+    template, asked, cuts, unknown = Template(vocab), list[_Asked](), list[int](), list[int]()
     for number, request in enumerate(requests):
         row, scored, cut = row_of(template, request, model.spec.trunk.longest)
         asked += [_Asked(number, _masked(row, at, vocab.mask, kind)) for at in scored.tolist()]
         cuts.append(cut)
+        unknown.append(unknown_of(vocab, row.ids.tolist()))
     count_N = np.bincount([each.request for each in asked], minlength=len(cuts))
     log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
     done = 0
@@ -67,7 +68,7 @@ def masked(
             log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
             done += len(part)
             on_batch(done * len(cuts) // len(asked), len(cuts))
-    return summed(log_p_M, right_M, count_N.tolist(), cuts) if asked else []
+    return summed(log_p_M, right_M, count_N.tolist(), cuts, unknown) if asked else []
 
 
 def row_of(template: Template, request: Request, longest: int) -> tuple[Templated, Ints, int]:

@@ -11,7 +11,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.vocab import Vocab
-from training.likelihood import Pair, Perplexity, Text, Windowing, first_of, total, windows
+from training.likelihood import Pair, Perplexity, Text, Windowing, first_of, targets_of, total, windows
 from training.likelihood.nets.batches import (
     CAUSAL,
     MICRO_TOKENS,
@@ -62,19 +62,21 @@ def perplexities(
     """
     head_of(model, CAUSAL)
     window, stride = _sizes(model, *windowing)
-    ids = [vocab.encode(text.text) for text in texts]
+    targets = [targets_of(vocab, text) for text in texts]
     first = first_of(vocab)
     if windowing.carry:
-        nats = [carried(model, first, each, window, on_batch) for each in ids]
+        nats = [carried(model, first, each.ids, window, on_batch) for each in targets]
     else:
-        pairs = [pairs_of([first, *each], window, stride) for each in ids]
+        pairs = [pairs_of([first, *each.ids], window, stride) for each in targets]
         flat = list(chain.from_iterable(pairs))
         found = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
         nats = [sum(float(next(found).nats_S.sum()) for _ in each) for each in pairs]
     memory = _memory(model.spec.trunk) if windowing.carry else 0
     return [
-        Perplexity(-one, len(each), text.words, text.bytes, window, stride, memory)
-        for one, each, text in zip(nats, ids, texts, strict=True)
+        Perplexity(
+            -one, len(each.ids), each.words, text.bytes, window, stride, memory, each.unknown, each.ends_left_out
+        )
+        for one, each, text in zip(nats, targets, texts, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from preprocessing.vocab import Template, Vocab
 from training.formats import FORMATS, model_type
-from training.likelihood import LogP, Pair, Request, pair_of, split_at_word
+from training.likelihood import LogP, Pair, Request, pair_of, split_at_word, unknown_of
 from training.likelihood.nets.batches import (
     MICRO_TOKENS,
     SOURCE,
@@ -43,7 +43,7 @@ def seq2seq(
     """
     head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.trunk.longest
     begins = begins_with(model.spec, vocab)
-    rows, cuts = list[Row](), list[int]()
+    rows, cuts, unknown = list[Row](), list[int](), list[int]()
     for request in requests:
         source, continuation = sides(template, vocab, request)
         pair = begins, continuation
@@ -51,13 +51,15 @@ def seq2seq(
             raise BadInput(f"a continuation of {len(pair[1])} tokens does not fit a net of {longest} positions")
         cuts.append(max(0, len(source) - longest))
         rows.append(_row(source[cuts[-1] :], pair))
+        unknown.append(unknown_of(vocab, source[cuts[-1] :]) + unknown_of(vocab, continuation))
     found = dict[int, LogP]()
     with evaluating(model):
         for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
             batch = tensors(unpadded([row for _, row in part]), device_of(model))
             log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             counts = [int((row["labels"] != IGNORE).sum()) for _, row in part]
-            each = summed(log_p_M, right_M, counts, [cuts[number] for number, _ in part])
+            of_each = ([of[number] for number, _ in part] for of in (cuts, unknown))
+            each = summed(log_p_M, right_M, counts, *of_each)
             found |= dict(zip([number for number, _ in part], each, strict=True))
             on_batch(len(found), len(rows))
     return [found[number] for number in range(len(rows))]
