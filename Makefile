@@ -99,10 +99,13 @@ bench-corpus: $(READY) ## the corpus job beside datatrove, megatron-core, datase
 bench-step: $(READY) ## a training step beside transformers, at the published sizes
 	@python benchmarks/step.py $(ARGS)
 
+witness: $(READY) ## likelihoods beside lm-eval and minicons, in an environment of their own; needs ../shared/data
+	@python benchmarks/witness.py
+
 pin: $(READY) ## write constraints.txt anew from .venv
 	@{ echo '# Every package that `make setup` installs, pinned; tried together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt
 
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third run corpus train eval table ui doctor test test-all check fix golden bench bench-corpus bench-step pin clean
+.PHONY: help setup demo family third run corpus train eval table ui doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean

@@ -1,132 +1,267 @@
-"""The first ten losses of fine-tuning are those of transformers with the same weights, for each kind of head."""
+"""The first ten losses of fine-tuning are those of transformers with the same weights, for each kind of head.
 
-from collections.abc import Sequence
-from typing import Any
+Ours reads files in the formats of the data sets by the shipped tasks; a tokenizer of transformers reads the raw texts,
+as the examples of transformers do, and the labels are numbered here: so columns, labels, cuts and special tokens count.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from preprocessing.schema import IGNORE, Row
+from orchestration.config import load_task
+from preprocessing.schema import IGNORE
+from preprocessing.vocab import ByteBPE, Vocab, VocabSpec, WordPiece, train
 from tests.training.parity import hf
 from training.engines.local import LocalEngine
-from training.finetuning import (
-    AnswerSpan,
-    NoAnswer,
-    OptionChoice,
-    OwnText,
-    RowLabel,
-    RowValue,
-    Target,
-    TaskModel,
-    TokenTag,
-    Tuning,
-    orders,
-    tune,
-)
-from training.formats import bert
+from training.finetuning import NoAnswer, OwnText, Target, TaskModel, Tuning, orders, tune
+from training.formats import bert, gpt2
+from training.losses import MaskedTokens, NextToken
+from training.model import ModelSpec
 from training.optim import rate
-from training.specs import Encoder, Learned, Machine
+from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
+from training.tasks import LabelledTask
 
-TRUNK = Encoder(layers=2, width=32, heads=2, dropout=0.0, attention_dropout=0.0, positions=Learned(max=40), norm="post")
-VOCAB, EXAMPLES, OPTIONS = 60, 48, 4
-TUNING = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, clip=1.0, eps=1e-8)
-HEADS = {  # target, class of transformers, names of its own layers
-    "sst2": (RowLabel(classes=2, dropout=0.0), "BertForSequenceClassification", "classify"),
-    "stsb": (RowValue(dropout=0.0), "BertForSequenceClassification", "regress"),
-    "squad": (AnswerSpan(), "BertForQuestionAnswering", "ends"),
-    "ner": (TokenTag(classes=5, dropout=0.0), "BertForTokenClassification", "classify"),
-    "race": (OptionChoice(dropout=0.0), "BertForMultipleChoice", "rate"),
+LENGTH, COUNT = 24, 20
+STILL: Final = {"layers": 2, "width": 32, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+ENCODER: Final = Encoder(**STILL, positions=Learned(max=40), norm="post")
+DECODER: Final = Decoder(**STILL, positions=LearnedCausal(max=40), norm="pre")
+TUNING: Final = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, clip=1.0, eps=1e-8)
+TEXT: Final = """Ada Lovelace wrote the first program for an engine that nobody ever built . It computes the numbers of
+Bernoulli ; Babbage , who had drawn the engine in London , said so in his " Passages from the Life of a Philosopher .
+Her notes are three times as long as the article by Luigi Menabrea , an engineer from Turin , which she translated
+from French ; they say what such an engine can do , and that it can not think . A café in Marylebone has her name ."""
+WORDS: Final = TEXT.split()
+TAGS: Final = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
+LETTERS: Final = "ABCD"
+
+Raw = tuple[Any, ...]
+"""What a row of a file says: texts, and the answer as people would say it."""
+Theirs = dict[str, Any]
+"""A row as transformers takes it: `input_ids`, `token_type_ids`, and its answer as `labels` or the ends of a span."""
+
+
+def words(rng: np.random.Generator, most: int) -> list[str]:
+    """Some words of the text, as they follow each other."""
+    size = int(rng.integers(2, most))
+    start = int(rng.integers(len(WORDS) - size))
+    return WORDS[start : start + size]
+
+
+def phrase(rng: np.random.Generator, most: int) -> str:
+    return " ".join(words(rng, most))
+
+
+# What the files say, and how they say it
+
+
+def raw_rows(task: str, rng: np.random.Generator) -> list[Raw]:
+    """Rows of a task, some of them longer than LENGTH tokens."""
+    if task == "sst2":
+        return [(phrase(rng, 30), int(rng.integers(2))) for _ in range(COUNT)]
+    if task == "stsb":
+        return [(phrase(rng, 20), phrase(rng, 20), round(rng.random() * 5, 3)) for _ in range(COUNT)]
+    if task == "squad1":
+        starts = [TEXT.index(word) for word in rng.choice([word for word in WORDS if len(word) > 5], COUNT)]
+        spans = [(start, int(start + rng.integers(3, 20))) for start in starts]
+        return [(f" what is {phrase(rng, 4)} ?", TEXT, TEXT[start:stop], start) for start, stop in spans]
+    if task == "conll2003":
+        given = [words(rng, 30) for _ in range(COUNT)]
+        return [(sentence, [str(tag) for tag in rng.choice(TAGS, len(sentence))]) for sentence in given]
+    return [
+        (phrase(rng, 30), phrase(rng, 6), [phrase(rng, 5) for _ in LETTERS], int(rng.integers(4))) for _ in range(COUNT)
+    ]
+
+
+def sst2(rows: Sequence[Raw]) -> dict[str, str]:
+    return {"SST-2/train.tsv": "sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)}
+
+
+def stsb(rows: Sequence[Raw]) -> dict[str, str]:
+    head = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
+    lines = [[number, "main", "MSR", 2012, number, "none", "none", *row] for number, row in enumerate(rows)]
+    return {"STS-B/train.tsv": "".join("\t".join(map(str, line)) + "\n" for line in (head, *lines))}
+
+
+def squad1(rows: Sequence[Raw]) -> dict[str, str]:
+    asked = [
+        {"id": str(number), "question": question, "answers": [{"text": answer, "answer_start": start}]}
+        for number, (question, _, answer, start) in enumerate(rows)
+    ]
+    articles = [{"title": "Ada", "paragraphs": [{"context": TEXT, "qas": asked}]}]
+    return {"train-v1.1.json": json.dumps({"data": articles, "version": "1.1"})}
+
+
+def conll2003(rows: Sequence[Raw]) -> dict[str, str]:
+    sentences = ["\n".join(f"{a} NNP I-NP {b}" for a, b in zip(*row, strict=True)) for row in rows]
+    return {"eng.train": "\n\n".join(["-DOCSTART- -X- -X- O", *sentences, ""])}
+
+
+def race(rows: Sequence[Raw]) -> dict[str, str]:
+    """Each article has a file."""
+    return {
+        f"RACE/train/high/{number:02}.txt": json.dumps(
+            {"article": article, "questions": [asked], "options": [options], "answers": [LETTERS[right]]}
+        )
+        for number, (article, asked, options, right) in enumerate(rows)
+    }
+
+
+FILES: Final[Mapping[str, Callable[[Sequence[Raw]], dict[str, str]]]] = {
+    "sst2": sst2,
+    "stsb": stsb,
+    "squad1": squad1,
+    "conll2003": conll2003,
+    "race": race,
 }
 
 
-def rows(rng: np.random.Generator, task: str) -> list[Row]:
-    """The rows of an example, with all columns that a task may have.
+# The same rows by a tokenizer of transformers
 
-    Those of squad are equally long: the softmax of transformers goes over padding too, and ours over the row alone.
-    """
-    found = []
-    right = rng.integers(OPTIONS)
-    for option in range(OPTIONS if task == "race" else 1):
-        length = 32 if task == "squad" else int(rng.integers(6, 33))
-        start, stop = sorted(rng.integers(1, length, 2).tolist())
-        labels = np.where(rng.random(length) < 0.5, rng.integers(0, 5, length), IGNORE)
-        found.append(
-            {
-                "ids": rng.integers(5, VOCAB, length).astype(np.int32),
-                "segments": (np.arange(length) > length // 2).astype(np.int8),
-                "labels": labels.astype(np.int32),
-                "label": np.int64(rng.integers(2)),
-                "value": np.float32(rng.random() * 5),
-                "start": np.int64(start),
-                "stop": np.int64(stop),
-                "option": np.int64(option),
-                "right": np.int64(right),
-            }
+
+def their_rows(task: str, rows: Sequence[Raw], tokenizer: Any) -> list[list[Theirs]]:
+    """The rows of each example."""
+    cut = {"truncation": True, "max_length": LENGTH}
+    if task == "sst2":
+        return [[{**tokenizer(text, **cut), "labels": label}] for text, label in rows]
+    if task == "stsb":
+        return [[{**tokenizer(first, second, **cut), "labels": score}] for first, second, score in rows]
+    if task == "squad1":
+        return [[window] for row in rows for window in their_windows(*row, tokenizer)]
+    if task == "conll2003":
+        return [[their_tags(*row, tokenizer(row[0], is_split_into_words=True, **cut))] for row in rows]
+    return [
+        [{**tokenizer(article, f"{asked} {option}", **cut), "labels": right} for option in options]
+        for article, asked, options, right in rows
+    ]
+
+
+def their_windows(question: str, context: str, answer: str, start: int, tokenizer: Any) -> list[Theirs]:
+    """Windows that begin a third of a row apart, as its own `stride` is what two of them share."""
+    room = LENGTH - 3 - len(tokenizer.tokenize(question))
+    more = {"truncation": "only_second", "stride": room - LENGTH // 3, "return_overflowing_tokens": True}
+    found = tokenizer(question, context, max_length=LENGTH, **more)
+    windows = []
+    for number, (ids, types) in enumerate(zip(found["input_ids"], found["token_type_ids"], strict=True)):
+        at = [found.char_to_token(number, place, 1) for place in (start, start + len(answer.rstrip()) - 1)]
+        begin, end = at if None not in at else (0, 0)
+        row = {"input_ids": ids, "token_type_ids": types, "start_positions": begin, "end_positions": end}
+        windows.append(row)
+    return windows
+
+
+def their_tags(sentence: Sequence[str], tags: Sequence[str], found: Any) -> Theirs:
+    """The first piece of a word has its tag."""
+    of = found.word_ids()
+    first = [word is not None and word not in of[:at] for at, word in enumerate(of)]
+    labels = [TAGS.index(tags[word]) if begins else IGNORE for begins, word in zip(first, of, strict=True)]
+    return {**found, "labels": labels}
+
+
+def with_end(rows: Sequence[Raw], tokenizer: Any) -> list[list[Theirs]]:
+    """Rows of GPT-2, which has no template: an end of text behind each."""
+    cut = [tokenizer(text, truncation=True, max_length=LENGTH - 1)["input_ids"] for text, _ in rows]
+    ended = [[*ids, tokenizer.eos_token_id] for ids in cut]
+    return [[{"input_ids": ids, "labels": label}] for ids, (_, label) in zip(ended, rows, strict=True)]
+
+
+def their_batch(rows: Sequence[Theirs]) -> dict[str, Tensor]:
+    """Rows with padding behind them, and their labels."""
+    fill = {"input_ids": 0, "token_type_ids": 0, "attention_mask": 0, "labels": IGNORE}
+    width = max(len(row["input_ids"]) for row in rows)
+    given = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
+    return {
+        name: torch.tensor(
+            [
+                row[name] + [fill[name]] * (width - len(row["input_ids"])) if isinstance(row[name], list) else row[name]
+                for row in given
+            ]
         )
-    return found
+        for name in given[0]
+    }
 
 
-def padded(given: Sequence[Row], width: int) -> dict[str, Tensor]:
-    """Rows as transformers takes them."""
-    ids = torch.zeros(len(given), width, dtype=torch.int64)
-    mask, segments, labels = torch.zeros_like(ids), torch.zeros_like(ids), torch.full_like(ids, IGNORE)
-    for number, row in enumerate(given):
-        length = len(row["ids"])
-        ids[number, :length] = torch.from_numpy(row["ids"])
-        segments[number, :length] = torch.from_numpy(row["segments"])
-        labels[number, :length] = torch.from_numpy(row["labels"])
-        mask[number, :length] = 1
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments, "token_labels": labels}
+def their_loss(net: Any, examples: Sequence[Sequence[Theirs]]) -> Tensor:
+    """The mean over the examples. Each window is a batch: the softmax of transformers goes over padding too."""
+    if "start_positions" in examples[0][0]:
+        return torch.stack([net(**their_batch(rows)).loss for rows in examples]).mean()
+    batch = their_batch([row for rows in examples for row in rows])
+    if (options := len(examples[0])) > 1:
+        batch = {name: column.unflatten(0, (-1, options)) for name, column in batch.items()}
+        batch["labels"] = batch["labels"][:, 0]
+    return net(**batch).loss
 
 
-def theirs(task: str, examples: Sequence[Sequence[Row]]) -> dict[str, Tensor]:
-    """A batch of a class of transformers, with its labels."""
-    flat = [row for example in examples for row in example]
-    batch = padded(flat, max(len(row["ids"]) for row in flat))
-    tags = batch.pop("token_labels")
-    if task == "race":
-        batch = {name: column.view(len(examples), OPTIONS, -1) for name, column in batch.items()}
-        return batch | {"labels": torch.tensor([example[0]["right"] for example in examples])}
-    if task == "squad":
-        ends = {"start_positions": "start", "end_positions": "stop"}
-        return batch | {name: torch.tensor([int(row[of]) for row in flat]) for name, of in ends.items()}
-    of = {"sst2": "label", "stsb": "value"}
-    return batch | {"labels": tags if task == "ner" else torch.tensor([row[of[task]] for row in flat])}
+# The nets
 
 
-def oracle(task: str, model: TaskModel, layer: str, name: str) -> Any:
+@cache
+def vocab_of(net: str) -> Vocab:
+    kinds: Mapping[str, VocabSpec] = {"bert": WordPiece(size=200), "gpt2": ByteBPE(size=320)}
+    return train(kinds[net], [TEXT] * 40)
+
+
+def tokenizer_of(net: str, folder: Path) -> Any:
+    """The class of transformers, from the list of pieces alone."""
+    vocab_of(net).save(folder)
+    if net == "bert":
+        return hf().BertTokenizer(vocab=str(folder / "vocab.txt"))
+    return hf().GPT2Tokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
+
+
+def spec_of(net: str) -> ModelSpec:
+    size = vocab_of(net).size
+    if net == "bert":
+        return ModelSpec(trunk=ENCODER, losses=(MaskedTokens(),), vocab_size=size)
+    return ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=size)
+
+
+def oracle(net: str, kind: str, model: TaskModel) -> Any:
     """The net of transformers with the weights of ours."""
-    labels = {"sst2": 2, "stsb": 1, "squad": 2, "ner": 5, "race": 1}[task]
-    spec = bert_spec()
-    config = hf().BertConfig(**bert.config(spec, vocab=None), vocab_size=VOCAB, num_labels=labels)  # type: ignore[arg-type]
-    config.problem_type = "regression" if task == "stsb" else None
-    config._attn_implementation = "eager"
-    net = getattr(hf(), name)(config)
+    name, layer, last = CLASSES[net, kind]
+    spec, format = spec_of(net), {"bert": bert, "gpt2": gpt2}[net]
     state = dict(model.named_parameters())
-    ours = {key: tensor for key, tensor in state.items() if key.startswith("trunk.")}
-    tensors = dict(bert.theirs(ours, spec))
-    kind = model.targets[0].kind
-    last = "qa_outputs" if task == "squad" else "classifier"
+    bias = state[f"heads.{kind}.{layer}.bias"]
+    config = getattr(hf(), f"{name.partition('For')[0]}Config")(
+        **format.config(spec, vocab=None),  # type: ignore[arg-type]
+        vocab_size=spec.vocab_size,
+        num_labels=len(bias),
+        pad_token_id=0,
+    )
+    config.problem_type = "regression" if kind == "row_value" else None
+    config._attn_implementation = "eager"
+    their = getattr(hf(), name)(config)
+    if net == "gpt2":  # its classifier has no bias
+        their.score = torch.nn.Linear(their.score.in_features, len(bias))
+    tensors = dict(format.theirs({key: x for key, x in state.items() if key.startswith("trunk.")}, spec))
     for suffix in ("weight", "bias"):
         tensors[f"{last}.{suffix}"] = state[f"heads.{kind}.{layer}.{suffix}"]
         if f"heads.{kind}.summary.pooler.{suffix}" in state:
             tensors[f"bert.pooler.dense.{suffix}"] = state[f"heads.{kind}.summary.pooler.{suffix}"]
-    missing, unexpected = net.load_state_dict({key: x.detach().clone() for key, x in tensors.items()}, strict=False)
+    missing, unexpected = their.load_state_dict({key: x.detach().clone() for key, x in tensors.items()}, strict=False)
     assert not unexpected
     assert not [key for key in missing if "position_ids" not in key]
-    return net.train()
+    return their.train()
 
 
-def bert_spec() -> Any:
-    from training.losses import MaskedTokens
-    from training.model import ModelSpec
+CLASSES: Final = {  # net and target -> class of transformers, our name of the last layer, theirs
+    ("bert", "row_label"): ("BertForSequenceClassification", "classify", "classifier"),
+    ("bert", "row_value"): ("BertForSequenceClassification", "regress", "classifier"),
+    ("bert", "answer_span"): ("BertForQuestionAnswering", "ends", "qa_outputs"),
+    ("bert", "token_tag"): ("BertForTokenClassification", "classify", "classifier"),
+    ("bert", "option_choice"): ("BertForMultipleChoice", "rate", "classifier"),
+    ("gpt2", "row_label"): ("GPT2ForSequenceClassification", "classify", "score"),
+}
 
-    return ModelSpec(trunk=TRUNK, losses=(MaskedTokens(),), vocab_size=VOCAB)
 
-
-def their_losses(net: Any, task: str, examples: Sequence[Sequence[Row]]) -> list[float]:
+def their_losses(net: Any, examples: Sequence[Sequence[Theirs]]) -> list[float]:
     """Ten updates of a plain loop with torch's AdamW."""
     optim = TUNING.optim(TUNING.steps)
     named = dict(net.named_parameters())
@@ -137,7 +272,7 @@ def their_losses(net: Any, task: str, examples: Sequence[Sequence[Row]]) -> list
     adam = torch.optim.AdamW(groups, lr=TUNING.peak, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
     losses = []
     for step, index_N in enumerate(orders(len(examples), TUNING.batch, TUNING.steps, TUNING.seed)):
-        loss = net(**theirs(task, [examples[i] for i in index_N])).loss
+        loss = their_loss(net, [examples[i] for i in index_N])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), TUNING.clip)
         for group in adam.param_groups:
@@ -148,21 +283,38 @@ def their_losses(net: Any, task: str, examples: Sequence[Sequence[Row]]) -> list
     return losses
 
 
-@pytest.mark.parametrize("task", HEADS)
+def task_of(name: str) -> LabelledTask:
+    return load_task(name).task  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize("micro_tokens", [200, 16_384])
-def test_the_first_ten_losses_are_those_of_transformers(task: str, micro_tokens: int) -> None:
-    rng = np.random.default_rng(0)
-    target, name, layer = HEADS[task]
-    examples = [rows(rng, task) for _ in range(EXAMPLES)]
-    model = TaskModel(TRUNK, [target], VOCAB, seed=1)
+@pytest.mark.parametrize(("net", "name"), [*(("bert", name) for name in FILES), ("gpt2", "sst2")])
+def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, micro_tokens: int, tmp_path: Path) -> None:
+    raw = raw_rows(name, np.random.default_rng(0))
+    for file, content in FILES[name](raw).items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(content, encoding="utf-8")
+    tokenizer = tokenizer_of(net, tmp_path / "vocab")
+    expected_rows = with_end(raw, tokenizer) if net == "gpt2" else their_rows(name, raw, tokenizer)
+
+    items, task = load_task(name).items("train", tmp_path)[0], task_of(name)
+    encoded = task.encoded(items, vocab_of(net), LENGTH, training=True)
+    assert len(items) == COUNT
+    assert encoded.notes or len(encoded.examples) > COUNT  # some rows are cut, or several windows
+    model = TaskModel(spec_of(net).trunk, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)
     randomise(model)
-    expected = their_losses(oracle(task, model, layer, name), task, examples)
+    expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
     engine = LocalEngine(model, TUNING.optim(TUNING.steps), Machine())
-    tune(engine, examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
+    tune(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
     assert abs(losses[-1] - losses[0]) > 5e-3  # they move, and together
+
+
+def still(target: Target) -> Target:
+    """The target without dropout."""
+    return replace(target, dropout=0.0) if hasattr(target, "dropout") else target  # type: ignore[type-var]
 
 
 def randomise(model: torch.nn.Module) -> None:
@@ -170,12 +322,12 @@ def randomise(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for tensor in model.parameters():
-            tensor.add_(torch.empty_like(tensor).normal_(0, 0.05, generator=generator))
+            tensor.add_(torch.empty_like(tensor).normal_(0, 0.15, generator=generator))
 
 
 def test_the_heads_are_all_there_are() -> None:
     import training.finetuning.targets as module
 
     kinds = {each for each in vars(module).values() if isinstance(each, type) and hasattr(each, "head")} - {Target}
-    beside = {NoAnswer, OwnText}  # heads that stand beside another one: test_beside.py
-    assert kinds == {type(target) for target, *_ in HEADS.values()} | beside
+    beside = {NoAnswer, OwnText}  # they stand beside another one: tests/training/evaluation/test_tuned.py
+    assert kinds == {type(target) for name in FILES for target in task_of(name).targets()} | beside

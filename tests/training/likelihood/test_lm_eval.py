@@ -1,63 +1,42 @@
 """lm-eval asks transformers' net of the same weights, on local files, and gets the same answers item by item.
 
-It is no dependency: put it on the path to run this (lm-eval 0.4.13).
+It is no dependency: `make witness` runs this, with lm-eval 0.4.13.
 """
 
 import json
-import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestration.config import load_task
 from preprocessing.vocab import ByteBPE, Vocab, given
 from tests.training.parity import built, loaded, weights
-from training.files import Jsonl
+from training.files import Record
 from training.formats import to_transformers
 from training.likelihood.nets import causal
 from training.losses import NextToken
 from training.model import Model, ModelSpec
 from training.specs import Decoder, LearnedCausal
-from training.tasks.likelihood import Likelihood
-from training.tasks.split import Split
+from training.tasks import Item, Likelihood
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROWS = 200
 TRUNK = Decoder(layers=2, width=64, heads=4, positions=LearnedCausal(max=256))
-ZERO_SHOT = "downstream/zero_shot"
-TASKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # file, keys of ours, keys of theirs
-    "blimp": (
-        "downstream/blimp/BLiMP.zip",
-        {"options": ("{sentence_good}", "{sentence_bad}")},
-        {"doc_to_text": "", "doc_to_target": 0, "doc_to_choice": "{{[sentence_good, sentence_bad]}}"},
-    ),
-    "lambada": (
-        f"{ZERO_SHOT}/language_understanding/lambada_openai.jsonl",
-        {"context": "{context}", "options": ("{continuation}",), "metrics": ("last_word", "perplexity")},
-        {
-            "output_type": "loglikelihood",
-            "doc_to_text": "{{context}}",
-            "doc_to_target": "{{' '+continuation}}",
-            "target_delimiter": "",
-            "metric_list": [{"metric": "acc"}],
-        },
-    ),
-    "piqa": (
-        f"{ZERO_SHOT}/commonsense_reasoning/piqa.jsonl",
-        {"context": "{query}Answer:", "options": ("{choices}",), "label": "gold"},
-        {"doc_to_text": "{{query}}Answer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
-    ),
-    "arc_easy": (
-        f"{ZERO_SHOT}/world_knowledge/arc_easy.jsonl",
-        {"context": "{query}\nAnswer:", "options": ("{choices}",), "label": "gold"},
-        {"doc_to_text": "{{query}}\nAnswer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
-    ),
-    "boolq": (
-        f"{ZERO_SHOT}/reading_comprehension/boolq.jsonl",
-        {"context": "{query}", "options": ("{choices}",), "label": "gold"},
-        {"doc_to_text": "{{query}}", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
-    ),
+TASKS: dict[str, dict[str, Any]] = {  # shipped task -> the same in the keys of lm-eval
+    "blimp": {"doc_to_text": "", "doc_to_target": 0, "doc_to_choice": "{{[sentence_good, sentence_bad]}}"},
+    "lambada": {
+        "output_type": "loglikelihood",
+        "doc_to_text": "{{context}}",
+        "doc_to_target": "{{' '+continuation}}",
+        "target_delimiter": "",
+        "metric_list": [{"metric": "acc"}],
+    },
+    "piqa": {"doc_to_text": "{{query}}Answer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
+    "arc_easy": {"doc_to_text": "{{query}}\nAnswer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
+    "boolq": {"doc_to_text": "{{query}}\nAnswer:", "doc_to_target": "{{gold}}", "doc_to_choice": "{{choices}}"},
 }
 OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy_byte": "acc_bytes"}
 
@@ -74,15 +53,14 @@ def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, 
     return model, vocab, folder / "net"
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """The first rows of a file of JSON lines, or some of each of the files of BLiMP."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            inside = [name for name in archive.namelist() if name.startswith("data/") and name.endswith(".jsonl")]
-            lines = [line for name in sorted(inside) for line in archive.read(name).splitlines()[:3]]
-    else:
-        lines = path.read_bytes().splitlines()
-    return [json.loads(line) for line in lines[:ROWS]]
+def spread(name: str, data: Path) -> tuple[Likelihood, Sequence[Item], Sequence[Record]]:
+    """A shipped task with what lm-eval counts, some items that lie evenly in its files, and their records."""
+    task = load_task(name)
+    assert isinstance(task.task, Likelihood)
+    items, records = task.items("test" if "test" in task.files else "dev", data)
+    kind = task.task if "last_word" in task.task.metrics else replace(task.task, metrics=tuple(OURS_BY_THEIRS))
+    each = len(items) // ROWS
+    return kind, items[::each][:ROWS], records.rows[::each][:ROWS]
 
 
 def theirs(folder: Path, tasks: Path, name: str, keys: dict[str, Any]) -> Any:
@@ -120,12 +98,9 @@ def test_items_have_the_likelihoods_that_lm_eval_finds(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    file, keys, their_keys = TASKS[name]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(shared / file)))
-    found = theirs(net[2], tmp_path, name, their_keys)
-    split = Split(paths=("rows.jsonl",), format=Jsonl())
-    task = Likelihood(**{"metrics": tuple(OURS_BY_THEIRS)} | keys)
-    items = task.items(split.records(tmp_path), {})
+    task, items, rows = spread(name, shared / "downstream")
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = theirs(net[2], tmp_path, name, TASKS[name])
     asked = task.asked(items)
     chosen = task.chosen(asked, lambda requests: causal(net[0], net[1], requests))
     samples = sorted(found["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])

@@ -1,6 +1,6 @@
 """minicons gives texts the same pseudo-log-likelihoods.
 
-It is no dependency: put it on the path to run this (minicons 0.3.39).
+It is no dependency: `make witness` runs this, with minicons 0.3.39.
 """
 
 import json

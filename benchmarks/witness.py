@@ -1,0 +1,55 @@
+"""Likelihoods beside those of lm-eval and minicons, item by item, on the same nets.
+
+    python benchmarks/witness.py    # reads ../shared/data
+
+Neither is a dependency: they get an environment of their own, with pip, pinned, which takes all else from that of this
+process. Prints what the tests of the two print; ends with 1 where one of these fails, or is skipped.
+"""
+
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+ENV: Final = ROOT / "build" / "witness"
+PINS: Final = (  # with all that they need and constraints.txt has not; theirs on chardet would hold back ours
+    *("lm-eval==0.4.13", "minicons==0.3.39", "accelerate==1.15.0", "DataProperty==1.1.1", "evaluate==0.4.6"),
+    *("mbstrdecoder==1.1.5", "more_itertools==11.2.1", "pathvalidate==3.3.1", "peft==0.21.2", "pytablewriter==1.2.1"),
+    *("sqlitedict==2.1.0", "tabledata==1.3.5", "tcolorpy==0.1.7", "typepy==1.3.5", "wonderwords==3.0.1"),
+    "word2number==1.1",
+)
+TESTS: Final = ("test_lm_eval.py", "test_minicons.py")
+SAID: Final = re.compile(r"\S+: \d+ \w+, .*largest difference \S+")
+
+
+def make_env() -> None:
+    """The environment, made where there is none with these pins."""
+    made = ENV / "pins.txt"
+    if made.is_file() and made.read_text() == "\n".join(PINS):
+        return
+    subprocess.run([sys.executable, "-m", "venv", "--clear", ENV], check=True)
+    (packages,) = ENV.glob("lib/python*/site-packages")
+    (packages / "beside.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [ENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", *PINS], check=True)
+    made.write_text("\n".join(PINS))
+
+
+def main() -> int:
+    make_env()
+    tests = [ROOT / "tests" / "training" / "likelihood" / name for name in TESTS]
+    command = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    ended = done.stdout.strip().splitlines()[-1]
+    if done.returncode or "skipped" in ended:
+        print(done.stdout)
+        return 1
+    print("\n".join([", ".join(PINS[:2]), *SAID.findall(done.stdout), ended]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Each way to evaluate: two evaluations give the same bytes, and a cell gives the same scores on a GPU."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import pytest
+import torch
+
+from orchestration import launch
+from orchestration.config import load_cluster
+from orchestration.jobs import evaluate, subject
+from orchestration.jobs.score_plan import TaskPlan, Wanted, asked_for, planned
+from orchestration.launch.cell import Cell, evaluate_cell
+from orchestration.progress import ignore
+from tests.orchestration.jobs.runs import finished_run, reviews
+from training.specs import Machine
+from training.tasks.part import Way
+
+STEPS: Final = 40
+DEVICES: Final = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+    ),
+]
+each_way = pytest.mark.parametrize("way", get_args(Way))
+
+
+PAIRS: Final = "".join(
+    json.dumps({"sentence_good": f"the {noun} is good", "sentence_bad": f"the {noun} the is", "UID": noun}) + "\n"
+    for noun in ("film", "book", "plot")
+)
+IN_WORDS: Final = """
+name: in_words
+title: is it good or bad, in a word that is written
+source: test
+files:
+  train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
+  dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
+task: {kind: as_text, name: sst2, fields: [sentence], words: {"0": bad, "1": good},
+  of: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}, writing: {max_new: 4}}
+"""
+
+
+def plan(way: Way, folder: Path) -> TaskPlan:
+    """A task of the way for a tiny net, a few rows of it, at one rate."""
+    net, data = subject.of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")), reviews(folder / "data")
+    (data / "blimp/data").mkdir(parents=True)
+    (data / "blimp/data/x.jsonl").write_text(PAIRS)
+    (data / "in_words.yaml").write_text(IN_WORDS)
+    task = {"tuned": "sst2", "scored": "blimp", "written": f"{data}/in_words.yaml"}[way]
+    how: dict[str, Any] = {"rates": (2e-2,), "batches": (8,), "steps": STEPS, "seeds": 1}
+    (found,) = planned(net, Wanted(tasks=asked_for(task), data=data, **how))
+    assert found.kind.way == way
+    return found
+
+
+@each_way
+def test_two_evaluations_of_each_way_write_the_same_bytes(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+        for number, cell in enumerate(cells):
+            on_done(number, evaluate_cell(cell))
+        return {}
+
+    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
+    wrote = []
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        found = plan(way, folder)
+        run = found.cells[0].folder
+        (score,) = evaluate.evaluate(run, [found], load_cluster("local"), ignore)
+        assert score.starts
+        scores = run / "scores"
+        wrote.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})
+    assert wrote[0] == wrote[1]
+    assert {path.name for path in wrote[0]} >= {"table.md", "table.csv", evaluate.PREDICTIONS}
+
+
+@each_way
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_cell_of_each_way_on_each_device(way: Way, device: Any, tmp_path: Path) -> None:
+    (cell,) = plan(way, tmp_path).cells
+    found, wanted = (evaluate_cell(replace(cell, machine=Machine(device=name))) for name in (device, "cpu"))
+    assert found.losses == pytest.approx(wanted.losses, abs=0.05)
+    assert len(found.losses) == (0 if way == "scored" else STEPS)
+    assert found.scores.keys() == wanted.scores.keys() == found.predictions.keys() != set()
+    for split, scores in wanted.scores.items():
+        assert found.scores[split] == pytest.approx(scores, abs=0.1)
+        assert len(found.predictions[split]) == len(wanted.predictions[split]) > 0
