@@ -114,13 +114,13 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
                 for split, metrics in one.scores.items()
                 for metric, values in metrics.items()
             )
-            parts.append(f"* {_named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
-        parts += [f"* {_named(score)}: {note}" for note in score.notes]
-        parts += [f"* {_named(score)}: no score of {failed}" for failed in score.failed]
+            parts.append(f"* {named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {named(score)}: {note}" for note in score.notes]
+        parts += [f"* {named(score)}: no score of {failed}" for failed in score.failed]
     return "\n\n".join(parts) + "\n"
 
 
-def _named(score: TaskScore) -> str:
+def named(score: TaskScore) -> str:
     """A task with what tells its scores apart."""
     step = f" at step {score.step:,}" if score.step is not None else ""
     return score.task + step + (f" with {score.labels:,} labels" if score.labels else "")
