@@ -308,7 +308,9 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
     mine = [found for cell, found in results if cell.start == "pretrained" and _is(cell, score.starts[cell.start])]
-    answers, items = next((found.predictions.get(plan.split) for found in mine), None), plan.items.get(plan.split, ())
+    splits = plan.parts or (plan.split,)
+    answers = [answer for split in splits for found in mine[:1] for answer in found.predictions.get(split, ())]
+    items = [item for split in splits for item in plan.items.get(split, ())]
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
     others = [OTHER] if any(answer not in labels for answer in answers) else []

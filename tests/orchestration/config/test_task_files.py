@@ -361,8 +361,10 @@ def test_columns_of_original_distributions(tmp_path: Path) -> None:
     assert len(load_task("qqp").items("train", tmp_path)[1].malformed) == 1
     qqp = "id\tquestion1\tquestion2\n0\tHow?\tWhy?\n"
     assert one_split("qqp", "test", tmp_path, "QQP/test.tsv", qqp) == [(("How?", "Why?"), None)]
-    hans = "gold_label\tsentence1\tsentence2\nnon-entailment\ta\tb\nentailment\tc\td\n"
-    found = one_split("hans", "test", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
+    hans = "gold_label\tsentence1\tsentence2\theuristic\nnon-entailment\ta\tb\tsubsequence\n"
+    hans += "entailment\te\tf\tconstituent\nentailment\tc\td\tsubsequence\n"
+    found = one_split("hans", "test_subsequence", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
+    assert [texts for texts, _ in found] == [("a", "b"), ("c", "d")]
     labels = load_task("hans").task
     assert isinstance(labels, Classify)
     assert [labels.merge.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
