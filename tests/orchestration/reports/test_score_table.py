@@ -71,7 +71,7 @@ SHARES = {
 OTHERS = {
     *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
     *("perplexity", "loss", "last_token_perplexity", "perplexity_64", "effective_length", "tokens", "words"),
-    *("bytes", "window", "stride", "memory", "cut", "best_exact_thresh", "best_f1_thresh"),
+    *("bytes", "window", "stride", "memory", "cut", "unknown", "best_exact_thresh", "best_f1_thresh"),
 }
 
 
