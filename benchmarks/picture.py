@@ -1,12 +1,13 @@
 """Draw the README's picture from a finished demo: python benchmarks/picture.py work docs/demo.png"""
 
-import json
 import sys
 from pathlib import Path
+from statistics import median
 
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
+from orchestration.reports import finished, whole
 from orchestration.tracking import metrics
 
 
@@ -14,7 +15,7 @@ def main(out: Path, picture: Path) -> None:
     """The newest run under `out`: its losses on the left, its downstream scores on the right."""
     run = max(out.glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
     history = metrics.history(run)
-    scores = [score for file in sorted(run.glob("scores/*/scores.json")) for score in json.loads(file.read_text())]
+    scores = whole(finished(run))
     figure = Figure(figsize=(11, 3.6), dpi=120, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
 
@@ -26,13 +27,13 @@ def main(out: Path, picture: Path) -> None:
 
     for at, score in enumerate(scores):
         for side, (start, colour) in enumerate((("random", MUTED), ("pretrained", ACCENT))):
-            values = score["starts"][start]["scores"][score["split"]][score["metric"]]
+            values = score.values(start)
             x = at + 0.38 * side
-            right.bar(x, sum(values) / len(values), width=0.34, color=colour, label=start if at == 0 else None)
+            right.bar(x, median(values), width=0.34, color=colour, label=start if at == 0 else None)
             right.plot([x] * len(values), values, "o", color=INK, markersize=3)
-        guess = [score["chance"]] * 2
+        guess = [score.chance] * 2
         right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance, or the majority" if at == 0 else None)
-    right.set_xticks([at + 0.19 for at in range(len(scores))], [score["task"] for score in scores])
+    right.set_xticks([at + 0.19 for at in range(len(scores))], [score.task for score in scores])
     right.set(ylabel="accuracy", ylim=(0, 1), title="downstream scores")
     right.legend(frameon=False)
 

@@ -16,9 +16,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
-from orchestration.jobs import stages
-from orchestration.reports.score_table import beyond_seeds, scaled, shown
-from training.tasks import STARTS, Chosen, TaskScore
+from orchestration.reports import SHARES, finished, scaled, unit_of
+from orchestration.reports.score_table import beyond_seeds, shown
+from training.tasks import STARTS, TaskScore
 
 Scores = Mapping[str, Sequence[TaskScore]]
 """The scores of each net, by its name."""
@@ -27,13 +27,13 @@ Scores = Mapping[str, Sequence[TaskScore]]
 def of_run(folder: Path) -> list[TaskScore]:
     """All finished scores that a run has, of its end; an error where a task has two with as many labels."""
     found: dict[tuple[str, int], TaskScore] = {}
-    for mark in sorted(folder.glob(f"scores/*/{stages.MARK}")):
-        (one,) = json.loads((mark.parent / "scores.json").read_text())
-        if one["step"] is not None:
+    for name, (score, (step, _)) in finished(folder).items():
+        if step is not None:
             continue
-        score = TaskScore(**{**one, "starts": {name: Chosen(**how) for name, how in one["starts"].items()}})
         if (score.task, score.labels) in found:
-            raise SystemExit(f"{mark.parent}: {folder} has other scores of {score.task} too; leave one of them there")
+            raise SystemExit(
+                f"{folder / 'scores' / name}: {folder} has other scores of {score.task} too; leave one of them there"
+            )
         found[score.task, score.labels] = score
     return list(found.values())
 
@@ -63,10 +63,11 @@ def _row(net: str, score: TaskScore) -> tuple[str, ...]:
 
 
 def bars(nets: Scores) -> Figure:
-    """Each task that was fine-tuned: a bar for each net, and where it starts from without pretraining."""
+    """Each task that was scored from both starts by a share: a bar for each net, and random weights as a line."""
     shared = set.intersection(*(set(whole(scores)) for scores in nets.values()))
     first = whole(next(iter(nets.values())))
-    tasks = [task for task in first if task in shared and _has_both([whole(scores)[task] for scores in nets.values()])]
+    tasks = [task for task in first if task in shared and unit_of(first[task].metric) == SHARES]
+    tasks = [task for task in tasks if _has_both([whole(scores)[task] for scores in nets.values()])]
     figure = Figure(figsize=(max(7.0, 1.3 * len(tasks)), 4), dpi=120, layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(nets)
@@ -105,7 +106,7 @@ def curves(nets: Scores, tasks: Sequence[str]) -> Figure:
                 for score in mine:
                     each = [scaled(value, score.metric) for value in score.values(start)]
                     axes.plot([score.labels] * len(each), each, "o", color=_colour(number), markersize=2, alpha=0.6)
-                axes.set_ylabel(mine[0].metric + ", %")
+                axes.set_ylabel(mine[0].metric + (", %" if unit_of(mine[0].metric) == SHARES else ""))
                 axes.set_xticks(places, [f"{place:,}" for place in places])
         axes.set(title=task, xlabel="labelled rows (dotted: not pretrained)")
     return _dressed(figure)

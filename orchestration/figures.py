@@ -51,11 +51,11 @@ def curves(
 def comparison(
     title: str, scores: Mapping[str, Sequence[float]], chance: float | None = None, ylabel: str = "accuracy"
 ) -> "Figure":
-    """One bar per name, the mean of its scores, with each score as a dot and chance as a line."""
+    """One bar per name up to the median of its scores, with each score as a dot and chance as a line."""
     figure, axes = _axes(ylabel)
     colours = [ACCENT, MUTED, INK]
     for index, values in enumerate(scores.values()):
-        axes.bar(index, sum(values) / len(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
+        axes.bar(index, median(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
     if chance is not None:
         axes.axhline(chance, color=INK, linestyle=":", linewidth=1)

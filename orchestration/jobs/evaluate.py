@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from orchestration import figures, launch, tracking
 from orchestration.config import Cluster
-from orchestration.jobs import stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
-from orchestration.reports import SHARES, scaled, score_csv, score_page, unit_of
+from orchestration.reports import (
+    SCORE_FILE,
+    SHARES,
+    WHOLE,
+    finished,
+    kept,
+    ordered,
+    scaled,
+    score_csv,
+    score_page,
+    unit_of,
+)
 from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
@@ -27,17 +37,12 @@ if TYPE_CHECKING:  # it takes a second to import
 
 log = logging.getLogger(__name__)
 
-FILE: Final = "scores.json"
 PREDICTIONS: Final = "predictions.json"
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 OTHER: Final = "other"  # an answer that is no label
 
 Results = Sequence[tuple[launch.Cell, Evaluated]]
 """The cells that have scores, with them."""
-
-Apart = tuple[int | None, int]
-"""What tells scores of a task apart that stand beside each other: a step of the pretraining, a number of labels."""
-WHOLE: Final[Apart] = (None, 0)  # the finished run, and all labels
 
 
 def evaluate(
@@ -76,48 +81,16 @@ def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
     return replace(score, step=plan.step, labels=plan.labels)
 
 
-def _finished(folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
-    """The finished scores that a folder keeps, by the name of each one's own folder."""
-    found = dict[str, tuple[TaskScore, Apart]]()
-    for mark in sorted((folder / "scores").glob(f"*/{stages.MARK}")):
-        causes = json.loads(mark.read_text())["causes"]
-        if "task" not in causes:
-            continue  # what a table of ablations measures of the run
-        try:
-            found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("left out of the table: %s: not a score of this version (%s)", mark.parent, error)
-    return found
-
-
-def _ordered(found: Mapping[str, tuple[TaskScore, Apart]]) -> list[TaskScore]:
-    """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
-    labels tell apart (other grids, lengths, data) is named with their hash."""
-    last = float("inf")  # the finished run, and all labels
-
-    def order(name: str) -> tuple[str, float, float, str]:
-        one, (step, labels) = found[name]
-        return one.task, last if step is None else step, labels or last, name
-
-    times = Counter(order(name)[:3] for name in found)
-    return [
-        replace(found[name][0], task=f"{found[name][0].task} ({name.rpartition('-')[2]})")
-        if times[order(name)[:3]] > 1
-        else found[name][0]
-        for name in sorted(found, key=order)
-    ]
-
-
 def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
     """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
     files, and in MLflow where they are other than before."""
-    finished = _finished(folder)
-    scores = _ordered({name: (score, (score.step, score.labels)) for name, score in now.items()} | finished)
+    done = finished(folder)
+    scores = ordered({name: (score, (score.step, score.labels)) for name, score in now.items()} | done)
     if not scores:
         return
     name, averages = (
         folder.name.rpartition("-")[0] or folder.name,
-        _glue([one for one, apart in finished.values() if apart == WHOLE]),
+        _glue([one for one, apart in done.values() if apart == WHOLE]),
     )
     files = {"table.md": score_page(name, scores, averages), "table.csv": score_csv(scores)}
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
@@ -220,7 +193,7 @@ def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
 
 
 def _write(folder: Path, score: TaskScore) -> None:
-    write_atomic(folder / FILE, json.dumps([asdict(score)], indent=1).encode())
+    write_atomic(folder / SCORE_FILE, json.dumps([asdict(score)], indent=1).encode())
 
 
 def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
@@ -237,16 +210,6 @@ def _is(cell: launch.Cell, one: Chosen) -> bool:
     return json.loads(json.dumps({key: value for key, value in cell.how.items() if key != "seed"})) == json.loads(
         json.dumps(one.how)
     )
-
-
-def kept(folder: Path) -> TaskScore:
-    """The score that the folder of a finished stage has."""
-    (found,) = json.loads((folder / FILE).read_text())
-    starts = {
-        name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
-        for name, one in found["starts"].items()
-    }
-    return TaskScore(**{**found, "starts": starts, "notes": tuple(found["notes"]), "failed": tuple(found["failed"])})
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
@@ -345,7 +308,9 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
     mine = [found for cell, found in results if cell.start == "pretrained" and _is(cell, score.starts[cell.start])]
-    answers, items = next((found.predictions.get(plan.split) for found in mine), None), plan.items.get(plan.split, ())
+    splits = plan.parts or (plan.split,)
+    answers = [answer for split in splits for found in mine[:1] for answer in found.predictions.get(split, ())]
+    items = [item for split in splits for item in plan.items.get(split, ())]
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
     others = [OTHER] if any(answer not in labels for answer in answers) else []

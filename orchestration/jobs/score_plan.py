@@ -337,7 +337,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         parts=headline if len(headline) > 1 else (),
         labels=labels or (rows if is_tuned and wanted.labels else 0),
         chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
-        paper=_paper(task, subject.expected),
+        paper=_paper(task, subject.expected) if task.scored or headline[0] in ("test", "dev") else {},  # of no sample
         said=grid_note,
         notes=tuple(notes),
         data_digest=data,

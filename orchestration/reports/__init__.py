@@ -1,23 +1,32 @@
 """What is written for people: recipes in words, the family's table, data cards, model cards, ablations.
 
-Read describe.py first, then diff.py, family.py, task_list.py and score_table.py; model_card/ has the page of a run,
-data_card/ that of a corpus.
+Read describe.py first, then diff.py, family.py, task_list.py, kept_scores.py and score_table.py; model_card/ has the
+page of a run, data_card/ that of a corpus.
 """
 
 from orchestration.reports.describe import brief, losses
 from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
+from orchestration.reports.kept_scores import FILE as SCORE_FILE
+from orchestration.reports.kept_scores import MARK as SCORE_MARK
+from orchestration.reports.kept_scores import WHOLE, finished, kept, ordered, whole
 from orchestration.reports.score_table import SHARES, scaled, score_csv, score_page, score_rows, score_values, unit_of
 from orchestration.reports.task_list import faults, tasks_as_values, tasks_at_hand
 
 __all__ = [
+    "SCORE_FILE",
+    "SCORE_MARK",
     "SHARES",
+    "WHOLE",
     "Node",
     "abstract",
     "brief",
     "faults",
+    "finished",
+    "kept",
     "losses",
     "net",
+    "ordered",
     "row",
     "scaled",
     "score_csv",
@@ -28,4 +37,5 @@ __all__ = [
     "tasks_at_hand",
     "training_flops",
     "unit_of",
+    "whole",
 ]

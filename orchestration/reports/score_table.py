@@ -5,12 +5,16 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
-from training.tasks import TaskScore, better, spread_of
+from training.tasks import TaskScore, spread_of
 
-COUNTS = ("words", "effective_length")  # metrics that are no shares, and of which more is better
 SHARES = "percent"  # the unit of shares
+_SHARES: Final = {  # words in the names of metrics that are shares or correlations, up to 1
+    *("accuracy", "f1", "exact", "precision", "recall", "matthews", "pearson", "spearman", "rouge1", "rouge2"),
+    *("rougeL", "rougeLsum", "bleu", "chrf", "macro", "top5", "ties", "chance", "majority"),
+}
+_NAMES: Final = ("last_word", "last_token")  # shares that no word in their names says
 KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
 HEAD = (
     *(
@@ -66,27 +70,33 @@ def beyond_seeds(score: TaskScore) -> str:
 def shown(values: Sequence[float], metric: str) -> str:
     """The median of the seeds and their standard deviation.
 
-    >>> shown((0.81, 0.82, 0.80), "accuracy"), shown((35.13,), "perplexity"), shown((), "f1")
-    ('81.0 +- 1.0', '35.1', '')
+    >>> shown((0.81, 0.82, 0.80), "accuracy"), shown((35.13,), "perplexity"), shown((1.057,), "bits_per_byte")
+    ('81.0 +- 1.0', '35.1', '1.06')
+    >>> shown((5000.0,), "tokens"), shown((), "f1")
+    ('5,000', '')
     """
     if not values:
         return ""
-    spread = f" +- {scaled(spread_of(values), metric):.1f}" if len(values) > 1 else ""
-    return f"{scaled(median(values), metric):.1f}{spread}"
+    counts = unit_of(metric) != SHARES and all(float(value).is_integer() for value in values)
+    digits = 0 if counts else 2 if "bits" in metric else 1
+    spread = f" +- {scaled(spread_of(values), metric):.{digits}f}" if len(values) > 1 else ""
+    return f"{scaled(median(values), metric):,.{digits}f}{spread}"
 
 
 def scaled(value: float, metric: str) -> float:
-    """A share in percent; a perplexity, a loss, bits and a number of words as they are."""
+    """A share in percent; a perplexity, a loss, bits, logits and counts as they are."""
     return 100 * value if unit_of(metric) == SHARES else value
 
 
 def unit_of(metric: str) -> str:
     """What metrics have in common that can stand on one axis: shares in percent; any other has a unit of its own.
 
-    >>> unit_of("accuracy"), unit_of("word_perplexity"), unit_of("effective_length")
-    ('percent', 'word perplexity', 'effective length')
+    >>> unit_of("accuracy_of_hans"), unit_of("last_word"), unit_of("word_perplexity"), unit_of("best_f1_thresh")
+    ('percent', 'percent', 'word perplexity', 'best f1 thresh')
     """
-    return SHARES if better(metric) > 0 and metric not in COUNTS else metric.replace("_", " ")
+    words = metric.split("_")
+    is_share = metric in _NAMES or (words[-1] != "thresh" and not _SHARES.isdisjoint(words))
+    return SHARES if is_share else metric.replace("_", " ")
 
 
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:
@@ -96,20 +106,21 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
     parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
-            how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if one.how.get(key))
+            ignored = "epochs" if one.how.get("steps") else ""  # a number of steps is in their place
+            how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if key != ignored and one.how.get(key))
             decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
             others = "; ".join(
                 f"{split} {metric} {shown(values, metric)}"
                 for split, metrics in one.scores.items()
                 for metric, values in metrics.items()
             )
-            parts.append(f"* {_named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
-        parts += [f"* {_named(score)}: {note}" for note in score.notes]
-        parts += [f"* {_named(score)}: no score of {failed}" for failed in score.failed]
+            parts.append(f"* {named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {named(score)}: {note}" for note in score.notes]
+        parts += [f"* {named(score)}: no score of {failed}" for failed in score.failed]
     return "\n\n".join(parts) + "\n"
 
 
-def _named(score: TaskScore) -> str:
+def named(score: TaskScore) -> str:
     """A task with what tells its scores apart."""
     step = f" at step {score.step:,}" if score.step is not None else ""
     return score.task + step + (f" with {score.labels:,} labels" if score.labels else "")

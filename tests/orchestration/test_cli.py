@@ -18,7 +18,9 @@ from orchestration.terminal import output, waiting
 from orchestration.tracking import Version
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
+from tests.orchestration.jobs.runs import finished_run, reviews
 from tests.training.corpora import mini_corpus
+from training.tasks import STARTS, Chosen, TaskScore
 
 
 @pytest.fixture
@@ -385,6 +387,42 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
     assert main(["inspect", run, "--out", str(tmp_path / "out"), "--rows", "1"]) == 0
     assert main(["eval", run, "--out", str(tmp_path / "out"), *small, "--json"]) == 0
+
+
+def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_well(
+    capsys, monkeypatch, made, tmp_path: Path, caplog
+) -> None:
+    """The training is over by then: no task may lose its result."""
+    scored = []
+
+    def trained(job, *more):
+        finished_run(job.plan.run.folder)
+        return TRAINED
+
+    def evaluated(folder, plans, *more):
+        scored.extend(plan.task for plan in plans)
+        splits = {"dev": {"accuracy": (0.5, 0.75)}}
+        starts = {start: Chosen({"peak": 1e-3}, splits) for start in STARTS}
+        return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
+
+    monkeypatch.setattr(pretrain, "train", trained)
+    monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
+    monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
+    words = [*made, "evals=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
+    assert main(["run", *words, "--data-dir", str(reviews(tmp_path / "data")), "--labels", "8"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)["scores"]
+    assert (scored, score["task"], score["random"]) == (["sst2"], "sst2", [0.5, 0.75])
+    for task in ("cola", "mnli", "squad2", "cnndm", "wikitext2"):
+        (line,) = [one for one in caplog.messages if one.startswith(f"left out: task {task}: ")]
+        assert str(tmp_path / "data") in line
+
+
+def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, monkeypatch, made, caplog) -> None:
+    monkeypatch.setattr(pretrain, "train", lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
+    monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
+    assert main(["run", *made, "evals=[glue,squad2]", "--progress", "none", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"] == []
+    assert "left out: glue, squad2: name the folder that has their files with --data-dir DIR" in caplog.messages
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])

@@ -1,8 +1,8 @@
 """Files of downstream tasks in their original distributions -> records, with what is malformed counted and named.
 
 Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py,
-coqa.py, lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format is a
-file here and one line in the union. No torch in here.
+coqa.py, cbt.py, lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format
+is a file here and one line in the union. No torch in here.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Final, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
+from training.files.cbt import Cbt
 from training.files.conll import Conll
 from training.files.coqa import Coqa
 from training.files.json_files import Json, Jsonl
@@ -24,6 +25,7 @@ from training.files.whole import Whole
 __all__ = [
     "FORMATS",
     "Blocks",
+    "Cbt",
     "Conll",
     "Coqa",
     "Csv",
@@ -42,7 +44,7 @@ __all__ = [
     "read",
 ]
 
-Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Lines | Blocks | Whole
+Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole
 FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
 
 

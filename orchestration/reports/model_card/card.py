@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any, Final
 
 from orchestration.config import SCALES, flat, load, names
-from orchestration.reports.score_table import scaled, shown
+from orchestration.reports.kept_scores import finished, whole
+from orchestration.reports.score_table import named, scaled, shown
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
@@ -22,10 +23,10 @@ from preprocessing.text import language
 from preprocessing.vocab import Vocab
 from training.losses import LossContext
 from training.run import Run
-from training.tasks import STARTS, TASKS
+from training.tasks import STARTS, TASKS, TaskScore
 
 RUN: Final = "pretrain.json"  # of a run folder; launch and jobs write these files
-RESULT, WEIGHTS, EXPORT, SCORES = "result.json", "weights", "export", "scores/*/scores.json"
+RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
 _LANGUAGE_DOCUMENTS: Final = 100
 _LANGUAGE_TOKENS: Final = 200  # of each
 _LANGUAGE_SHARE: Final = 0.05  # of the documents, from which on a language is named
@@ -59,7 +60,7 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
         run = Run.from_json((run_folder / RUN).read_text())
     except (OSError, ValueError, KeyError, TypeError):
         raise BadInput(f"{run_folder}: holds no run of this version; give a run folder") from None
-    name, scores = run_folder.name.rpartition("-")[0] or run_folder.name, _scores(run_folder)
+    name, scores = run_folder.name.rpartition("-")[0] or run_folder.name, whole(finished(run_folder))
     manifest, languages = _corpus(Path(run.corpus))
     net = _net(run_folder, run, heads)
     matter = _front_matter(name, net, license, languages, scores)
@@ -78,7 +79,7 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
 
 
 def _front_matter(
-    name: str, net: _Net | None, license: str, languages: Mapping[str, float], scores: Sequence[Mapping[str, Any]]
+    name: str, net: _Net | None, license: str, languages: Mapping[str, float], scores: Sequence[TaskScore]
 ) -> str:
     values: dict[str, Any] = {"license": license, "library_name": "transformers"}
     values |= {"language": list(languages)} if languages else {}
@@ -94,15 +95,16 @@ def _pipeline(net: _Net) -> str:
     return "feature-extraction" if net.model_type == "electra" else _PIPELINES[net.auto]
 
 
-def _indexed(score: Mapping[str, Any]) -> dict[str, Any]:
+def _indexed(score: TaskScore) -> dict[str, Any]:
     """A score as the hub lists it."""
-    name, value = score["metric"], median(score["pretrained"])
-    metric = {"type": name, "value": round(scaled(value, name), 1), "name": f"{name.replace('_', ' ')}, median"}
-    held_out = score["task"] in TASKS
-    said = f"{score['task']} (made from held-out text)" if held_out else f"{score['task']}, {score['split']}"
+    value = round(scaled(median(score.values("pretrained")), score.metric), 1)
+    metric = {"type": score.metric, "value": value, "name": f"{score.metric.replace('_', ' ')}, median"}
+    task = score.task.partition(" ")[0]
+    held_out = task in TASKS
+    said = f"{named(score)} (made from held-out text)" if held_out else f"{named(score)}, {score.split}"
     return {
         "task": {"type": "text-classification" if held_out else "other"},
-        "dataset": {"name": said, "type": f"sesame-{score['task']}"},
+        "dataset": {"name": said, "type": f"sesame-{task}"},
         "metrics": [metric],
     }
 
@@ -195,7 +197,7 @@ def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
     return "\n\n".join((said, *tables))
 
 
-def _results(run_folder: Path, scores: Sequence[Mapping[str, Any]]) -> str:
+def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
         result = json.loads((run_folder / RESULT).read_text())
@@ -205,10 +207,10 @@ def _results(run_folder: Path, scores: Sequence[Mapping[str, Any]]) -> str:
         parts.append("Pretraining, and the loss on held-out text:\n\n" + _table(("", ""), rows))
     rows_ = [
         (
-            each["task"],
-            f"{each['metric'].replace('_', ' ')}, {each['split']}",
-            *(shown(each[start], each["metric"]) for start in STARTS),
-            "" if each["chance"] is None else f"{scaled(each['chance'], each['metric']):.1f}",
+            named(each),
+            f"{each.metric.replace('_', ' ')}, {each.split}",
+            *(shown(each.values(start), each.metric) for start in STARTS),
+            "" if each.chance is None else f"{scaled(each.chance, each.metric):.1f}",
         )
         for each in scores
     ]
@@ -256,19 +258,6 @@ def num_parameters(weights: Path) -> int:
     with weights.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
-
-
-def _scores(run_folder: Path) -> list[dict[str, Any]]:
-    """The score of each task after the last step, with all labels or else the most."""
-    found = [score for path in sorted(run_folder.glob(SCORES)) for score in json.loads(path.read_text())]
-    found = [score | {start: _values(score, start) for start in STARTS} for score in found if "starts" in score]
-    found.sort(key=lambda score: (math.inf if score["step"] is None else score["step"], score["labels"] or math.inf))
-    return list({score["task"]: score for score in found if score["pretrained"]}.values())
-
-
-def _values(score: Mapping[str, Any], start: str) -> list[float]:
-    """The scores of the seeds; none where there were no fine-tunings from this start."""
-    return score["starts"][start]["scores"][score["split"]][score["metric"]] if start in score["starts"] else []
 
 
 def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:

@@ -176,6 +176,13 @@ def test_every_figure_that_a_recipe_quotes_is_of_a_task_file_or_has_a_reason() -
     assert unaccounted({figure for _, figure in quoted()}) == {}
 
 
+def test_albert_is_scored_on_the_five_tasks_of_its_average() -> None:
+    averages = {recipe for recipe, figure in quoted() if figure == "average"}
+    assert averages == {"albert_base", "albert_large", "albert_xlarge"}
+    for recipe in averages:
+        assert {"squad1", "squad2", "mnli", "sst2", "race"} <= set(load(recipe).evals)
+
+
 def test_a_figure_of_no_task_is_found() -> None:
     """The test above can fail."""
     assert unaccounted({"glue.mnli_m", "winograd.accuracy", "wmt", "lambada.accuracy"}) == {
@@ -403,8 +410,10 @@ def test_columns_of_original_distributions(tmp_path: Path) -> None:
     assert len(load_task("qqp").items("train", tmp_path)[1].malformed) == 1
     qqp = "id\tquestion1\tquestion2\n0\tHow?\tWhy?\n"
     assert one_split("qqp", "test", tmp_path, "QQP/test.tsv", qqp) == [(("How?", "Why?"), None)]
-    hans = "gold_label\tsentence1\tsentence2\nnon-entailment\ta\tb\nentailment\tc\td\n"
-    found = one_split("hans", "test", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
+    hans = "gold_label\tsentence1\tsentence2\theuristic\nnon-entailment\ta\tb\tsubsequence\n"
+    hans += "entailment\te\tf\tconstituent\nentailment\tc\td\tsubsequence\n"
+    found = one_split("hans", "test_subsequence", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
+    assert [texts for texts, _ in found] == [("a", "b"), ("c", "d")]
     labels = load_task("hans").task
     assert isinstance(labels, Classify)
     assert [labels.merge.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
@@ -627,6 +636,19 @@ def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> N
         assert asked(name, "test", "BLiMP/data/x.jsonl", blimp) == (("", " a"), 0)
         ((options,), _), *_ = one_split(name, "test", tmp_path, "BLiMP/data/x.jsonl", json.dumps(blimp))
         assert (options.subset, options.area) == ("x", "argument_structure")
+
+
+def test_a_childrens_book_and_traditional_chinese(tmp_path: Path) -> None:
+    blank = "1 It was May .\n2 The XXXXX sang .\tking\t\tcastle|king\n"
+    for short, name in (("cn", "CN_test_2500ex"), ("ne", "NE_test_2500ex")):
+        ((options,), gold), *_ = one_split(f"cbt_{short}", "test", tmp_path, f"CBTest/data/cbtest_{name}.txt", blank)
+        assert options.contexts == ("It was May . The",) * 2
+        assert (options.continuations, gold) == ((" castle sang .", " king sang ."), 1)
+    answer = {"id": "1", "text": "大學", "answer_start": 1}
+    paragraph = {"context": "在大學。", "qas": [{"id": "q", "question": "哪裡?", "answers": [answer]}]}
+    drcd = json.dumps({"version": "1.3", "data": [{"title": "T", "id": "1", "paragraphs": [paragraph]}]})
+    found = one_split("drcd", "dev", tmp_path, "DRCD/DRCD_dev.json", drcd)
+    assert found == [(("哪裡?", "在大學。"), ("q", ["大學"], [1]))]
 
 
 def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:

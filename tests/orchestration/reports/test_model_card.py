@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +10,35 @@ import pytest
 import yaml
 
 from orchestration import launch
-from orchestration.jobs import evaluate, pretrain
+from orchestration.jobs import pretrain, stages
+from orchestration.reports import SCORE_FILE, SCORE_MARK
 from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
 from tests.training.corpora import mini_corpus
+from training.tasks import Chosen, TaskScore
 
-SCORE = {
-    "task": "follows",
-    "metric": "accuracy",
-    "split": "test",
-    "chance": 0.5,
-    "step": None,
-    "labels": 0,
-    "starts": {
-        start: {"how": {}, "scores": {"test": {"accuracy": values}}}
-        for start, values in {"pretrained": [0.75, 0.85], "random": [0.5, 0.6]}.items()
+SCORE = TaskScore(
+    "follows",
+    "accuracy",
+    "test",
+    "",
+    {
+        start: Chosen({}, {"test": {"accuracy": values}})
+        for start, values in {"pretrained": (0.75, 0.85), "random": (0.5, 0.6)}.items()
     },
-}
+    chance=0.5,
+)
+POOR = replace(SCORE, starts={"pretrained": Chosen({}, {"test": {"accuracy": (0.1, 0.1)}})})
+
+
+def keep(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -> Path:
+    """The folder of a finished score, as `sesame eval` leaves it."""
+    folder = run / "scores" / name
+    folder.mkdir(parents=True)
+    (folder / SCORE_FILE).write_text(json.dumps([asdict(score)]))
+    (folder / stages.MARK).write_text(json.dumps({"causes": {"task": score.task, **causes}}))
+    return folder
 
 
 @pytest.fixture
@@ -40,9 +52,7 @@ def run(tmp_path: Path) -> Path:
             {"step": 12, "tokens": 3_456, "loss": 5.25, "evaluation": {"eval/loss": 5.5, "eval/perplexity": None}}
         )
     )
-    scores = folder / "scores" / "follows-1" / evaluate.FILE
-    scores.parent.mkdir(parents=True)
-    scores.write_text(json.dumps([SCORE]))
+    keep(folder, "follows-1")
     return folder
 
 
@@ -86,13 +96,46 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         assert said in text
 
 
+FOLLOWS = "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | 50.0 |"
+
+
+def rows(run: Path) -> list[str]:
+    """What the card says of scores."""
+    return [line for line in model_card(run).splitlines() if line.startswith("| follows")]
+
+
 def test_the_score_of_the_last_step_with_all_labels_is_told(run: Path) -> None:
-    for name, changed in {"follows-0": {"step": 6}, "follows-2": {"labels": 200}, "follows-3": {"step": 9}}.items():
-        other = run / "scores" / name / evaluate.FILE
-        other.parent.mkdir()
-        starts = {"pretrained": {"how": {}, "scores": {"test": {"accuracy": [0.1, 0.1]}}}}
-        other.write_text(json.dumps([SCORE | {"starts": starts} | changed]))
-    assert "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | 50.0 |" in model_card(run)
+    """The one of the finished run may have the number of its last step in its file, as `--every` leaves it."""
+    keep(run, "follows-0", POOR, step=6)
+    keep(run, "follows-2", POOR, labels=200)
+    keep(run, "follows-3", POOR, step=9)
+    assert rows(run) == [FOLLOWS]
+    shutil.rmtree(run / "scores" / "follows-1")
+    keep(run, "follows-1", replace(SCORE, step=12))
+    assert rows(run) == [FOLLOWS]
+
+
+def test_a_score_of_another_step_or_of_some_labels_is_told_as_such(run: Path) -> None:
+    shutil.rmtree(run / "scores")
+    keep(run, "follows-0", SCORE, step=6, labels=200)
+    assert rows(run) == [FOLLOWS.replace("follows", "follows at step 6 with 200 labels")]
+
+
+def test_a_score_that_lacks_cells_and_what_is_none_is_not_told(run: Path) -> None:
+    half = keep(run, "follows-9", POOR)
+    (half / stages.MARK).unlink()
+    table = run / "scores" / "spanbert-1"
+    table.mkdir()
+    (table / stages.MARK).write_text(json.dumps({"causes": {"asked": {}}}))
+    assert rows(run) == [FOLLOWS]
+
+
+def test_two_scores_of_a_task_are_named_apart(run: Path) -> None:
+    """Of other grids, lengths or data."""
+    keep(run, "follows-2", POOR)
+    assert [row.split(" | ")[0] for row in rows(run)] == ["| follows (1)", "| follows (2)"]
+    results = front_matter(model_card(run))["model-index"][0]["results"]
+    assert [one["dataset"]["name"] for one in results] == [f"follows ({n}) (made from held-out text)" for n in (1, 2)]
 
 
 def test_the_parameters_are_counted_in_the_file(run: Path) -> None:
@@ -122,4 +165,4 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
 def test_its_names_of_files_are_those_that_others_write() -> None:
     assert (card.RUN, card.WEIGHTS, card.EXPORT) == (launch.RUN, launch.WEIGHTS, launch.EXPORT)
     assert card.RESULT == pretrain.RESULT
-    assert Path(card.SCORES).name == evaluate.FILE
+    assert SCORE_MARK == stages.MARK

@@ -5,11 +5,12 @@ import io
 
 from orchestration.reports import score_csv, score_page, score_rows, score_values
 from orchestration.reports.score_table import scaled
+from tests.orchestration.config.test_task_files import METRICS
 from training.tasks import Chosen, TaskScore
 
 
 def score(task: str, **more: object) -> TaskScore:
-    splits = {"dev": {"f1": (0.81, 0.82, 0.80), "em": (0.7, 0.7, 0.7)}}
+    splits = {"dev": {"f1": (0.81, 0.82, 0.80), "exact": (0.7, 0.7, 0.7)}}
     starts = {"pretrained": Chosen({"peak": 3e-4, "batch": 32, "epochs": 4.0, "steps": 0}, splits)}
     values = {"metric": "f1", "split": "dev", "chosen_on": "dev", "starts": starts, **more}
     return TaskScore(task, **values)  # type: ignore[arg-type]
@@ -22,7 +23,7 @@ def test_shares_are_percent_and_columns_without_anything_are_left_out() -> None:
 
 def test_the_gain_over_random_weights_is_beside() -> None:
     one = score("squad")
-    random = Chosen({}, {"dev": {"f1": (0.5, 0.5, 0.5), "em": (0.3, 0.3, 0.3)}})
+    random = Chosen({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
     both = score("squad", starts={**one.starts, "random": random}, chance=0.25, labels=200)
     (row,) = score_rows([both])
     assert (row["random"], row["gain"], row["beyond the seeds"], row["chance"]) == (
@@ -37,13 +38,47 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
     page = score_page("bert_base", [score("squad", failed=("squad, seed 2: loss nan",))])
     assert "# Scores of bert_base" in page
     assert "| squad | f1 | dev | 81.0 +- 1.0 |" in page
-    assert "* squad, pretrained: peak 0.0003, batch 32, epochs 4 (best on dev): dev f1 81.0 +- 1.0; dev em 70.0" in page
+    assert (
+        "* squad, pretrained: peak 0.0003, batch 32, epochs 4 (best on dev): dev f1 81.0 +- 1.0; dev exact 70.0" in page
+    )
     assert "* squad: no score of squad, seed 2: loss nan" in page
 
 
-def test_perplexities_and_numbers_of_words_are_no_shares() -> None:
-    assert [scaled(0.5, name) for name in ("rouge1", "bleu", "accuracy_byte", "coqa_f1")] == [50.0] * 4
-    assert [scaled(20.0, name) for name in ("word_perplexity", "bits_per_character", "loss", "words")] == [20.0] * 4
+def test_steps_stand_in_the_place_of_epochs() -> None:
+    how = {"peak": 3e-4, "batch": 32, "epochs": 3.0, "steps": 200}
+    one = score("squad", starts={"pretrained": Chosen(how, {"dev": {"f1": (0.5,)}})})
+    assert "peak 0.0003, batch 32, steps 200 (best on dev): " in score_page("bert_base", [one])
+
+
+def test_counts_and_logits_are_no_percent() -> None:
+    """What stands beside perplexities and SQuAD 2.0's F1 in the scores of a split."""
+    read = {"token_perplexity": (9.5,), "tokens": (5000.0,), "window": (256.0,), "memory": (0.0,), "cut": (12.0,)}
+    one = score("wiki", metric="token_perplexity", starts={"pretrained": Chosen({}, {"dev": read})})
+    page = score_page("gpt2", [one])
+    assert "dev token_perplexity 9.5; dev tokens 5,000; dev window 256; dev memory 0; dev cut 12" in page
+    logits = Chosen({}, {"dev": {"f1": (0.5, 0.7), "best_f1": (0.75, 0.75), "best_f1_thresh": (3.45, 2.55)}})
+    page = score_page("bert", [score("squad2", starts={"pretrained": logits})])
+    assert "dev f1 60.0 +- 14.1; dev best_f1 75.0 +- 0.0; dev best_f1_thresh 3.0 +- 0.6" in page
+
+
+SHARES = {
+    *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
+    *("accuracy_low", "accuracy_high", "ties", "ties_token", "chance", "majority", "macro_accuracy", "macro_low"),
+    *("macro_high", "accuracy_of_anaphor_agreement", "accuracy_middle", "last_word", "last_token", "f1"),
+    *("macro_f1", "matthews", "spearman", "pearson", "precision", "recall", "exact", "HasAns_f1", "NoAns_exact"),
+    *("best_exact", "top5", "rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1"),
+}
+OTHERS = {
+    *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
+    *("perplexity", "loss", "last_token_perplexity", "perplexity_64", "effective_length", "tokens", "words"),
+    *("bytes", "window", "stride", "memory", "cut", "unknown", "best_exact_thresh", "best_f1_thresh"),
+}
+
+
+def test_every_metric_of_every_kind_is_a_share_or_is_not() -> None:
+    assert {scaled(0.5, name) for name in SHARES} == {50.0}
+    assert {scaled(20.0, name) for name in OTHERS} == {20.0}
+    assert set().union(*METRICS.values()) <= SHARES | OTHERS
 
 
 def test_each_value_is_a_line_of_csv() -> None:

@@ -21,11 +21,15 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from orchestration import figures
+from orchestration.launch import worker
 from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
-from tests.training.corpora import mini_corpus
+from tests.training.corpora import gpt, mini_corpus, mini_run
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
 
 PARAMS = {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}
 METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net", {"recipe.yaml": "name: mini\n"})
@@ -507,3 +511,21 @@ def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: tra
     assert [found.path for found in client.list_artifacts(tracked.run_id, "samples")] == ["samples/step-4.txt"]
     kept = client.download_artifacts(tracked.run_id, "samples/step-4.txt", str(tmp_path))
     assert Path(kept).read_text() == "again"
+
+
+def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
+    tracked: track.Tracked, corpus: Path, tmp_path: Path
+) -> None:
+    run = replace(gpt(mini_run(corpus, tmp_path)), samples=("w7 w9", ""), eval_every=2)
+    run = replace(run, phases=(replace(run.phases[0], steps=4),))
+    log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optim, run.machine)
+    pretrain(run, engine, log, show=worker.shown(run, engine, log))
+    log.close()
+    client = track.client_of(tracked.uri)
+    names = [file.path for file in client.list_artifacts(tracked.run_id, "samples")]
+    assert names == [f"samples/step-{step}.txt" for step in (0, 2, 4)]
+    (tmp_path / "logged").mkdir()
+    for name in names:
+        logged = Path(client.download_artifacts(tracked.run_id, name, str(tmp_path / "logged"))).read_text()
+        assert logged == (tmp_path / name).read_text()
+        assert logged.startswith("w7 w9")

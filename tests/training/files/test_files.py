@@ -13,7 +13,7 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training import files
-from training.files import FORMATS, Blocks, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
+from training.files import FORMATS, Blocks, Cbt, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
 
 
 def found(tmp_path: Path, content: str, format: files.Format) -> Records:
@@ -237,6 +237,42 @@ def test_records_of_several_lines(tmp_path: Path) -> None:
     records = found(tmp_path, "It [MASK] .\n[MASK]\na,b\na\n\nIt\n[MASK]\n", Blocks(names=names))
     assert records.rows == [dict(zip(names, ["It [MASK] .", "[MASK]", "a,b", "a"], strict=True))]
     assert records.malformed == ["in.txt:6: 2 lines, 4 are needed: text, pronoun, candidates, answer"]
+
+
+CBT = """1 Once there was a king .
+2 He was old .
+3 The XXXXX had a crown .\tking\t\tcastle|king|door
+
+1 It rained .
+2 XXXXX it was cold .\tAnd\t\tBut|And
+"""
+
+
+def test_a_blank_in_a_childrens_book(tmp_path: Path) -> None:
+    records = found(tmp_path, CBT, Cbt())
+    assert records.rows == [
+        {
+            "context": "Once there was a king . He was old . The",
+            "words": ["castle", "king", "door"],
+            "endings": ["castle had a crown .", "king had a crown .", "door had a crown ."],
+            "answer": 1,
+        },
+        {
+            "context": "It rained .",
+            "words": ["But", "And"],
+            "endings": ["But it was cold .", "And it was cold ."],
+            "answer": 1,
+        },
+    ]
+    assert records.places == ["in.txt:1", "in.txt:5"]
+
+
+@pytest.mark.parametrize(
+    "last", ["2 no blank .\tking\t\tking|door", "2 The XXXXX .\tking", "2 The XXXXX .\tking\t\tdoor|sea"]
+)
+def test_a_record_without_a_blank_or_its_answer_is_a_fault(last: str, tmp_path: Path) -> None:
+    records = found(tmp_path, f"1 A line .\n{last}\n", Cbt())
+    assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line has"])
 
 
 # Files and archives
