@@ -53,8 +53,9 @@ class Cell:
 
     @property
     def how(self) -> dict[str, Any]:
-        """Its hyper-parameters, as plain values; {}: nothing is trained."""
-        begin = {"begin": asdict(self.begin[1])} if self.begin else {}
+        """Its hyper-parameters, as plain values; {}: nothing is trained. What it begins with has its seed too."""
+        before = asdict(self.begin[1]) if self.begin else {}
+        begin = {"begin": {name: value for name, value in before.items() if name != "seed"}} if before else {}
         return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
 
 

@@ -24,7 +24,7 @@ from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, reviews
 from training.specs import Machine
-from training.tasks import STARTS, Chosen, Item, TaskScore
+from training.tasks import STARTS, CellScore, Chosen, Item, TaskScore
 
 QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
 
@@ -646,6 +646,10 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     (plan,) = planned(net, asked)
     (cell,) = plan.cells
     assert cell.begin is not None
+    more = planned(net, replace(asked, rates=(1e-3, 3e-3), batches=(4, 8), seeds=3))[0].cells
+    assert [one.begin[1].seed for one in more if one.begin] == [0, 1, 2] * 4
+    assert len({repr(CellScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
+    assert planned(net, replace(asked, seeds=3))[0].chosen_on == ""  # one configuration
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
