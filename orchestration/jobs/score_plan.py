@@ -282,7 +282,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     data_dir = wanted.data or Path()
     items, notes = _at_hand(task, data_dir)
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
-    is_tuned = _is_tuned(task, items)
+    is_tuned = _is_tuned(task)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
     headline, note = _headline(task, answered, data_dir, bool(submitted))
@@ -353,10 +353,10 @@ def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
     return wanted.data is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
-def _is_tuned(task: TaskFile, items: Mapping[str, Sequence[Item]]) -> bool:
-    """Whether a net is fine-tuned for it: always for a head, and to write where there is something to learn from."""
+def _is_tuned(task: TaskFile) -> bool:
+    """Whether a net is fine-tuned for it: always for a head, and to write where the task names a split for that."""
     kind: Any = task.task
-    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in items)
+    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in task.files)
 
 
 def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
@@ -374,14 +374,18 @@ def _check_splits(
     task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_tuned: bool
 ) -> None:
     """BadInput where there is nothing to learn from, or nothing to score."""
-    lacking = [] if "train" in items or not is_tuned else ["train"]
+    lacking = list[str]()
+    if is_tuned and not any(item.gold is not None for item in items.get("train", ())):
+        lacking.append("labelled train" if "train" in items else "train")
     if not answered:
         lacking.append("labelled dev or test")
     if lacking:
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
         few = list(dict.fromkeys(wanted))[:MOST_PATHS]
         looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
-        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+        as_it_is = "; a task file with as_it_is: true in `writing` asks a net without fine-tuning"
+        remedy = as_it_is if answered and task.task.way == "written" else ""
+        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}{remedy}")
 
 
 def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted: bool) -> tuple[tuple[str, ...], str]:

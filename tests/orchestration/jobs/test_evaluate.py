@@ -5,6 +5,7 @@ import logging
 import re
 import shutil
 import threading
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,7 +23,7 @@ from orchestration.launch import cell as launch_cell
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
-from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, reviews
+from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, questions, reviews
 from training.specs import Machine
 from training.tasks import STARTS, CellScore, Chosen, Item, TaskScore
 
@@ -439,6 +440,49 @@ def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, sai
     with pytest.raises(BadInput, match=said) as caught:
         planned(net, wanted(data))
     assert "\n" not in str(caught.value)
+
+
+def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
+    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
+    asked = Wanted(tasks=asked_for("squad1_text"), data=questions(tmp_path / "data"), rates=(1e-3,), seeds=1)
+    assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
+    (tmp_path / "data/train-v1.1.json").unlink()
+    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*as_it_is: true"):
+        planned(net, asked)
+    assert fitting(net, asked) == []  # `sesame run`
+    assert "left out: task squad1_text: " in caplog.text
+    (task,) = asked.tasks
+    as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
+    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
+    assert [cell.tuning for cell in plan.cells] == [None]
+
+
+@pytest.mark.parametrize("task", ["xsum", "cnndm"])
+def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: Subject, tmp_path: Path, task: str) -> None:
+    row = {"document": "it is a film", "summary": "a film"} | {"article": "it is a film", "highlights": "a film"}
+    for name in ("fixtures/hf/tests_samples/xsum/sample.json", "xsum/train.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    for name, member in (("cnn_dailymail/train.csv", ""), ("summaries/cnndm_sample.zip", "train_sample.csv")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        table = f"{','.join(row)}\n{','.join(row.values())}\n"
+        if member:
+            zipfile.ZipFile(tmp_path / name, "w").writestr(member, table)
+        else:
+            (tmp_path / name).write_text(table)
+    with pytest.raises(BadInput, match=f"task {task}: its score is of test, and .* has no labelled file of that"):
+        planned(net, wanted(tmp_path, task))
+
+
+def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    unlabelled = replace(task.files["train"], columns={"label": ""})
+    asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
+    with pytest.raises(BadInput, match=r"^task sst2: .* has no labelled train split of it"):
+        planned(net, asked)
 
 
 def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
