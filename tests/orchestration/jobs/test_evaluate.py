@@ -24,6 +24,7 @@ from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, questions, reviews
+from training.evaluation import Evaluated
 from training.specs import Machine
 from training.tasks import STARTS, CellScore, Chosen, Item, TaskScore
 
@@ -531,6 +532,34 @@ def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], cap
     page = (net.folder / "scores/table.md").read_text()
     assert "* sst2: dev: malformed rows are left out: SST-2/dev.tsv:14" in page
     assert "(and 1 more)" in page
+
+
+def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: Subject, data: Path) -> None:
+    """A threshold of another rate stood beside the score."""
+    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3), against_random=True))
+    results = []
+    for cell in plan.cells:
+        assert cell.tuning is not None
+        own = f"threshold of {cell.start}, {cell.tuning.peak}, {cell.tuning.seed}"
+        scores = {"dev": {"accuracy": cell.tuning.peak}}
+        results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
+    score = evaluate._summed_up(plan, results, {})
+    assert score.starts["pretrained"].how["peak"] == 3e-3
+    assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
+    assert evaluate._summed_up(plan, results[-4:], {}).notes == score.notes
+
+
+@pytest.mark.parametrize(("dev", "best", "warnings"), [("dev", "1", 0), ("test_labelled", "0", 1)])
+def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
+) -> None:
+    (plan,) = planned(net, wanted(data))
+    cells = [
+        (cell, Evaluated({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
+        for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
+    ]
+    assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
+    assert caplog.text.count("no labelled dev split is at hand to choose a seed on") == warnings
 
 
 def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
