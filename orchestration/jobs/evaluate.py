@@ -199,7 +199,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
-        notes=(*_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
+        notes=(*plan.remarks, *_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )
 

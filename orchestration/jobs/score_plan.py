@@ -38,6 +38,7 @@ SMALL: Final = Grid(
 BERT: Final = Grid(
     rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
 )
+BERTS: Final = ("bert", "of BERT")  # its grid: that of the task, or where this has none
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
 
@@ -128,6 +129,7 @@ class TaskPlan:
     paper: Mapping[str, float] = field(default_factory=dict)
     said: str = ""  # what it is tuned with, in a line
     notes: tuple[str, ...] = ()  # what was wrong with its files
+    remarks: tuple[str, ...] = ()  # what else a reader of its scores must know
     data_digest: str = ""
     items: Mapping[str, Sequence[Item]] = field(default_factory=dict)
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
@@ -289,7 +291,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     notes += [note] if note else []
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
-    tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
+    tunings, grid_note, remark = _tunings(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.length if is_tuned and wanted.length else task.length
     if note := _too_long(subject, task, length, tunings):
         notes.append(note)
@@ -340,6 +342,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         paper=_paper(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
+        remarks=tuple(filter(None, (task.note, remark))),
         data_digest=data,
         items={name: items[name] for name in splits},
         submission={name: file for name, file in task.submission.items() if name in splits},
@@ -440,8 +443,8 @@ def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> 
     )
 
 
-def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str]:
-    """The cells of the grid that is asked for, and what is said of it."""
+def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
+    """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
     name, grid = grid_of(subject, task, wanted.grid)
     given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
     changed: dict[str, Any] = {key: value for key, value in given.items() if value}
@@ -460,8 +463,18 @@ def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tun
         cells: list[Tuning | None] = list(asked.cells())
     except ValueError as error:  # what is asked for does not go with another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    why = f" ({subject.why})" if subject.why and not wanted.grid else ""
-    return cells, f"{task.name}: grid {name}{why}: {asked.describe()}{_other_than(grid, asked)}"
+    remark = "" if wanted.grid else _not_its_own(subject, name)
+    why = "; ".join(filter(None, ("" if wanted.grid else subject.why, remark)))
+    said = f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_other_than(grid, asked)}"
+    return cells, said, remark
+
+
+def _not_its_own(subject: Subject, grid: str) -> str:
+    """A line where a net gets BERT's grid because the task has none of the net's own paper."""
+    paper = subject.paper or subject.name
+    if grid not in BERTS or paper.partition("_")[0] == "bert":
+        return ""
+    return f"{paper} has no grid for this task, BERT's is used"
 
 
 def _other_than(paper: Grid, grid: Grid) -> str:
@@ -491,7 +504,7 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
     named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
     if named:
         return (name := max(named, key=len)), task.grids[name]
-    return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
+    return (BERTS[0], task.grids[BERTS[0]]) if BERTS[0] in task.grids else (BERTS[1], BERT)
 
 
 def _begin(subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted) -> tuple[TaskFile, Tuning] | None:

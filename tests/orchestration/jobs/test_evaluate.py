@@ -341,6 +341,21 @@ def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rat
         grid_of(net, task, "burt")
 
 
+@pytest.mark.parametrize(
+    ("name", "grid", "said"),
+    [
+        ("xlnet_base", "", "xlnet_base has no grid for this task, BERT's is used"),
+        ("xlnet_base", "roberta", ""),
+        ("bert_base", "", ""),
+        ("albert_base", "", ""),
+    ],
+)
+def test_a_net_without_a_grid_of_its_own_is_told(net: Subject, data: Path, name: str, grid: str, said: str) -> None:
+    (plan,) = planned(replace(net, name=name, parameters=110_000_000), Wanted(asked_for("sst2"), data, grid=grid))
+    assert plan.remarks == ((said,) if said else ())
+    assert said in plan.said
+
+
 def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
     asked = Wanted(tasks=asked_for("sst2"), data=data, grid="bert", seeds=3)
     (plan,) = planned(net, asked)
@@ -560,6 +575,18 @@ def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
     ]
     assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
     assert caplog.text.count("no labelled dev split is at hand to choose a seed on") == warnings
+
+
+def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    noted = replace(wanted(data, seeds=1), tasks=[replace(task, note="two of three options")])
+    assert scored(net, noted).notes[0] == "two of three options"
+    assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
+    assert planned(net, noted)[0].stage == planned(net, wanted(data, seeds=1))[0].stage
+    assert "two of three options" not in caplog.text  # it warns of nothing
 
 
 def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
