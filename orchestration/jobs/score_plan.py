@@ -65,6 +65,9 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        for name, given in (("steps", self.steps), ("seeds", self.seeds)):
+            if given < 0:
+                raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
         if self.length and self.length < LEAST_LENGTH:
             raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
         if self.data is not None and not self.data.is_dir():

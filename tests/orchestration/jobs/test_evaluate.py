@@ -409,6 +409,14 @@ def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(dat
         wanted(Path("/nope"), tasks="glue")
 
 
+def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, data: Path) -> None:
+    for name in ("steps", "seeds"):
+        with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
+            wanted(data, **{name: -1})
+    with pytest.raises(BadInput, match=r"^task sst2, grid .*: features is 'mean', allowed is none or last or "):
+        planned(net, wanted(data, features="mean"))
+
+
 def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     net: Subject, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
