@@ -270,10 +270,14 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
 @lru_cache(maxsize=2)
 def _pretrained(folder: Path, weights: str) -> "Net":
     """The net of a run, of one of its steps or of a folder of transformers, read once in a process."""
+    from training import checkpoint
     from training.evaluation import Net, net_of
     from training.formats import load_weights
 
     place = folder / weights
+    if (place / checkpoint.MANIFEST).is_file():
+        net, found = net_of(folder), checkpoint.weights_of(place)
+        return replace(net, weights={name: found[name] for name in net.weights or {}})
     if weights == WEIGHTS or not (place / "spec.json").is_file():
         return net_of(folder if weights == WEIGHTS else place)
     spec, tensors = load_weights(place)

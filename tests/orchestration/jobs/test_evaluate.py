@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from orchestration import launch
 from orchestration.cli import main
@@ -25,6 +26,7 @@ from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, questions, reviews
 from training.evaluation import Evaluated
+from training.formats import load_weights
 from training.specs import Machine
 from training.tasks import STARTS, CellScore, Chosen, Item, TaskScore
 
@@ -732,6 +734,35 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
     assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20, 25; train with"):
+        subject.at_steps(net, 7)
+
+
+def test_checkpoints_that_a_run_kept_are_scored_too(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run kept weights where `cluster.weights_every` was set before it began, and no others were scored."""
+    for step in (10, 20, 30):
+        checkpoint = net.folder / "checkpoints" / f"step-{step:09d}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_text("{}")
+    shutil.copytree(net.folder / "weights", net.folder / "weights-20")
+    (net.folder / "result.json").write_text('{"step": 30}')
+    nets = subject.at_steps(net, 10)
+    assert [(one.step, one.weights) for one in nets] == [
+        (10, "checkpoints/step-000000010"), (20, "weights-20"), (30, "weights"),
+    ]  # fmt: skip
+    _, weights = load_weights(net.folder / "weights")
+    read = list[Path]()
+
+    def weights_of(path: Path) -> Any:
+        read.append(path)
+        return {**weights, "a buffer": torch.zeros(1)}
+
+    monkeypatch.setattr("training.checkpoint.weights_of", weights_of)
+    scores = [scored(one, wanted(data, seeds=1)) for one in nets]
+    assert read == [net.folder / "checkpoints/step-000000010"]
+    assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
+    with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20; train with"):
         subject.at_steps(net, 7)
 
 
