@@ -17,8 +17,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from preprocessing.errors import BadInput
-from training.engines import Engine
+from training.engines import Engine, saved_weights
 from training.model import Model
 from training.run import Resume
 
@@ -84,6 +86,13 @@ def newest(folder: Path) -> Path | None:
             return path
         log.warning("%s; looking for an older checkpoint", fault)
     return None
+
+
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The float32 weights by name, and buffers, in a checkpoint of DeepSpeedEngine. BadInput where it is not whole."""
+    if fault := find_fault(path):
+        raise BadInput(fault)
+    return saved_weights(path)
 
 
 def steps(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from training.losses import Loss
 from training.meter import Meter, Work, peak
 from training.model import Model
 from training.optim import rate
-from training.run import Run
+from training.run import CHECKPOINTS, Run
 from training.score import Score
 
 __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
@@ -329,7 +329,7 @@ def _save(run: Run, engine: Engine[Model], state: State) -> dict[str, float]:
 
 
 def _checkpoints(run: Run) -> Path:
-    return Path(run.folder) / "checkpoints"
+    return Path(run.folder) / CHECKPOINTS
 
 
 def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
@@ -11,6 +11,7 @@ from training.optim import Optim
 from training.specs import Machine, Phase, Trunk
 
 Resume = Literal["allow", "never", "must"]
+CHECKPOINTS: Final = "checkpoints"  # folder in that of a run
 
 
 @dataclass(frozen=True, kw_only=True)

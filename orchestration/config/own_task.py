@@ -40,8 +40,9 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     }
     titled = f"{label} of {' and '.join(texts)} in {path.name}"
     made = TaskFile(name=path.stem, title=titled, source=str(path), licence="your own", files=splits, task=task)
+    sizes = ", ".join(f"{name} {len(split.records(path.parent)):,}" for name, split in splits.items())
     more = f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
-    return made, f"{path}: {len(records):,} rows, {said}{more}"
+    return made, f"{path}: {len(records):,} rows ({sizes}), {said}{more}"
 
 
 def _parts(given: str) -> tuple[Path, list[str]]:

@@ -172,7 +172,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
-        notes=(*_of_files(plan), *results[0][1].notes),
+        notes=(*plan.remarks, *_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
     )
 
@@ -180,6 +180,13 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 def _of_files(plan: TaskPlan) -> list[str]:
     """What was wrong with the files of a task, as its page says it: without its name."""
     return [re.sub(rf"^task {re.escape(plan.task)}[:,] ", "", note) for note in plan.notes]
+
+
+def _notes(cells: Results) -> list[str]:
+    """What is said of cells that differ in the seed alone, which is named where not all say the same."""
+    shared = set.intersection(*(set(found.notes) for _, found in cells))
+    said = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
+    return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in said))
 
 
 def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
@@ -198,22 +205,30 @@ def _write(folder: Path, score: TaskScore) -> None:
 
 def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
     """What the chosen cells answered, by start and seed."""
-    of_chosen = [(cell, found) for cell, found in results if _is(cell, score.starts[cell.start])]
     return {
-        f"{cell.start}, seed {cell.tuning.seed if cell.tuning else 0}": found.predictions
-        for cell, found in of_chosen
+        f"{cell.start}, seed {_seed(cell)}": found.predictions
+        for start in score.starts
+        for cell, found in _chosen(results, score.starts, start)
         if found.predictions
     }
 
 
-def _is(cell: launch.Cell, one: Chosen) -> bool:
-    return json.loads(json.dumps({key: value for key, value in cell.how.items() if key != "seed"})) == json.loads(
-        json.dumps(one.how)
-    )
+def _chosen(results: Results, starts: Mapping[str, Chosen], start: str) -> Results:
+    """The cells of the hyper-parameters that were chosen, from one start."""
+
+    def plain(how: Mapping[str, Any]) -> Any:
+        return json.loads(json.dumps({key: value for key, value in how.items() if key != "seed"}))
+
+    how = plain(starts[start].how)
+    return [(cell, found) for cell, found in results if cell.start == start and plain(cell.how) == how]
+
+
+def _seed(cell: launch.Cell) -> int:
+    return cell.tuning.seed if cell.tuning else 0
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
-    """Write the files for a leaderboard, with the answers of the seed that is best on dev; their names.
+    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names.
 
     BadInput where no task has a split for one.
     """
@@ -222,10 +237,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     for plan in plans:
         if (score := score_of.get((plan.task, plan.step, plan.labels))) is None:
             continue  # all its cells failed, which was told
-        cells = [(cell, found) for cell, found in _results(plan) if _is(cell, score.starts[cell.start])]
-        mine = [found for cell, found in cells if cell.start == "pretrained"]
-        on = plan.chosen_on or next((split for split in mine[0].scores if split.startswith("dev")), plan.split)
-        best = max(mine, key=lambda found, on=on: better(plan.metric) * found.scores[on][plan.metric])  # type: ignore[misc]
+        best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
     if not files:
         raise BadInput(f"--submit {folder}: none of these tasks has an unlabelled split at hand for a leaderboard")
@@ -233,6 +245,18 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     for name, text in files.items():
         write_atomic(folder / name, text.encode())
     return sorted(files)
+
+
+def _best(plan: TaskPlan, cells: Results) -> Evaluated:
+    """The result of the seed that is best on dev; without such a split that of the first one, as test never decides."""
+    cell, first = cells[0]
+    on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
+    if on:
+        return max((found for _, found in cells), key=lambda found: better(plan.metric) * found.scores[on][plan.metric])
+    if len(cells) > 1:
+        said = "task %s: no labelled dev split is at hand to choose a seed on; the answers are those of seed %d"
+        log.warning(said, plan.task, _seed(cell))
+    return first
 
 
 def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
@@ -307,9 +331,9 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     merge = getattr(kind, "merge", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
-    mine = [found for cell, found in results if cell.start == "pretrained" and _is(cell, score.starts[cell.start])]
+    _, mine = _chosen(results, score.starts, "pretrained")[0]
     splits = plan.parts or (plan.split,)
-    answers = [answer for split in splits for found in mine[:1] for answer in found.predictions.get(split, ())]
+    answers = [one for split in splits for one in mine.predictions.get(split, ())]
     items = [item for split in splits for item in plan.items.get(split, ())]
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}

@@ -38,6 +38,7 @@ SMALL: Final = Grid(
 BERT: Final = Grid(
     rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
 )
+BERTS: Final = ("bert", "of BERT")  # its grid: that of the task, or where this has none
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
 
@@ -64,6 +65,9 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        for name, given in (("steps", self.steps), ("seeds", self.seeds)):
+            if given < 0:
+                raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
         if self.length and self.length < LEAST_LENGTH:
             raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
         if self.data is not None and not self.data.is_dir():
@@ -128,6 +132,7 @@ class TaskPlan:
     paper: Mapping[str, float] = field(default_factory=dict)
     said: str = ""  # what it is tuned with, in a line
     notes: tuple[str, ...] = ()  # what was wrong with its files
+    remarks: tuple[str, ...] = ()  # what else a reader of its scores must know
     data_digest: str = ""
     items: Mapping[str, Sequence[Item]] = field(default_factory=dict)
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
@@ -282,14 +287,14 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     data_dir = wanted.data or Path()
     items, notes = _at_hand(task, data_dir)
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
-    is_tuned = _is_tuned(task, items)
+    is_tuned = _is_tuned(task)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
     headline, note = _headline(task, answered, data_dir, bool(submitted))
     notes += [note] if note else []
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
-    tunings, grid_note = _tunings(subject, task, wanted) if is_tuned else ([None], "")
+    tunings, grid_note, remark = _tunings(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.length if is_tuned and wanted.length else task.length
     if note := _too_long(subject, task, length, tunings):
         notes.append(note)
@@ -340,6 +345,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         paper=_paper(task, subject.expected) if task.scored or headline[0] in ("test", "dev") else {},  # of no sample
         said=grid_note,
         notes=tuple(notes),
+        remarks=tuple(filter(None, (task.note, remark))),
         data_digest=data,
         items={name: items[name] for name in splits},
         submission={name: file for name, file in task.submission.items() if name in splits},
@@ -353,10 +359,10 @@ def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
     return wanted.data is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
-def _is_tuned(task: TaskFile, items: Mapping[str, Sequence[Item]]) -> bool:
-    """Whether a net is fine-tuned for it: always for a head, and to write where there is something to learn from."""
+def _is_tuned(task: TaskFile) -> bool:
+    """Whether a net is fine-tuned for it: always for a head, and to write where the task names a split for that."""
     kind: Any = task.task
-    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in items)
+    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in task.files)
 
 
 def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
@@ -374,14 +380,18 @@ def _check_splits(
     task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_tuned: bool
 ) -> None:
     """BadInput where there is nothing to learn from, or nothing to score."""
-    lacking = [] if "train" in items or not is_tuned else ["train"]
+    lacking = list[str]()
+    if is_tuned and not any(item.gold is not None for item in items.get("train", ())):
+        lacking.append("labelled train" if "train" in items else "train")
     if not answered:
         lacking.append("labelled dev or test")
     if lacking:
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
         few = list(dict.fromkeys(wanted))[:MOST_PATHS]
         looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
-        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}")
+        as_it_is = "; a task file with as_it_is: true in `writing` asks a net without fine-tuning"
+        remedy = as_it_is if answered and task.task.way == "written" else ""
+        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}{remedy}")
 
 
 def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted: bool) -> tuple[tuple[str, ...], str]:
@@ -436,8 +446,8 @@ def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> 
     )
 
 
-def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str]:
-    """The cells of the grid that is asked for, and what is said of it."""
+def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
+    """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
     name, grid = grid_of(subject, task, wanted.grid)
     given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
     changed: dict[str, Any] = {key: value for key, value in given.items() if value}
@@ -456,8 +466,18 @@ def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tun
         cells: list[Tuning | None] = list(asked.cells())
     except ValueError as error:  # what is asked for does not go with another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    why = f" ({subject.why})" if subject.why and not wanted.grid else ""
-    return cells, f"{task.name}: grid {name}{why}: {asked.describe()}{_other_than(grid, asked)}"
+    remark = "" if wanted.grid else _not_its_own(subject, name)
+    why = "; ".join(filter(None, ("" if wanted.grid else subject.why, remark)))
+    said = f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_other_than(grid, asked)}"
+    return cells, said, remark
+
+
+def _not_its_own(subject: Subject, grid: str) -> str:
+    """A line where a net gets BERT's grid because the task has none of the net's own paper."""
+    paper = subject.paper or subject.name
+    if grid not in BERTS or paper.partition("_")[0] == "bert":
+        return ""
+    return f"{paper} has no grid for this task, BERT's is used"
 
 
 def _other_than(paper: Grid, grid: Grid) -> str:
@@ -487,7 +507,7 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
     named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
     if named:
         return (name := max(named, key=len)), task.grids[name]
-    return ("bert", task.grids["bert"]) if "bert" in task.grids else ("of BERT", BERT)
+    return (BERTS[0], task.grids[BERTS[0]]) if BERTS[0] in task.grids else (BERTS[1], BERT)
 
 
 def _begin(subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted) -> tuple[TaskFile, Tuning] | None:

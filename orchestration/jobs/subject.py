@@ -14,6 +14,7 @@ from orchestration.jobs.score_plan import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
+from training.run import CHECKPOINTS
 
 MINIATURES: Final = frozenset({"bert_tiny", "bert_mini", "bert_small", "bert_medium"})
 _OF_TYPE: Final = (  # model_type of transformers, fewest parameters of a published net, the paper of its grids
@@ -146,16 +147,18 @@ def _longest_row(run: Mapping[str, Any]) -> int:
 
 
 def at_steps(subject: Subject, every: int) -> list[Subject]:
-    """The net after each `every` steps of which weights are kept, and at the end; BadInput where there are none."""
-    found = {int(path.name.rpartition("-")[2]): path.name for path in subject.folder.glob(f"{WEIGHTS}-*[0-9]")}
-    chosen = [replace(subject, weights=name, step=step) for step, name in sorted(found.items()) if step % every == 0]
-    if not chosen:
-        steps = ", ".join(map(str, sorted(found)))
-        kept = f"weights of the steps {steps}" if found else "no weights but those of its end"
-        remedy = "train with cluster.weights_every=STEPS, or give another number"
-        raise BadInput(f"--every {every}: {subject.folder} has {kept}; {remedy}")
+    """The net after each `every` steps of which weights or a checkpoint are kept, and at the end; BadInput where there
+    are none."""
     result = subject.folder / pretrain.RESULT
     last = json.loads(result.read_text())["step"] if result.is_file() else None
+    kept = (*subject.folder.glob(f"{CHECKPOINTS}/step-*[0-9]"), *subject.folder.glob(f"{WEIGHTS}-*[0-9]"))
+    places = {int(path.name.rpartition("-")[2]): str(path.relative_to(subject.folder)) for path in kept}
+    found = {step: place for step, place in sorted(places.items()) if step != last}
+    chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
+    if not chosen:
+        steps = f"weights of the steps {', '.join(map(str, found))}" if found else "no weights but those of its end"
+        remedy = "train with cluster.weights_every=STEPS, or give another number"
+        raise BadInput(f"--every {every}: {subject.folder} has {steps}; {remedy}")
     return [*chosen, replace(subject, step=last)]
 
 

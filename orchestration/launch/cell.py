@@ -53,8 +53,9 @@ class Cell:
 
     @property
     def how(self) -> dict[str, Any]:
-        """Its hyper-parameters, as plain values; {}: nothing is trained."""
-        begin = {"begin": asdict(self.begin[1])} if self.begin else {}
+        """Its hyper-parameters, as plain values; {}: nothing is trained. What it begins with has its seed too."""
+        before = asdict(self.begin[1]) if self.begin else {}
+        begin = {"begin": {name: value for name, value in before.items() if name != "seed"}} if before else {}
         return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
 
 
@@ -270,10 +271,14 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
 @lru_cache(maxsize=2)
 def _pretrained(folder: Path, weights: str) -> "Net":
     """The net of a run, of one of its steps or of a folder of transformers, read once in a process."""
+    from training import checkpoint
     from training.evaluation import Net, net_of
     from training.formats import load_weights
 
     place = folder / weights
+    if (place / checkpoint.MANIFEST).is_file():
+        net, found = net_of(folder), checkpoint.weights_of(place)
+        return replace(net, weights={name: found[name] for name in net.weights or {}})
     if weights == WEIGHTS or not (place / "spec.json").is_file():
         return net_of(folder if weights == WEIGHTS else place)
     spec, tensors = load_weights(place)

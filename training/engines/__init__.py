@@ -4,8 +4,8 @@ Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py 
 DeepSpeed itself is imported when it is first used (lean.py).
 """
 
-from training.engines.deepspeed import DeepSpeedEngine, connect
+from training.engines.deepspeed import DeepSpeedEngine, connect, saved_weights
 from training.engines.engine import Engine, StepResult, to_tensors
 from training.engines.local import LocalEngine
 
-__all__ = ["DeepSpeedEngine", "Engine", "LocalEngine", "StepResult", "connect", "to_tensors"]
+__all__ = ["DeepSpeedEngine", "Engine", "LocalEngine", "StepResult", "connect", "saved_weights", "to_tensors"]

@@ -7,7 +7,7 @@ that matters is given, and a test checks that DeepSpeed reads every one of them.
 import math
 import warnings
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, Generic
@@ -131,3 +131,20 @@ class DeepSpeedEngine(Generic[M]):
             if self.rank == 0:
                 state[name] = (weight if whole is None else whole).detach().float().cpu().clone()
         return state
+
+
+def saved_weights(folder: Path) -> dict[str, Tensor]:
+    """The float32 weights by name, and buffers, that the workers of a DeepSpeedEngine saved; one process reads them.
+
+    Raises BadInput where DeepSpeed cannot do that, as of stage 1 in bf16.
+    """
+    if not any((folder / TAG).glob("*_optim_states.pt")):  # stage 0: each worker had all of it
+        whole = torch.load(folder / TAG / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=True)
+        return dict(whole["module"])
+    gathered = lean.deepspeed().utils.zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it prints what it does
+            return dict(gathered(str(folder), tag=TAG))
+    except ValueError as error:
+        remedy = "train with cluster.weights_every=STEPS, or with cluster.machine.zero=2"
+        raise BadInput(f"{folder}: DeepSpeed reads no weights from this checkpoint ({error}); {remedy}") from None

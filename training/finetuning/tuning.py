@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -12,6 +12,7 @@ from training.specs import Trunk
 if TYPE_CHECKING:
     from training.finetuning.targets import Target
 
+Optimizer = Literal["adamw", "adafactor"]
 Schedule = Literal["linear_from_peak", "constant", "slanted_triangle"]
 Features = Literal["none", "last", "last_four", "mix"]
 """What heads read of a frozen trunk: its last states, those of its last four layers, a learned mix of all; or none: the
@@ -25,7 +26,7 @@ FOUR: Final = 4  # of the last layers, side by side
 class Tuning:
     """One cell of a grid (BERT A.3): AdamW with a linear warm-up, then linear to 0, or what the keys say."""
 
-    optimizer: Literal["adamw", "adafactor"] = "adamw"
+    optimizer: Optimizer = "adamw"
     peak: float = 2e-5  # learning rate
     batch: int = 32  # examples: rows, or questions with all of their options
     epochs: float = 3.0
@@ -54,6 +55,8 @@ class Tuning:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, words in (("optimizer", Optimizer), ("schedule", Schedule), ("features", Features), ("form", Form)):
+            require(getattr(self, name) in get_args(words), name, getattr(self, name), " or ".join(get_args(words)))
         require(self.peak > 0, "peak", self.peak, "a rate above 0")
         require(self.batch >= 1, "batch", self.batch, "a whole number from 1 up")
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")

@@ -89,14 +89,19 @@ def spread_of(values: Sequence[float]) -> float:
 
 
 def chosen(cells: Sequence[CellScore], metric: str, chosen_on: str) -> dict[str, Chosen]:
-    """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first."""
+    """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first.
+
+    Only those of which most seeds have a score are compared: the one seed that did not diverge says too little.
+    """
     found = {}
     for start in dict.fromkeys(cell.start for cell in cells):
         groups: dict[str, list[CellScore]] = {}
         for cell in cells:
             if cell.start == start:
                 groups.setdefault(repr(sorted(cell.how.items())), []).append(cell)
-        best = max(groups.values(), key=lambda group: better(metric) * _median(group, metric, chosen_on))
+        most = max(map(len, groups.values()))
+        whole = [group for group in groups.values() if len(group) == most]
+        best = max(whole, key=lambda group: better(metric) * _median(group, metric, chosen_on))
         found[start] = Chosen(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
     return found
 

@@ -20,10 +20,11 @@ def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:
 def test_labels_are_found_in_the_file_and_said(tmp_path: Path) -> None:
     path = table(tmp_path)
     task, said = task_of_csv(f"{path}:text,label")
-    assert said == f"{path}: 200 rows, 2 labels: neg (100), pos (100)"
+    items = {split: task.items(split, Path("/"))[0] for split in task.files}
+    sizes = ", ".join(f"{split} {len(found)}" for split, found in items.items())
+    assert said == f"{path}: 200 rows ({sizes}), 2 labels: neg (100), pos (100)"
     assert isinstance(task.task, Classify)
     assert (task.name, task.task.labels, task.metric) == ("my", ("neg", "pos"), "accuracy")
-    items = {split: task.items(split, Path("/"))[0] for split in task.files}
     assert sum(map(len, items.values())) == 200
     assert len(items["train"]) > 120
     texts = {split: {item.texts for item in found} for split, found in items.items()}
@@ -36,14 +37,15 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "pairs: mine [1].jsonl"
     path.write_text("".join(json.dumps({"a": f"a{n}", "b": "b", "y": n % 3}) + "\n" for n in range(60)))
     task, said = task_of_csv(f"{path}:a, b ,y")
-    assert said.endswith("60 rows, 3 labels: 0 (20), 1 (20), 2 (20)")
+    assert said.endswith("), 3 labels: 0 (20), 1 (20), 2 (20)")
     assert isinstance(task.task, Classify)
     assert (task.task.text, task.task.pair) == ("a", "b")
     assert task.items("train", Path("/"))[0][0].texts[1] == "b"
     path = tmp_path / "my.tsv"
     path.write_text('t\ty\n"open quote\t1.5\nb\t4\nshort\n')
     task, said = task_of_csv(f"{path}:t,y")
-    assert said == f"{path}: 2 rows, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
+    sizes = "(train 2, dev 0, test 0)"
+    assert said == f"{path}: 2 rows {sizes}, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
         "1 columns, the first line names 2"
     )
     assert isinstance(task.task, Regress)

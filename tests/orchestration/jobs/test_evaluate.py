@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from orchestration import launch
 from orchestration.cli import main
@@ -25,9 +26,11 @@ from orchestration.launch import cell as launch_cell
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, DataError, Diverged, SesameError
-from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, reviews
+from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, questions, reviews
+from training.evaluation import Evaluated
+from training.formats import load_weights
 from training.specs import Machine
-from training.tasks import STARTS, Blank, Blanks, Chosen, Item, TaskScore
+from training.tasks import STARTS, Blank, Blanks, CellScore, Chosen, Item, TaskScore
 from training.tasks import Task as HeldOut
 from training.tasks.part import Examples
 
@@ -386,6 +389,21 @@ def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rat
         grid_of(net, task, "burt")
 
 
+@pytest.mark.parametrize(
+    ("name", "grid", "said"),
+    [
+        ("xlnet_base", "", "xlnet_base has no grid for this task, BERT's is used"),
+        ("xlnet_base", "roberta", ""),
+        ("bert_base", "", ""),
+        ("albert_base", "", ""),
+    ],
+)
+def test_a_net_without_a_grid_of_its_own_is_told(net: Subject, data: Path, name: str, grid: str, said: str) -> None:
+    (plan,) = planned(replace(net, name=name, parameters=110_000_000), Wanted(asked_for("sst2"), data, grid=grid))
+    assert plan.remarks == ((said,) if said else ())
+    assert said in plan.said
+
+
 def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
     asked = Wanted(tasks=asked_for("sst2"), data=data, grid="bert", seeds=3)
     (plan,) = planned(net, asked)
@@ -439,6 +457,14 @@ def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(dat
         wanted(Path("/nope"), tasks="glue")
 
 
+def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, data: Path) -> None:
+    for name in ("steps", "seeds"):
+        with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
+            wanted(data, **{name: -1})
+    with pytest.raises(BadInput, match=r"^task sst2, grid .*: features is 'mean', allowed is none or last or "):
+        planned(net, wanted(data, features="mean"))
+
+
 def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     net: Subject, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -488,6 +514,49 @@ def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, sai
     assert "\n" not in str(caught.value)
 
 
+def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
+    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
+    asked = Wanted(tasks=asked_for("squad1_text"), data=questions(tmp_path / "data"), rates=(1e-3,), seeds=1)
+    assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
+    (tmp_path / "data/train-v1.1.json").unlink()
+    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*as_it_is: true"):
+        planned(net, asked)
+    assert fitting(net, asked) == []  # `sesame run`
+    assert "left out: task squad1_text: " in caplog.text
+    (task,) = asked.tasks
+    as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
+    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
+    assert [cell.tuning for cell in plan.cells] == [None]
+
+
+@pytest.mark.parametrize("task", ["xsum", "cnndm"])
+def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: Subject, tmp_path: Path, task: str) -> None:
+    row = {"document": "it is a film", "summary": "a film"} | {"article": "it is a film", "highlights": "a film"}
+    for name in ("fixtures/hf/tests_samples/xsum/sample.json", "xsum/train.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    for name, member in (("cnn_dailymail/train.csv", ""), ("summaries/cnndm_sample.zip", "train_sample.csv")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        table = f"{','.join(row)}\n{','.join(row.values())}\n"
+        if member:
+            zipfile.ZipFile(tmp_path / name, "w").writestr(member, table)
+        else:
+            (tmp_path / name).write_text(table)
+    with pytest.raises(BadInput, match=f"task {task}: its score is of test, and .* has no labelled file of that"):
+        planned(net, wanted(tmp_path, task))
+
+
+def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    unlabelled = replace(task.files["train"], columns={"label": ""})
+    asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
+    with pytest.raises(BadInput, match=r"^task sst2: .* has no labelled train split of it"):
+        planned(net, asked)
+
+
 def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
     with pytest.raises(BadInput, match="task sst2: its files are not known; name the folder that has them with --data"):
         planned(net, wanted(None))
@@ -534,6 +603,46 @@ def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], cap
     page = (net.folder / "scores/table.md").read_text()
     assert "* sst2: dev: malformed rows are left out: SST-2/dev.tsv:14" in page
     assert "(and 1 more)" in page
+
+
+def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: Subject, data: Path) -> None:
+    """A threshold of another rate stood beside the score."""
+    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3), against_random=True))
+    results = []
+    for cell in plan.cells:
+        assert cell.tuning is not None
+        own = f"threshold of {cell.start}, {cell.tuning.peak}, {cell.tuning.seed}"
+        scores = {"dev": {"accuracy": cell.tuning.peak}}
+        results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
+    score = evaluate._summed_up(plan, results, {})
+    assert score.starts["pretrained"].how["peak"] == 3e-3
+    assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
+    assert evaluate._summed_up(plan, results[-4:], {}).notes == score.notes
+
+
+@pytest.mark.parametrize(("dev", "best", "warnings"), [("dev", "1", 0), ("test_labelled", "0", 1)])
+def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
+) -> None:
+    (plan,) = planned(net, wanted(data))
+    cells = [
+        (cell, Evaluated({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
+        for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
+    ]
+    assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
+    assert caplog.text.count("no labelled dev split is at hand to choose a seed on") == warnings
+
+
+def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    noted = replace(wanted(data, seeds=1), tasks=[replace(task, note="two of three options")])
+    assert scored(net, noted).notes[0] == "two of three options"
+    assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
+    assert planned(net, noted)[0].stage == planned(net, wanted(data, seeds=1))[0].stage
+    assert "two of three options" not in caplog.text  # it warns of nothing
 
 
 def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
@@ -806,6 +915,35 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
         subject.at_steps(net, 7)
 
 
+def test_checkpoints_that_a_run_kept_are_scored_too(
+    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run kept weights where `cluster.weights_every` was set before it began, and no others were scored."""
+    for step in (10, 20, 30):
+        checkpoint = net.folder / "checkpoints" / f"step-{step:09d}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_text("{}")
+    shutil.copytree(net.folder / "weights", net.folder / "weights-20")
+    (net.folder / "result.json").write_text('{"step": 30}')
+    nets = subject.at_steps(net, 10)
+    assert [(one.step, one.weights) for one in nets] == [
+        (10, "checkpoints/step-000000010"), (20, "weights-20"), (30, "weights"),
+    ]  # fmt: skip
+    _, weights = load_weights(net.folder / "weights")
+    read = list[Path]()
+
+    def weights_of(path: Path) -> Any:
+        read.append(path)
+        return {**weights, "a buffer": torch.zeros(1)}
+
+    monkeypatch.setattr("training.checkpoint.weights_of", weights_of)
+    scores = [scored(one, wanted(data, seeds=1)) for one in nets]
+    assert read == [net.folder / "checkpoints/step-000000010"]
+    assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
+    with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20; train with"):
+        subject.at_steps(net, 7)
+
+
 def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     net: Subject, data: Path, done: list[str]
 ) -> None:
@@ -825,6 +963,10 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     (plan,) = planned(net, asked)
     (cell,) = plan.cells
     assert cell.begin is not None
+    more = planned(net, replace(asked, rates=(1e-3, 3e-3), batches=(4, 8), seeds=3))[0].cells
+    assert [one.begin[1].seed for one in more if one.begin] == [0, 1, 2] * 4
+    assert len({repr(CellScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
+    assert planned(net, replace(asked, seeds=3))[0].chosen_on == ""  # one configuration
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses

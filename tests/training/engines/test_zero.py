@@ -21,16 +21,17 @@ import pytest
 import safetensors.torch
 import torch
 
-from preprocessing.errors import ResourceError
+from preprocessing.errors import BadInput, ResourceError
 from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.worker import CRUMB, CRUMBS, job
+from training.checkpoint import newest, weights_of
 from training.engines import connect, lean
 from training.engines.deepspeed import deepspeed_config
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
 from training.optim import Adafactor, AdamW, Lamb, Optim
-from training.run import Run
+from training.run import CHECKPOINTS, Run
 from training.specs import Machine, Phase
 
 ROOT = Path(__file__).parents[3]
@@ -271,6 +272,22 @@ def test_the_gathered_weights_are_those_of_one_plain_process(seen, plain, world,
     assert weights.keys() == plain.weights.keys()
     for name, wanted in plain.weights.items():
         torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("name", [cell(n, zero, 96) for n in (1, 2) for zero in STAGES] + [cell(2, 2, 96, "bf16")])
+def test_a_checkpoint_has_them_too_for_one_process(seen, name) -> None:
+    path = newest(seen.folder / name / CHECKPOINTS)
+    assert path is not None
+    found = weights_of(path)
+    for name_of, weight in safetensors.torch.load_file(seen.folder / name / "final.safetensors").items():
+        assert torch.equal(found[name_of], weight), name_of
+
+
+def test_a_checkpoint_that_deepspeed_cannot_read_alone_is_one_line(seen) -> None:
+    path = newest(seen.folder / cell(2, 1, 96, "bf16") / CHECKPOINTS)
+    assert path is not None
+    with pytest.raises(BadInput, match=r"DeepSpeed reads no weights from this checkpoint .*weights_every=STEPS"):
+        weights_of(path)
 
 
 def test_stage_three_leaves_no_tensor_whole(seen, plain) -> None:

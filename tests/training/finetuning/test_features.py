@@ -71,6 +71,13 @@ def test_a_frozen_trunk_has_no_dropout() -> None:
     torch.testing.assert_close(model.reading(model.trunk, batch), model.reading(model.trunk, batch))
 
 
+@pytest.mark.parametrize("name", ["optimizer", "schedule", "features", "form"])
+def test_a_word_that_a_tuning_does_not_know_is_refused(name: str) -> None:
+    """`features: mean` was read as the last layer."""
+    with pytest.raises(ValueError, match=f"{name} is 'mean', allowed is .* or "):
+        Tuning(**{name: "mean"})  # type: ignore[arg-type]
+
+
 @torch.no_grad()
 def test_a_mix_begins_with_the_mean_of_all_layers_and_follows_its_weights() -> None:
     model, batch = model_of("bert", "mix").eval(), batch_of(rows(3))

@@ -28,6 +28,13 @@ def test_of_equal_hyperparameters_the_first_of_the_grid_is_taken() -> None:
     assert chosen(cells, "accuracy", "dev")["random"].how == {"peak": 3e-4}
 
 
+def test_one_seed_that_did_not_diverge_beats_no_three() -> None:
+    cells = [cell("pretrained", 1e-4, seed, dev, dev) for seed, dev in enumerate((0.80, 0.82, 0.81))]
+    lucky = cell("pretrained", 1e-3, 2, 0.83, 0.83)
+    assert chosen([lucky, *cells], "accuracy", "dev")["pretrained"].how == {"peak": 1e-4}
+    assert chosen([lucky], "accuracy", "dev")["pretrained"].how == {"peak": 1e-3}
+
+
 def test_each_start_has_its_own_choice() -> None:
     cells = [cell(*one, 0, dev, 0.5) for *one, dev in (("random", 1e-3, 0.4), ("random", 1e-4, 0.6))]  # type: ignore[misc]
     cells += [cell("pretrained", 1e-3, 0, 0.8, 0.5), cell("pretrained", 1e-4, 0, 0.7, 0.5)]
