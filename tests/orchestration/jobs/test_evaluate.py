@@ -188,6 +188,16 @@ def test_an_interrupted_grid_goes_on_with_the_missing_cells(
     assert len(done) == len(set(done)) == 2
 
 
+def test_a_kind_of_task_whose_numbers_moved_is_scored_anew(
+    net: Subject, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (before,) = planned(net, wanted(data))
+    monkeypatch.setattr(score_plan, "NUMERICS", {"classify": 1})
+    (now,) = planned(net, wanted(data))
+    assert now.stage.hash != before.stage.hash
+    assert {now.file_of(cell).name for cell in now.cells}.isdisjoint(before.file_of(cell).name for cell in before.cells)
+
+
 def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: Subject, data: Path) -> None:
     def folder(asked: Wanted) -> str:
         (plan,) = planned(net, asked)
