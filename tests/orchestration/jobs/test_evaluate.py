@@ -106,7 +106,7 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     }
     monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
     for name in held_out:
-        assert scored(net, wanted(None, name, seeds=1)).notes == notes
+        assert set(notes) <= set(scored(net, wanted(None, name, seeds=1)).notes)
 
 
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:

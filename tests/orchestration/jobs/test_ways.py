@@ -31,7 +31,15 @@ each_way = pytest.mark.parametrize("way", get_args(Way))
 
 
 PAIRS: Final = "".join(
-    json.dumps({"sentence_good": f"the {noun} is good", "sentence_bad": f"the {noun} the is", "UID": noun}) + "\n"
+    json.dumps(
+        {
+            "sentence_good": f"the {noun} is good",
+            "sentence_bad": f"the {noun} the is",
+            "UID": noun,
+            "linguistics_term": "order",
+        }
+    )
+    + "\n"
     for noun in ("film", "book", "plot")
 )
 IN_WORDS: Final = """
