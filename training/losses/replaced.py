@@ -29,7 +29,7 @@ class Replaced:
     shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
     # fewer than those of masked tokens: an update takes three times as long
     phases: ClassVar[ScaledPhases] = {
-        "small": ({"length": 32, "batch": 64, "steps": 5_000}, {"length": 128, "batch": 16, "steps": 2_500})
+        "small": ({"length": 32, "batch": 64, "steps": 3_000}, {"length": 128, "batch": 16, "steps": 4_500})
     }
 
     @property

@@ -43,12 +43,13 @@ class Twin(Stack):
     languages: ClassVar[int] = 0
     tables: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart
+    # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
+    # discriminator with weights of its own learns the share of replaced tokens and little more
     shrinks: ClassVar[Shrinks] = shrunk(
         Stack.shrinks,
         {
             "tiny": {"init": "normal", "embedding": AtMost(32), "generator": 1.0},
-            "small": {"init": "normal", "embedding": AtMost(64), "generator": 1.0},
+            "small": {"init": "normal", "embedding": AtMost(128), "generator": 1.0, "shared": "all"},
         },
     )
 
