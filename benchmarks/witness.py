@@ -30,6 +30,7 @@ def make_env() -> None:
     made = ENV / "pins.txt"
     if made.is_file() and made.read_text() == "\n".join(PINS):
         return
+    print(f"making {ENV.relative_to(ROOT)} ...", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENV], check=True)
     (packages,) = ENV.glob("lib/python*/site-packages")
     (packages / "beside.pth").write_text(sysconfig.get_path("purelib"))
@@ -42,12 +43,19 @@ def main() -> int:
     make_env()
     tests = [ROOT / "tests" / "training" / "likelihood" / name for name in TESTS]
     command = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    ended = done.stdout.strip().splitlines()[-1]
-    if done.returncode or "skipped" in ended:
-        print(done.stdout)
+    print(", ".join(PINS[:2]), "- some minutes, a line for each task", flush=True)
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tests_run:
+        assert tests_run.stdout is not None
+        for line in tests_run.stdout:
+            lines.append(line)
+            if said := SAID.search(line):
+                print(said[0], flush=True)
+    ended = "".join(lines).strip().splitlines()[-1]
+    if tests_run.returncode or "skipped" in ended:
+        print("".join(lines))
         return 1
-    print("\n".join([", ".join(PINS[:2]), *SAID.findall(done.stdout), ended]))
+    print(ended)
     return 0
 
 

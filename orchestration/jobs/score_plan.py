@@ -29,9 +29,6 @@ MOST_PATHS: Final = 4  # in a message
 TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
 HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
 LEAST_LENGTH: Final = 8  # tokens of a row
-NUMERICS: Final[Mapping[str, int]] = {"perplexity": 1, "as_text": 1, "generate": 1}
-"""How often a kind of task got other rows or metrics while its keys stayed: scores from before are made anew."""
-
 SMALL: Final = Grid(
     rates=(1e-3, 3e-4),
     batches=(32,),
@@ -331,8 +328,8 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
     if task.scored:
         causes["scored"] = list(headline)
-    if task.task.kind in NUMERICS:
-        causes["numerics"] = NUMERICS[task.task.kind]
+    if task.task.numerics:
+        causes["numerics"] = task.task.numerics
     if begun := next((cell.begin for cell in cells if cell.begin), None):
         causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
     causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}

@@ -56,9 +56,14 @@ class Twin(Stack):
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
         require(0 < self.generator <= 1, "trunk.generator", self.generator, "a share of the width, above 0 up to 1")
-        require(self.shared == "embeddings" or self.generator == 1, "trunk.shared", self.shared, "all with generator 1")
+        require(
+            self.shared == "embeddings" or self.generator == 1,
+            "trunk.shared",
+            self.shared,
+            "embeddings, or all where trunk.generator is 1.0",
+        )
         alike = self.generator == 1 and self.shared == "embeddings"
-        allowed = "frozen with generator 1 and no sharing"
+        allowed = "frozen where trunk.generator is 1.0 and trunk.shared embeddings"
         require(self.samples != "frozen" or alike, "trunk.samples", self.samples, allowed)
         width, heads = round(self.generator * self.width), max(1, round(self.generator * self.heads))
         fits = self.head_width > 0 or width % heads == 0

@@ -32,6 +32,7 @@ class Choose:
 
     kind: Literal["choose"] = "choose"
     way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
     context: str  # column of what all options share
     question: str = ""  # column of what stands before each option
     options: tuple[str, ...]  # columns of the options, or one that has a list of them

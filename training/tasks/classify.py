@@ -34,6 +34,7 @@ class Classify:
 
     kind: Literal["classify"] = "classify"
     way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the label

@@ -24,6 +24,7 @@ class ContextLength:
 
     kind: Literal["context_length"] = "context_length"
     way: ClassVar[Way] = "scored"
+    numerics: ClassVar[int] = 0
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     lengths: tuple[int, ...] = (8, 16, 32, 64)  # tokens, each longer than the one before

@@ -68,6 +68,7 @@ class Generate:
     metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
 
     way: ClassVar[Way] = "written"
+    numerics: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for name, text in (("prompt", self.prompt), ("answer", self.answer)):

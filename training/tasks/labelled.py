@@ -49,6 +49,9 @@ class TaskKind(Protocol):
     way: ClassVar[Way]
     """How a net is asked."""
 
+    numerics: ClassVar[int]
+    """Raised where its rows or metrics change while its keys stay: scores from before are then made anew."""
+
     @property
     def kind(self) -> str:
         """Its name in a task file."""

@@ -86,6 +86,7 @@ class Likelihood:
 
     kind: Literal["likelihood"] = "likelihood"
     way: ClassVar[Way] = "scored"
+    numerics: ClassVar[int] = 0
     context: str = ""
     options: tuple[str, ...]
     separator: str = ""  # between options that one column has as a text

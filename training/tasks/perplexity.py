@@ -31,6 +31,7 @@ class LanguageModelling:
 
     kind: Literal["perplexity"] = "perplexity"
     way: ClassVar[Way] = "scored"
+    numerics: ClassVar[int] = 1
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText

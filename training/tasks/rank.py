@@ -32,6 +32,7 @@ class Rank:
 
     kind: Literal["rank"] = "rank"
     way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
     text: str  # column of the text that rows share
     pair: str  # column of the sentence that is right or wrong
     label: str  # column of the label

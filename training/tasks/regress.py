@@ -32,6 +32,7 @@ class Regress:
 
     kind: Literal["regress"] = "regress"
     way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the number

@@ -32,6 +32,7 @@ class Tag:
 
     kind: Literal["tag"] = "tag"
     way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
     words: str = "words"  # column of the words
     tags: str = "tags"  # column of their tags
     labels: tuple[str, ...]  # the tags, in the order of their numbers

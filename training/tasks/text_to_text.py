@@ -32,6 +32,7 @@ class TextToText:
     writing: Writing = Writing(max_new=16)
 
     way: ClassVar[Way] = "written"
+    numerics: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         labels = self.of.renamed

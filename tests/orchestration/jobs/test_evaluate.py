@@ -30,7 +30,7 @@ from tests.orchestration.jobs.runs import finished_run, folder_of_transformers, 
 from training.evaluation import Evaluated
 from training.formats import load_weights
 from training.specs import Machine
-from training.tasks import STARTS, Blank, Blanks, CellScore, Chosen, Item, TaskScore
+from training.tasks import STARTS, Blank, Blanks, CellScore, Chosen, Classify, Item, TaskScore
 from training.tasks import Task as HeldOut
 from training.tasks.part import Examples
 
@@ -192,7 +192,7 @@ def test_a_kind_of_task_whose_numbers_moved_is_scored_anew(
     net: Subject, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (before,) = planned(net, wanted(data))
-    monkeypatch.setattr(score_plan, "NUMERICS", {"classify": 1})
+    monkeypatch.setattr(Classify, "numerics", 1)
     (now,) = planned(net, wanted(data))
     assert now.stage.hash != before.stage.hash
     assert {now.file_of(cell).name for cell in now.cells}.isdisjoint(before.file_of(cell).name for cell in before.cells)

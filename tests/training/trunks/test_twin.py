@@ -277,7 +277,7 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
 
 
 def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
-    with pytest.raises(ValueError, match=r"trunk.samples is 'frozen', allowed is frozen with generator 1"):
+    with pytest.raises(ValueError, match=r"trunk.samples is 'frozen', allowed is frozen where trunk.generator is 1"):
         replace(FROZEN, generator=0.5)
 
 
