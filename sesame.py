@@ -206,11 +206,11 @@ class Session:
         `length`, `features` in place of those of the paper's grid, or `grid`, the name of one.
         BadInput where no task obeys one of these.
         """
-        from orchestration.jobs import evaluate, pretrain, score_plan, subject
+        from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 
         net, cluster = subject.subject_of(self._flags), self.job.cluster
-        wanted = score_plan.Wanted(
-            tasks=score_plan.asked_for(tasks or pretrain.evals_of(self._flags)),
+        wanted = request.Wanted(
+            tasks=request.asked_for(tasks or pretrain.evals_of(self._flags)),
             data=Path(data_dir) if data_dir is not None else None,
             seeds=seeds,
             labels=tuple(filter(None, (labels,) if isinstance(labels, int) else labels)),

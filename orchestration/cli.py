@@ -256,14 +256,14 @@ def evaluate(
 ) -> int:
     """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
-        from orchestration.jobs import cluster_of, score_plan, subject
+        from orchestration.jobs import cluster_of, request, score_plan, subject
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = _flags(run, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     cluster, net = cluster_of(flags), subject.subject_of(flags)
-    named = score_plan.asked_for(tasks or ("" if csv else subject.evals_of(flags)), csv or ())
-    wanted = score_plan.Wanted(
+    named = request.asked_for(tasks or ("" if csv else subject.evals_of(flags)), csv or ())
+    wanted = request.Wanted(
         tasks=named,
         data=data_dir,
         grid=grid,
@@ -338,11 +338,11 @@ def everything(
         manifest = corpus_stage.corpus(job, context.obj, report)
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import pretrain as pretrain_stage
-        from orchestration.jobs import ray_stages, score_plan
+        from orchestration.jobs import ray_stages, request
         from orchestration.reports import score_rows, score_values
 
-        wanted = score_plan.Wanted(
-            tasks=score_plan.asked_for(job.recipe.evals),
+        wanted = request.Wanted(
+            tasks=request.asked_for(job.recipe.evals),
             data=data_dir,
             seeds=seeds,
             labels=labelled_rows,

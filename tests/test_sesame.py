@@ -14,6 +14,7 @@ import pytest
 
 import sesame
 from orchestration.jobs import Flags, evaluate, open_job, pretrain, score_plan, subject
+from orchestration.jobs.request import Subject
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
 from tests.training.corpora import mini_corpus
@@ -200,7 +201,7 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
         return [TaskScore("follows", "accuracy", "test", "", chosen, labels=40, chance=0.5)]
 
     folder = bert.job.plan.run.folder
-    net = score_plan.Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
+    net = Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(subject, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
     monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)

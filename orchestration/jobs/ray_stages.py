@@ -5,7 +5,8 @@ from typing import Any
 
 from orchestration.jobs import evaluate, hold_out, pretrain, subject
 from orchestration.jobs.job import Job
-from orchestration.jobs.score_plan import Wanted, fitting
+from orchestration.jobs.request import Wanted
+from orchestration.jobs.score_plan import fitting
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
 from training.run import Resume

@@ -11,110 +11,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from orchestration.config import digest, load_task, task_of_csv, tasks_of
+from orchestration.config import digest
 from orchestration.jobs import hold_out, part_code, stages
+from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
+from orchestration.jobs.request import Subject, Wanted
 from orchestration.launch import WEIGHTS, Cell
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
-from training.finetuning import Features, Tuning
+from training.finetuning import Tuning
 from training.specs import Machine
-from training.tasks import LABELS, LENGTH, STARTS, TASKS, Grid, Item, Start, TaskFile
+from training.tasks import LABELS, LENGTH, STARTS, TASKS, Item, Start, TaskFile
 
 log = logging.getLogger(__name__)
 
-SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
-LEAST_LABELS: Final = 2
 MOST_PATHS: Final = 4  # in a message
-TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
 HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
-LEAST_LENGTH: Final = 8  # tokens of a row
-SMALL: Final = Grid(
-    rates=(1e-3, 3e-4),
-    batches=(32,),
-    epochs=(4.0,),
-    source="Sesame: for shrunk and own nets below 20 million parameters",
-)
-BERT: Final = Grid(
-    rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
-)
-BERTS: Final = ("bert", "of BERT")  # its grid: that of the task, or where this has none
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
-SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What an evaluation is asked for; a value that is not given is that of the task or of its grid."""
-
-    tasks: Sequence[TaskFile | str]
-    data: Path | None = None  # where the files of the tasks lie
-    grid: str = ""  # name of a grid of the task files
-    rates: tuple[float, ...] = ()
-    batches: tuple[int, ...] = ()
-    epochs: tuple[float, ...] = ()
-    steps: int = 0
-    length: int = 0  # most tokens of a row of a fine-tuning
-    features: Features | None = None  # what heads read of a frozen net
-    seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
-    labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
-    submit: bool = False  # also answer the splits of a leaderboard, which have no labels
-    against_random: bool = False  # random initialisation beside; of held-out documents always
-    machine: Machine = field(default_factory=Machine)
-
-    def __post_init__(self) -> None:
-        if any(labels < LEAST_LABELS for labels in self.labels):
-            raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
-        for name, given in (("steps", self.steps), ("seeds", self.seeds)):
-            if given < 0:
-                raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
-        if self.length and self.length < LEAST_LENGTH:
-            raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
-        if self.data is not None and not self.data.is_dir():
-            raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
-
-    @property
-    def held_out(self) -> list[str]:
-        """The tasks that are made of documents that a corpus holds out."""
-        return [task for task in self.tasks if isinstance(task, str)]
-
-    @property
-    def held_out_labels(self) -> int:
-        """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
-        return min(self.labels, default=LABELS)
-
-    @property
-    def given(self) -> list[str]:
-        """The flags about fine-tunings that are given."""
-        return [f"--{name}" for name in TUNING_FLAGS if getattr(self, name)]
-
-    def without(self, tasks: Sequence[str]) -> "Wanted":
-        """The same, without these of held-out documents."""
-        return dataclasses.replace(self, tasks=[task for task in self.tasks if task not in tasks])
-
-    def by_labels(self) -> "list[Wanted]":
-        """The same with one number of labelled rows each, the largest last."""
-        return [dataclasses.replace(self, labels=(labels,)) for labels in sorted(set(self.labels))] or [self]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The net that is evaluated."""
-
-    folder: Path
-    hash: str  # of what its weights depend on
-    name: str  # of its recipe, or of its folder
-    parameters: int
-    corpus: Path | None = None  # whose documents are held out
-    weights: str = WEIGHTS  # folder inside of its folder
-    expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
-    step: int | None = None  # of a checkpoint; None: the finished run
-    is_published: bool = False  # whether it has the size of a published net
-    paper: str = ""  # whose grids are its own: bert, electra_small; "": the paper that its name begins with
-    why: str = ""  # what says so
-    longest_row: int = (
-        0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
-    )
 
 
 @dataclass(frozen=True)
@@ -171,21 +84,6 @@ class TaskPlan:
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""
         return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in found.scores.items())
-
-
-def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
-    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`).
-
-    BadInput where one has no such name, or a table does not have the form.
-    """
-    found: list[TaskFile | str] = []
-    for word in filter(None, words.split(",") if isinstance(words, str) else words):
-        found += [word] if word in TASKS else tasks_of(word)
-    for given in tables:
-        task, said = task_of_csv(given)
-        log.warning("%s", said)
-        found.append(task)
-    return list({task if isinstance(task, str) else task.name: task for task in found}.values())
 
 
 def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
@@ -294,7 +192,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     notes += [note] if note else []
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
-    tunings, grid_note, remark = _tunings(subject, task, wanted) if is_tuned else ([None], "", "")
+    tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.length if is_tuned and wanted.length else task.length
     if note := _too_long(subject, task, length, tunings):
         notes.append(note)
@@ -314,7 +212,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             labels=labels,
             length=length,
             data=data_dir.absolute(),
-            begin=_begin(subject, task, tuning, wanted),
+            begin=begun_with(subject, task, tuning, wanted),
             updates=tuning.num_steps(labels or rows) if tuning else 1,
             machine=wanted.machine,
         )
@@ -446,85 +344,6 @@ def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> 
         f"task {task.name}: {configurations} hyper-parameters are to be compared, and no labelled dev split is at hand "
         "(test never decides); give one number each to --rates, --batches and --epochs"
     )
-
-
-def _tunings(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
-    """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
-    name, grid = grid_of(subject, task, wanted.grid)
-    given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
-    changed: dict[str, Any] = {key: value for key, value in given.items() if value}
-    if wanted.steps:
-        changed |= {"steps": wanted.steps, "epochs": ()}
-    elif wanted.epochs:
-        changed["steps"] = 0
-    if wanted.length:
-        changed["length"] = wanted.length
-    if wanted.features:
-        changed["features"] = wanted.features
-    if "steps" in changed:  # a warm-up in steps would not fit them
-        changed["warmup"] = grid.warmup_share
-    try:
-        asked = dataclasses.replace(grid, runs=wanted.seeds or grid.runs or SEEDS, **changed)
-        cells: list[Tuning | None] = list(asked.cells())
-    except ValueError as error:  # what is asked for does not go with another key of this grid
-        raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    remark = "" if wanted.grid else _not_its_own(subject, name)
-    why = "; ".join(filter(None, ("" if wanted.grid else subject.why, remark)))
-    said = f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_other_than(grid, asked)}"
-    return cells, said, remark
-
-
-def _not_its_own(subject: Subject, grid: str) -> str:
-    """A line where a net gets BERT's grid because the task has none of the net's own paper."""
-    paper = subject.paper or subject.name
-    if grid not in BERTS or paper.partition("_")[0] == "bert":
-        return ""
-    return f"{paper} has no grid for this task, BERT's is used"
-
-
-def _other_than(paper: Grid, grid: Grid) -> str:
-    """What of a grid a reader would not expect who knows the paper's."""
-    said = f"; {paper.runs} runs in its paper" if paper.runs not in (0, grid.runs) else ""
-    if grid.runs > 1 and paper.select == "best":
-        said += "; its paper reports the best run, the score here is the median"
-    if grid.warmup != paper.warmup:
-        said += f"; warm-up over {100 * grid.warmup:.2g} % of the steps, as in the grid"
-    return said
-
-
-def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
-    """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
-    larger rates.
-
-    BadInput where the task has no grid of the name.
-    """
-    if asked:
-        if asked not in task.grids:
-            known = ", ".join(task.grids) or "none"
-            raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
-        return asked, task.grids[asked]
-    if subject.parameters < SMALL_NET and not subject.is_published:
-        return "of small nets", SMALL
-    paper = subject.paper or subject.name
-    named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
-    if named:
-        return (name := max(named, key=len)), task.grids[name]
-    return (BERTS[0], task.grids[BERTS[0]]) if BERTS[0] in task.grids else (BERTS[1], BERT)
-
-
-def _begin(subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted) -> tuple[TaskFile, Tuning] | None:
-    """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of
-    that task are not at hand."""
-    if tuning is None or not tuning.start:
-        return None
-    before, data = load_task(tuning.start), wanted.data or Path()
-    if not before.files["train"].is_there(data):
-        raise BadInput(
-            f"task {task.name}: its grid begins with a net that was fine-tuned on {before.name}, whose train split is "
-            f"not in {data}; give another grid with --grid"
-        )
-    first = grid_of(subject, before, wanted.grid if wanted.grid in before.grids else "")[1].cells()[0]
-    return before, dataclasses.replace(first, seed=tuning.seed)
 
 
 def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:

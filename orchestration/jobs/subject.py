@@ -9,24 +9,14 @@ from typing import Any, Final
 
 from orchestration.config import SCALES, load, names, split_overrides
 from orchestration.jobs import pretrain, stages
+from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import Flags
-from orchestration.jobs.score_plan import Subject
+from orchestration.jobs.request import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
 from training.run import CHECKPOINTS
 
-MINIATURES: Final = frozenset({"bert_tiny", "bert_mini", "bert_small", "bert_medium"})
-_OF_TYPE: Final = (  # model_type of transformers, fewest parameters of a published net, the paper of its grids
-    ("bert", 30_000_000, "bert"),
-    ("bert", 4_000_000, "miniatures"),
-    ("electra", 200_000_000, "electra_large"),
-    ("electra", 50_000_000, "electra_base"),
-    ("electra", 10_000_000, "electra_small"),
-    ("albert", 10_000_000, "albert"),
-    ("gpt2", 20_000_000, "gpt1"),
-    ("openai-gpt", 20_000_000, "gpt1"),
-)
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
 _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
 
@@ -56,7 +46,7 @@ def of_folder(given: Path, out: Path) -> Subject:
         with file.open("rb") as opened:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
     name, parameters = given.resolve().name, num_parameters(weights)
-    paper, is_published, why = _paper_of(given, parameters)
+    paper, is_published, why = paper_of_folder(given, parameters)
     return Subject(
         folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
         hash=digest.hexdigest(),
@@ -68,18 +58,6 @@ def of_folder(given: Path, out: Path) -> Subject:
         paper=paper,
         why=why,
     )
-
-
-def _paper_of(given: Path, parameters: int) -> tuple[str, bool, str]:
-    """Whose grids are those of a folder of transformers, whether its size is a published one, and what says so."""
-    file = given / "config.json"
-    try:
-        of_type = str(json.loads(file.read_text())["model_type"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{file}: names no model_type; write the folder with save_pretrained of transformers") from error
-    papers = [paper for name, least, paper in _OF_TYPE if name == of_type and parameters >= least]
-    why = f"model_type {of_type}, {parameters / 1e6:,.1f} million parameters"
-    return (papers or [of_type])[0], bool(papers), why
 
 
 def _recipe_of(name: str) -> str:
@@ -115,16 +93,9 @@ def of_run(folder: Path) -> Subject:
         corpus=Path(run["corpus"]),
         expected=_expected(name),
         is_published=is_published,
-        paper=_paper_of_run(run, name) if is_published else "",
+        paper=paper_of_run(run, name) if is_published else "",
         longest_row=_longest_row(run),
     )
-
-
-def _paper_of_run(run: Mapping[str, Any], name: str) -> str:
-    """Whose grids a run of a published size takes, where its own paper has none; "" where its name says it."""
-    if name in MINIATURES:
-        return "miniatures"
-    return "gpt1" if run["trunk"]["kind"] == "decoder" else ""  # later ones were not fine-tuned on labels
 
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:

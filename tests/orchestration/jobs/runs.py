@@ -2,11 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from orchestration import launch
-from orchestration.jobs import stages
+from orchestration.config import load_cluster
+from orchestration.jobs import evaluate, stages
+from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.score_plan import planned
+from orchestration.progress import ignore
 from preprocessing.vocab import WordPiece, train
 from training.formats import load_weights, save_weights, to_transformers
 from training.losses import MaskedTokens
@@ -60,3 +65,15 @@ def questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
         written = json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}]})
         (folder / f"{split}-v1.1.json").write_text(written)
     return folder
+
+
+QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
+
+
+def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> Wanted:
+    return Wanted(tasks=asked_for(tasks), data=data, **QUICK | more)
+
+
+def scored(net: Subject, asked: Wanted) -> Any:
+    (score,) = evaluate.evaluate(net.folder, planned(net, asked), load_cluster("local"), ignore)
+    return score

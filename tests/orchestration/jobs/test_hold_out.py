@@ -8,7 +8,8 @@ import pytest
 
 from orchestration.cli import main
 from orchestration.jobs import Flags, Job, ablation, hold_out, open_job
-from orchestration.jobs.score_plan import Subject, Wanted, planned
+from orchestration.jobs.request import Subject, Wanted
+from orchestration.jobs.score_plan import planned
 from orchestration.progress import ignore
 from orchestration.reports.ablations import tables
 from preprocessing.errors import BadInput, DataError

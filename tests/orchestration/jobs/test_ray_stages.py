@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, pretrain, ray_stages, stages
-from orchestration.jobs.score_plan import Wanted
+from orchestration.jobs.request import Wanted
 from orchestration.launch import cores
 from orchestration.progress import Report, ignore
 

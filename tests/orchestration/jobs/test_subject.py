@@ -10,7 +10,8 @@ import pytest
 from orchestration import launch
 from orchestration.config import load
 from orchestration.jobs import Flags, subject
-from orchestration.jobs.score_plan import SMALL, Subject, asked_for, grid_of
+from orchestration.jobs.grids import SMALL, grid_of
+from orchestration.jobs.request import Subject, asked_for
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers
 

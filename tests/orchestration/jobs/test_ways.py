@@ -13,7 +13,8 @@ import torch
 from orchestration import launch
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, subject
-from orchestration.jobs.score_plan import TaskPlan, Wanted, asked_for, planned
+from orchestration.jobs.request import Wanted, asked_for
+from orchestration.jobs.score_plan import TaskPlan, planned
 from orchestration.launch.cell import Cell, evaluate_cell
 from orchestration.progress import ignore
 from tests.orchestration.jobs.runs import finished_run, reviews

@@ -13,7 +13,8 @@ import ray
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError
 
 from orchestration.jobs import subject
-from orchestration.jobs.score_plan import Wanted, asked_for, planned
+from orchestration.jobs.request import Wanted, asked_for
+from orchestration.jobs.score_plan import planned
 from orchestration.launch import Asked, Cell, Room, cell, cells, grid, ray_session
 from orchestration.progress import ignore
 from preprocessing.errors import Preempted, ResourceError

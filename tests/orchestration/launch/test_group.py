@@ -11,7 +11,8 @@ import pytest
 
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate
-from orchestration.jobs.score_plan import Wanted, planned
+from orchestration.jobs.request import Wanted
+from orchestration.jobs.score_plan import planned
 from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session

@@ -1,0 +1,137 @@
+"""Which grid of hyper-parameters a net is fine-tuned with: that of its paper, or one for small nets."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from orchestration.config import load_task
+from orchestration.jobs.request import Subject, Wanted
+from preprocessing.errors import BadInput
+from training.finetuning import Tuning
+from training.tasks import Grid, TaskFile
+
+SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
+SMALL: Final = Grid(
+    rates=(1e-3, 3e-4),
+    batches=(32,),
+    epochs=(4.0,),
+    source="Sesame: for shrunk and own nets below 20 million parameters",
+)
+BERT: Final = Grid(
+    rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
+)
+BERTS: Final = ("bert", "of BERT")  # its grid: that of the task, or where this has none
+SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
+MINIATURES: Final = frozenset({"bert_tiny", "bert_mini", "bert_small", "bert_medium"})
+_OF_TYPE: Final = (  # model_type of transformers, fewest parameters of a published net, the paper of its grids
+    ("bert", 30_000_000, "bert"),
+    ("bert", 4_000_000, "miniatures"),
+    ("electra", 200_000_000, "electra_large"),
+    ("electra", 50_000_000, "electra_base"),
+    ("electra", 10_000_000, "electra_small"),
+    ("albert", 10_000_000, "albert"),
+    ("gpt2", 20_000_000, "gpt1"),
+    ("openai-gpt", 20_000_000, "gpt1"),
+)
+
+
+def paper_of_run(run: Mapping[str, Any], name: str) -> str:
+    """Whose grids a run of a published size takes, where its own paper has none; "" where its name says it."""
+    if name in MINIATURES:
+        return "miniatures"
+    return "gpt1" if run["trunk"]["kind"] == "decoder" else ""  # later ones were not fine-tuned on labels
+
+
+def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
+    """Whose grids are those of a folder of transformers, whether its size is a published one, and what says so."""
+    file = given / "config.json"
+    try:
+        of_type = str(json.loads(file.read_text())["model_type"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{file}: names no model_type; write the folder with save_pretrained of transformers") from error
+    papers = [paper for name, least, paper in _OF_TYPE if name == of_type and parameters >= least]
+    why = f"model_type {of_type}, {parameters / 1e6:,.1f} million parameters"
+    return (papers or [of_type])[0], bool(papers), why
+
+
+def tunings_of(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
+    """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
+    name, grid = grid_of(subject, task, wanted.grid)
+    given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
+    changed: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if wanted.steps:
+        changed |= {"steps": wanted.steps, "epochs": ()}
+    elif wanted.epochs:
+        changed["steps"] = 0
+    if wanted.length:
+        changed["length"] = wanted.length
+    if wanted.features:
+        changed["features"] = wanted.features
+    if "steps" in changed:  # a warm-up in steps would not fit them
+        changed["warmup"] = grid.warmup_share
+    try:
+        asked = dataclasses.replace(grid, runs=wanted.seeds or grid.runs or SEEDS, **changed)
+        cells: list[Tuning | None] = list(asked.cells())
+    except ValueError as error:  # what is asked for does not go with another key of this grid
+        raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
+    remark = "" if wanted.grid else _not_its_own(subject, name)
+    why = "; ".join(filter(None, ("" if wanted.grid else subject.why, remark)))
+    said = f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_other_than(grid, asked)}"
+    return cells, said, remark
+
+
+def _not_its_own(subject: Subject, grid: str) -> str:
+    """A line where a net gets BERT's grid because the task has none of the net's own paper."""
+    paper = subject.paper or subject.name
+    if grid not in BERTS or paper.partition("_")[0] == "bert":
+        return ""
+    return f"{paper} has no grid for this task, BERT's is used"
+
+
+def _other_than(paper: Grid, grid: Grid) -> str:
+    """What of a grid a reader would not expect who knows the paper's."""
+    said = f"; {paper.runs} runs in its paper" if paper.runs not in (0, grid.runs) else ""
+    if grid.runs > 1 and paper.select == "best":
+        said += "; its paper reports the best run, the score here is the median"
+    if grid.warmup != paper.warmup:
+        said += f"; warm-up over {100 * grid.warmup:.2g} % of the steps, as in the grid"
+    return said
+
+
+def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
+    """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
+    larger rates.
+
+    BadInput where the task has no grid of the name.
+    """
+    if asked:
+        if asked not in task.grids:
+            known = ", ".join(task.grids) or "none"
+            raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
+        return asked, task.grids[asked]
+    if subject.parameters < SMALL_NET and not subject.is_published:
+        return "of small nets", SMALL
+    paper = subject.paper or subject.name
+    named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
+    if named:
+        return (name := max(named, key=len)), task.grids[name]
+    return (BERTS[0], task.grids[BERTS[0]]) if BERTS[0] in task.grids else (BERTS[1], BERT)
+
+
+def begun_with(
+    subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted
+) -> tuple[TaskFile, Tuning] | None:
+    """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of
+    that task are not at hand."""
+    if tuning is None or not tuning.start:
+        return None
+    before, data = load_task(tuning.start), wanted.data or Path()
+    if not before.files["train"].is_there(data):
+        raise BadInput(
+            f"task {task.name}: its grid begins with a net that was fine-tuned on {before.name}, whose train split is "
+            f"not in {data}; give another grid with --grid"
+        )
+    first = grid_of(subject, before, wanted.grid if wanted.grid in before.grids else "")[1].cells()[0]
+    return before, dataclasses.replace(first, seed=tuning.seed)

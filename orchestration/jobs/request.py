@@ -1,0 +1,110 @@
+"""What an evaluation is asked for: a net, tasks, and how they are to be done."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from orchestration.config import task_of_csv, tasks_of
+from orchestration.launch import WEIGHTS
+from preprocessing.errors import BadInput
+from training.finetuning import Features
+from training.specs import Machine
+from training.tasks import LABELS, TASKS, TaskFile
+
+log = logging.getLogger(__name__)
+
+LEAST_LABELS: Final = 2
+LEAST_LENGTH: Final = 8  # tokens of a row
+TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an evaluation is asked for; a value that is not given is that of the task or of its grid."""
+
+    tasks: Sequence[TaskFile | str]
+    data: Path | None = None  # where the files of the tasks lie
+    grid: str = ""  # name of a grid of the task files
+    rates: tuple[float, ...] = ()
+    batches: tuple[int, ...] = ()
+    epochs: tuple[float, ...] = ()
+    steps: int = 0
+    length: int = 0  # most tokens of a row of a fine-tuning
+    features: Features | None = None  # what heads read of a frozen net
+    seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
+    labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
+    submit: bool = False  # also answer the splits of a leaderboard, which have no labels
+    against_random: bool = False  # random initialisation beside; of held-out documents always
+    machine: Machine = field(default_factory=Machine)
+
+    def __post_init__(self) -> None:
+        if any(labels < LEAST_LABELS for labels in self.labels):
+            raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        for name, given in (("steps", self.steps), ("seeds", self.seeds)):
+            if given < 0:
+                raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
+        if self.length and self.length < LEAST_LENGTH:
+            raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
+        if self.data is not None and not self.data.is_dir():
+            raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
+
+    @property
+    def held_out(self) -> list[str]:
+        """The tasks that are made of documents that a corpus holds out."""
+        return [task for task in self.tasks if isinstance(task, str)]
+
+    @property
+    def held_out_labels(self) -> int:
+        """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
+        return min(self.labels, default=LABELS)
+
+    @property
+    def given(self) -> list[str]:
+        """The flags about fine-tunings that are given."""
+        return [f"--{name}" for name in TUNING_FLAGS if getattr(self, name)]
+
+    def without(self, tasks: Sequence[str]) -> "Wanted":
+        """The same, without these of held-out documents."""
+        return dataclasses.replace(self, tasks=[task for task in self.tasks if task not in tasks])
+
+    def by_labels(self) -> "list[Wanted]":
+        """The same with one number of labelled rows each, the largest last."""
+        return [dataclasses.replace(self, labels=(labels,)) for labels in sorted(set(self.labels))] or [self]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The net that is evaluated."""
+
+    folder: Path
+    hash: str  # of what its weights depend on
+    name: str  # of its recipe, or of its folder
+    parameters: int
+    corpus: Path | None = None  # whose documents are held out
+    weights: str = WEIGHTS  # folder inside of its folder
+    expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
+    step: int | None = None  # of a checkpoint; None: the finished run
+    is_published: bool = False  # whether it has the size of a published net
+    paper: str = ""  # whose grids are its own: bert, electra_small; "": the paper that its name begins with
+    why: str = ""  # what says so
+    longest_row: int = (
+        0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
+    )
+
+
+def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`).
+
+    BadInput where one has no such name, or a table does not have the form.
+    """
+    found: list[TaskFile | str] = []
+    for word in filter(None, words.split(",") if isinstance(words, str) else words):
+        found += [word] if word in TASKS else tasks_of(word)
+    for given in tables:
+        task, said = task_of_csv(given)
+        log.warning("%s", said)
+        found.append(task)
+    return list({task if isinstance(task, str) else task.name: task for task in found}.values())

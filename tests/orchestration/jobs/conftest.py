@@ -1,0 +1,46 @@
+"""A net, its data, and cells that are done in this process."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration import launch
+from orchestration.jobs import subject
+from orchestration.jobs.request import Subject
+from orchestration.launch import cell as launch_cell
+from orchestration.launch.cell import Cell
+from preprocessing.errors import SesameError
+from tests.orchestration.jobs.runs import finished_run, reviews
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Subject:
+    return subject.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return reviews(tmp_path / "data")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the cells that are done, here and not on Ray."""
+    names: list[str] = []
+
+    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+        failed: dict[int, SesameError] = {}
+        for number, cell in enumerate(cells):
+            names.append(cell.name)
+            try:
+                on_done(number, launch_cell.evaluate_cell(cell))
+            except SesameError as error:
+                failed[number] = error
+        return failed
+
+    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
+    return names

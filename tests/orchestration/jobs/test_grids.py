@@ -1,0 +1,110 @@
+"""Grids of hyper-parameters: which one a net gets, what a command changes of it, what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.jobs.grids import SMALL, grid_of
+from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.score_plan import planned
+from preprocessing.errors import BadInput
+from tests.orchestration.jobs.runs import wanted
+from training.specs import Machine
+
+
+def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: Subject, data: Path) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    grid = replace(task.grids["bert"], rates=(1e-3,), dev_evaluations=2)
+    mine = replace(task, grids={"mine": grid})
+    asked = Wanted(tasks=[mine], data=data, grid="mine", seeds=1)
+    assert planned(net, asked)[0].cells
+    with pytest.raises(BadInput, match=r"give cluster\.machine\.zero=2"):
+        planned(net, replace(asked, machine=Machine(precision="bf16", zero=3)))
+    (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
+    (data / "SST-2/dev.tsv").unlink()
+    with pytest.raises(BadInput, match="takes the weights that are best on dev, and no labelled dev split is at hand"):
+        planned(net, asked)
+
+
+def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: Subject) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    large = {"parameters": 110_000_000}
+    for name, grid in (("bert_base", "bert"), ("roberta_large", "roberta"), ("electra_base", "electra_base")):
+        assert grid_of(replace(net, name=name, **large), task, "")[0] == grid
+    assert grid_of(net, task, "")[1] is SMALL
+    assert grid_of(net, task, "miniatures")[0] == "miniatures"
+    with pytest.raises(BadInput, match="task sst2: has no grid burt; its grids are bert, "):
+        grid_of(net, task, "burt")
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "said"),
+    [
+        ("xlnet_base", "", "xlnet_base has no grid for this task, BERT's is used"),
+        ("xlnet_base", "roberta", ""),
+        ("bert_base", "", ""),
+        ("albert_base", "", ""),
+    ],
+)
+def test_a_net_without_a_grid_of_its_own_is_told(net: Subject, data: Path, name: str, grid: str, said: str) -> None:
+    (plan,) = planned(replace(net, name=name, parameters=110_000_000), Wanted(asked_for("sst2"), data, grid=grid))
+    assert plan.remarks == ((said,) if said else ())
+    assert said in plan.said
+
+
+def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
+    asked = Wanted(tasks=asked_for("sst2"), data=data, grid="bert", seeds=3)
+    (plan,) = planned(net, asked)
+    assert [cell.tuning.peak for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
+    assert plan.said.startswith("sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each")
+
+
+@pytest.mark.parametrize(
+    ("grid", "given", "runs", "said"),
+    [
+        ("roberta", {}, 5, "5 runs each (section 5.1, table 10, from memory)"),
+        ("roberta", {"seeds": 3}, 3, "3 runs each (section 5.1, table 10, from memory); 5 runs in its paper"),
+        ("bert", {}, 3, "3 runs each (section 4.1; best rate on dev, from memory)"),
+        ("best", {}, 2, "2 runs each (me); its paper reports the best run, the score here is the median"),
+        ("one", {}, 1, "4 epochs (me)"),
+        ("albert", {}, 3, "20,935 steps, 3 runs each (table 14, from memory)"),
+        ("albert", {"steps": 100}, 3, "100 steps, 3 runs each (table 14, from memory); warm-up over 6 % of the steps,"),
+        ("albert", {"epochs": (3.0,)}, 3, "(table 14, from memory); warm-up over 6 % of the steps, as in the grid"),
+        ("bert", {"steps": 100}, 3, "100 steps, 3 runs each (section 4.1; best rate on dev, from memory)"),
+    ],
+)
+def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
+    net: Subject, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    best = replace(SMALL, runs=2, select="best", source="me")
+    mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, runs=1)})
+    (plan,) = planned(net, Wanted(tasks=[mine], data=data, grid=grid, **given))
+    assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
+    assert said in plan.said
+    share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
+    assert {cell.tuning.warmup for cell in plan.cells if cell.tuning} == {share}
+
+
+def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
+    net: Subject, data: Path
+) -> None:
+    (plan,) = planned(net, wanted(data, features="last_four"))
+    assert {cell.tuning.features for cell in plan.cells if cell.tuning} == {"last_four"}
+    assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.said
+    with pytest.raises(BadInput, match=r"task sst2, grid electra_base: layer_decay is .*; give another grid with"):
+        planned(net, wanted(data, grid="electra_base", features="last"))
+
+
+def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> None:
+    (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
+    with pytest.raises(BadInput, match=r"2 hyper-parameters are to be compared, and no labelled dev split is at hand"):
+        planned(net, wanted(data, rates=(1e-3, 2e-3)))
+    (plan,) = planned(net, wanted(data))
+    assert (plan.split, plan.chosen_on) == ("test_labelled", "")

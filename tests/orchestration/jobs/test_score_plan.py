@@ -1,0 +1,249 @@
+"""What an evaluation is asked for, and what of it cannot be done: one line each, before anything runs."""
+
+import json
+import logging
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.cli import main
+from orchestration.jobs import Flags, cluster_of, score_plan, stages, subject
+from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.score_plan import fitting, planned
+from preprocessing.errors import BadInput, DataError
+from tests.orchestration.jobs.runs import (
+    QUICK,
+    folder_of_transformers,
+    questions,
+    scored,
+    wanted,
+)
+
+
+def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = replace(net, longest_row=64)
+    (plan,) = planned(short, wanted(data))
+    said = "task sst2: its rows have up to 128 tokens, those of the pretraining had 64: later positions begin untrained"
+    assert said in caplog.text
+    assert {cell.length for cell in plan.cells} == {128}
+    caplog.clear()
+    (cut,) = planned(short, wanted(data, length=64))
+    assert ({cell.length for cell in cut.cells}, caplog.text) == ({64}, "")
+    assert cut.stage.folder != plan.stage.folder
+    for grid in ("roberta", "bert"):  # one says its own length
+        (plan,) = planned(short, wanted(data, grid=grid, length=48))
+        assert {cell.how["length"] for cell in plan.cells} == {48}
+
+
+@pytest.mark.parametrize("labels", [(1,), (200, -5)])
+def test_numbers_of_labels_below_two_are_one_line(labels: tuple[int, ...], data: Path) -> None:
+    with pytest.raises(BadInput, match=r"labels are .*, allowed are numbers from 2 up"):
+        wanted(data, labels=labels)
+
+
+def test_the_verb_on_a_folder_of_transformers(
+    data: Path, tmp_path: Path, done: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(folder_of_transformers(tmp_path / "bert-base-uncased"))
+    how = ["--out", str(tmp_path / "out"), "--progress", "none"]
+    assert main(["eval", folder, *how]) == 2
+    assert "names no tasks; name some with --tasks; `sesame tasks` lists them" in capsys.readouterr().err
+    quick = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "1"]
+    assert main(["eval", folder, "--tasks", "sst2", *how, *quick, "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert Path(found["folder"]).parent == tmp_path / "out" / "evals"
+    assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2": 93.5})]
+    assert done == ["sst2, pretrained, 0.003 x 8 x 2 steps, seed 0"]
+    assert "sesame export" not in said.err + said.out
+    refused = ["eval", folder, "--tasks", "blimp", *how, "--data-dir", str(data / "b"), "--grid", "nonsense"]
+    rows = {"sentence_good": "it is", "sentence_bad": "is it", "UID": "x", "field": "y", "linguistics_term": "z"}
+    (data / "b/blimp/data").mkdir(parents=True)
+    (data / "b/blimp/data/x.jsonl").write_text(json.dumps(rows) + "\n")
+    assert main(refused) == 2
+    assert "sesame: --grid: no effect on blimp (no fine-tuning, or one on held-out text," in capsys.readouterr().err
+
+
+def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(data: Path) -> None:
+    with pytest.raises(BadInput, match="length is 4, allowed are numbers of tokens from 8 up"):
+        wanted(data, length=4)
+    with pytest.raises(BadInput, match=r"^--data-dir /nope: no such folder; check the path$"):
+        wanted(Path("/nope"), tasks="glue")
+
+
+def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, data: Path) -> None:
+    for name in ("steps", "seeds"):
+        with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
+            wanted(data, **{name: -1})
+    with pytest.raises(BadInput, match=r"^task sst2, grid .*: features is 'mean', allowed is none or last or "):
+        planned(net, wanted(data, features="mean"))
+
+
+def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Wanted(tasks=asked_for("sst2"), data=data)
+    (sst2,) = planned(net, asked)
+    blimp, source = (
+        replace(sst2, task="blimp", cells=[replace(sst2.cells[0], tuning=None)]),
+        replace(sst2, task="source", kind=None),
+    )
+    every: dict[str, Any] = {"grid": "bert", "rates": (1e-3,), "batches": (8,), "epochs": (1.0,), "length": 32}
+    every |= {"features": "last"}
+    some: dict[str, Any] = {"steps": 2, "seeds": 2, "labels": (8,)}
+    score_plan.check_flags([sst2], replace(asked, **every, **some))
+    score_plan.check_flags([source], replace(asked, **some))
+    score_plan.check_flags([blimp, source], asked)
+    assert caplog.text == ""
+    for name, value in every.items():
+        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp, source "):
+            score_plan.check_flags([blimp, source], replace(asked, **{name: value}))
+    for name, value in some.items():
+        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp "):
+            score_plan.check_flags([blimp], replace(asked, **{name: value}))
+    score_plan.check_flags([sst2, blimp, source], replace(asked, rates=(1e-3,), seeds=2))
+    assert "--rates: no effect on blimp, source (" in caplog.text
+    assert "--seeds: no effect on blimp (" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("train.tsv", "has no train split of it; looked for glue/SST-2/train.tsv"),
+        ("dev.tsv", "has no labelled dev or test split of it; looked for glue/SST-2/dev.tsv"),
+    ],
+)
+def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, said: str) -> None:
+    (data / "SST-2" / missing).unlink()
+    with pytest.raises(BadInput, match=said) as caught:
+        planned(net, wanted(data))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
+    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
+    asked = Wanted(tasks=asked_for("squad1_text"), data=questions(tmp_path / "data"), rates=(1e-3,), seeds=1)
+    assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
+    (tmp_path / "data/train-v1.1.json").unlink()
+    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*as_it_is: true"):
+        planned(net, asked)
+    assert fitting(net, asked) == []  # `sesame run`
+    assert "left out: task squad1_text: " in caplog.text
+    (task,) = asked.tasks
+    as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
+    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
+    assert [cell.tuning for cell in plan.cells] == [None]
+
+
+@pytest.mark.parametrize("task", ["xsum", "cnndm"])
+def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: Subject, tmp_path: Path, task: str) -> None:
+    row = {"document": "it is a film", "summary": "a film"} | {"article": "it is a film", "highlights": "a film"}
+    for name in ("fixtures/hf/tests_samples/xsum/sample.json", "xsum/train.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    for name, member in (("cnn_dailymail/train.csv", ""), ("summaries/cnndm_sample.zip", "train_sample.csv")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        table = f"{','.join(row)}\n{','.join(row.values())}\n"
+        if member:
+            zipfile.ZipFile(tmp_path / name, "w").writestr(member, table)
+        else:
+            (tmp_path / name).write_text(table)
+    with pytest.raises(BadInput, match=f"task {task}: its score is of test, and .* has no labelled file of that"):
+        planned(net, wanted(tmp_path, task))
+
+
+def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    unlabelled = replace(task.files["train"], columns={"label": ""})
+    asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
+    with pytest.raises(BadInput, match=r"^task sst2: .* has no labelled train split of it"):
+        planned(net, asked)
+
+
+def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
+    with pytest.raises(BadInput, match="task sst2: its files are not known; name the folder that has them with --data"):
+        planned(net, wanted(None))
+
+
+def test_tasks_without_files_are_left_out_in_one_line(
+    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fitting(net, wanted(None, tasks="glue,sst5,squad1")) == []
+    assert caplog.text.count("left out: ") == 1
+    assert "left out: glue, sst5, squad1: name the folder that has their files with --data-dir DIR" in caplog.text
+
+
+def test_a_wrong_label_is_one_line_before_anything_is_done(net: Subject, data: Path, done: list[str]) -> None:
+    file = data / "SST-2/train.tsv"
+    file.write_text(file.read_text().replace("\t1\n", "\t7\n", 1))
+    with pytest.raises(BadInput, match=r"task sst2, train: SST-2/train.tsv:3: 1 is '7', allowed is 0 or 1"):
+        scored(net, wanted(data))
+    assert not done
+
+
+def test_every_task_that_cannot_be_done_is_a_line(net: Subject, data: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        planned(net, wanted(data, tasks="rte,sst2,cola"))
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["task rte", "task cola"]
+
+
+def test_of_the_tasks_of_a_recipe_those_that_cannot_be_done_are_left_out_with_a_word(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plans = fitting(net, wanted(data, tasks="rte,sst2"))
+    assert [plan.task for plan in plans] == ["sst2"]
+    assert "left out: task rte: " in caplog.text
+
+
+def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    with (data / "SST-2/dev.tsv").open("a") as file:
+        file.write("no label\n")
+        file.write("nor here\n")
+    with caplog.at_level(logging.WARNING):
+        score = scored(net, wanted(data))
+    assert "task sst2, dev: malformed rows are left out: SST-2/dev.tsv:14" in caplog.text
+    assert score.notes[0].startswith("dev: malformed rows are left out: SST-2/dev.tsv:14")
+    page = (net.folder / "scores/table.md").read_text()
+    assert "* sst2: dev: malformed rows are left out: SST-2/dev.tsv:14" in page
+    assert "(and 1 more)" in page
+
+
+def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
+    rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
+    (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    asked = Wanted(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
+    score = scored(net, asked)
+    assert (score.task, score.split) == ("mine", "test")
+
+
+def test_a_run_that_is_not_finished_is_one_line(net: Subject) -> None:
+    (net.folder / stages.MARK).unlink()
+    with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
+        subject.subject_of(Flags(recipe=str(net.folder)))
+
+
+def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
+    net: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_plan.hold_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
+    with pytest.raises(DataError, match="source: few\nfollows: few"):
+        planned(net, wanted(None, tasks="source,follows"))
+
+
+def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(net: Subject) -> None:
+    with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
+        subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
+    given = Flags(recipe=str(net.folder), overrides=("cluster.tuning_workers=2", "cluster.machine.threads=3"))
+    assert subject.subject_of(given) == net
+    cluster = cluster_of(given)
+    assert (cluster.tuning_workers, cluster.machine.threads) == (2, 3)
+    with pytest.raises(BadInput, match="tuning_workers is 0, allowed is a number of workers from 1 up"):
+        cluster_of(Flags(recipe="bert_base", overrides=("cluster.tuning_workers=0",)))

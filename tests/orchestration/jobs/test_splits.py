@@ -1,0 +1,274 @@
+"""On which splits a task is scored, and the files of a submission."""
+
+import json
+import math
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.config import load_cluster
+from orchestration.jobs import evaluate
+from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.score_plan import fitting, planned
+from orchestration.progress import ignore
+from preprocessing.errors import BadInput
+from tests.orchestration.jobs.runs import (
+    scored,
+    wanted,
+)
+from training.evaluation import Evaluated
+
+
+@pytest.mark.parametrize(("dev", "best", "warnings"), [("dev", "1", 0), ("test_labelled", "0", 1)])
+def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
+) -> None:
+    (plan,) = planned(net, wanted(data))
+    cells = [
+        (cell, Evaluated({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
+        for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
+    ]
+    assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
+    assert caplog.text.count("no labelled dev split is at hand to choose a seed on") == warnings
+
+
+def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    noted = replace(wanted(data, seeds=1), tasks=[replace(task, note="two of three options")])
+    assert scored(net, noted).notes[0] == "two of three options"
+    assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
+    assert planned(net, noted)[0].stage == planned(net, wanted(data, seeds=1))[0].stage
+    assert "two of three options" not in caplog.text  # it warns of nothing
+
+
+def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_path: Path) -> None:
+    """Where a file lists the right option first, the most frequent answer would be right at 100 %."""
+    (task,) = asked_for("wsc273")
+    assert not isinstance(task, str)
+    file = tmp_path / task.files["test"].paths[0]
+    file.parent.mkdir(parents=True)
+    row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
+    file.write_text(json.dumps(row) + "\n")
+    (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], data=tmp_path))
+    assert (plan.metric, plan.chance) == ("accuracy", None)
+
+
+LANGUAGES = """
+name: mine
+title: is it good, in three languages
+source: me
+each: [de, fr, th]
+scored: ["test_{each}"]
+files:
+  train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
+  dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
+  "test_{each}": {paths: ["{each}.tsv"], format: {kind: tsv}}
+task: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}
+"""
+
+
+def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As XQuAD, which learns English and is compared on English dev, and XNLI."""
+    (data / "mine.yaml").write_text(LANGUAGES)
+    asked = wanted(data, tasks=f"{data}/mine.yaml", seeds=1)
+    said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
+    with pytest.raises(BadInput, match=re.escape(said)):
+        planned(net, asked)
+    assert fitting(net, asked) == []
+    assert f"left out: {said} de.tsv" in caplog.text
+    (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("test_de", 1)
+    assert f"; it is of test_de alone: {data} has no labelled test_fr, test_th" in caplog.text
+    (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
+    score = scored(net, asked)
+    assert (score.split, score.chance) == ("mean", 0.75)
+    assert f"; it is the mean over test_de, test_th: {data} has no labelled test_fr" in caplog.text
+    by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
+    assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
+    page = (net.folder / "scores" / "table.md").read_text()
+    assert re.search(r"^\* mine \(\w{8}\): mean: over test_de, test_th$", page, re.MULTILINE)
+    assert score.values("pretrained") == ((by_split["test_de"] + by_split["test_th"]) / 2,)
+    assert len(done) == 2
+
+
+def test_the_diagnostic_set_is_no_dev_split_of_mnli(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    mnli(data)
+    (data / "AX").mkdir()
+    for task, split in (("ax", "test_labelled"), ("hans", "test_lexical_overlap, .*")):
+        with pytest.raises(
+            BadInput, match=f"task {task}: its score is of {split}, and .* has no labelled file of that"
+        ):
+            planned(net, wanted(data, tasks=task))
+    (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
+    plans = planned(net, wanted(data, tasks="ax", submit=True, seeds=1))
+    assert "the figure is of dev, and no score of this task" in caplog.text
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
+
+
+LABELS = ("contradiction", "entailment", "neutral")
+
+
+def mnli(data: Path) -> Path:
+    """MNLI as GLUE distributes it, train and matched dev."""
+    lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", LABELS[n % 3]]) for n in range(9)]
+    (data / "MNLI").mkdir(parents=True)
+    for split in ("train", "dev_matched"):
+        (data / f"MNLI/{split}.tsv").write_text("\n".join(["\t".join([*"0123456789", "gold_label"]), *lines]) + "\n")
+    return data
+
+
+def test_hans_has_a_score_for_each_heuristic(
+    net: Subject, done: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file has all three of them in one table."""
+    columns = "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1"
+    columns += " sentence2 pairID heuristic subcase template"
+    rows = [columns.split()]
+    for n, heuristic in enumerate(("lexical_overlap", "subsequence", "constituent", "subsequence")):
+        label = ("non-entailment", "entailment")[n % 2]
+        rows.append([label, *"abcd", "the film is good", "so it is", f"ex{n}", heuristic, f"{heuristic}_x", "t1"])
+    data = mnli(tmp_path / "nli")
+    (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
+    drawn: list[Any] = []
+    monkeypatch.setattr(evaluate.figures, "confusion", lambda title, *what: drawn.append(what))
+    (plan,) = planned(net, wanted(data, tasks="hans", seeds=1))
+    assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
+        "test_lexical_overlap": 1,
+        "test_subsequence": 2,
+        "test_constituent": 1,
+    }
+    (score,) = evaluate.evaluate(net.folder, [plan], load_cluster("local"), ignore)
+    by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
+    tests = [value for split, value in by_split.items() if split.startswith("test_")]
+    assert (score.split, len(tests), score.values("pretrained")) == ("mean", 3, (pytest.approx(sum(tests) / 3),))
+    page = (net.folder / "scores/table.md").read_text()
+    assert all(f"test_{one} accuracy" in page for one in ("lexical_overlap", "subsequence", "constituent"))
+    evaluate._confusion(plan, evaluate._results(plan), score)
+    ((labels, counts, _),) = drawn
+    assert (labels, sum(map(sum, counts))) == (["non-entailment", "entailment"], 4)
+
+
+def test_the_labelled_diagnostic_set_is_scored_by_the_correlation_of_three_classes(tmp_path: Path) -> None:
+    """Gorodkin's R_K, from the counts of what was said for what."""
+    columns = "Lexical Semantics,Predicate-Argument Structure,Logic,Knowledge,Domain,Premise,Hypothesis,Label"
+    said = ["entailment", "neutral", "neutral", "contradiction", "entailment", "entailment", "neutral", "neutral"]
+    gold = ["entailment", "neutral", "contradiction", "contradiction", "neutral", "entailment", "neutral", "entailment"]
+    rows = [["Lexical entailment", "", "", "", "News", f"Premise {n}.", "It is.", one] for n, one in enumerate(gold)]
+    (tmp_path / "diagnostic").mkdir()
+    lines = ["\t".join(row) + "\n" for row in (columns.split(","), *rows)]
+    (tmp_path / "diagnostic/diagnostic-full.tsv").write_text("".join(lines))
+    (task,) = asked_for("ax")
+    assert not isinstance(task, str)
+    items, records = task.items("test_labelled", tmp_path)
+    assert (items[3].texts, [LABELS[item.gold] for item in items]) == (("Premise 3.", "It is."), gold)
+    assert records.notes == []
+
+    def products(one: list[str], other: list[str]) -> int:
+        return sum(one.count(label) * other.count(label) for label in LABELS)
+
+    hits, square = sum(map(str.__eq__, gold, said)), len(gold) ** 2
+    expected = (len(gold) * hits - products(gold, said)) / math.sqrt(
+        (square - products(gold, gold)) * (square - products(said, said))
+    )
+    assert task.task.scores(items, said) == {"matthews": pytest.approx(expected), "accuracy": hits / len(gold)}  # type: ignore[union-attr]
+
+
+def test_no_figure_of_a_paper_is_beside_a_sample(net: Subject, tmp_path: Path) -> None:
+    (tmp_path / "summaries").mkdir()
+    with zipfile.ZipFile(tmp_path / "summaries/cnndm_sample.zip", "w") as archive:
+        archive.writestr("train_sample.csv", "article,highlights\na film,good\n")
+    writer = replace(net, expected={"tldr": {"rouge_1": 29.34}})
+    (plan,) = planned(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    assert (plan.split, plan.paper) == ("test_sample", {})
+    (tmp_path / "cnn_dm").mkdir()
+    (tmp_path / "cnn_dm/test.csv").write_text("article,highlights\na film,good\n")
+    (plan,) = planned(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    assert (plan.split, plan.paper) == ("test", {"tldr.rouge_1": 29.34})
+
+
+def test_a_submission_has_a_file_for_each_split_without_labels(
+    net: Subject, data: Path, done: list[str], tmp_path: Path
+) -> None:
+    (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
+    plans = planned(net, wanted(data, submit=True))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
+    lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
+    assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+    failed = replace(plans[0], task="of which all cells failed")
+    assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
+    plans = planned(net, wanted(data))
+    with pytest.raises(BadInput, match="none of these tasks has an unlabelled split at hand"):
+        evaluate.submit(plans, evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore), tmp_path / "to")
+
+
+GLUE = {  # the columns of a task and the number of the label, of train and dev; of test; the labels
+    "CoLA": ("- label - text", "index text", "0 1"),
+    "SST-2": ("text label", "index text", "0 1"),
+    "MRPC": ("label id id text text", "index id id text text", "0 1"),
+    "STS-B": ("index a b c d e f text text label", "index a b c d e f text text", "0.5 4.5"),
+    "QQP": ("id id id text text label", "id text text", "0 1"),
+    "MNLI": ("index a b c d e f g text text label", "index a b c d e f g text text", "contradiction entailment"),
+    "QNLI": ("index text text label", "index text text", "entailment not_entailment"),
+    "RTE": ("index text text label", "index text text", "entailment not_entailment"),
+    "WNLI": ("index text text label", "index text text", "0 1"),
+    "AX": ("", "index text text", "contradiction entailment neutral"),
+}
+
+
+FILES = {"MNLI": ("MNLI-m", "MNLI-mm")}
+
+
+def glue(data: Path) -> Path:
+    """All of GLUE as it is distributed, eight rows to learn from and two without labels."""
+    for task, (columns, of_test, labels) in GLUE.items():
+        (data / task).mkdir(parents=True)
+
+        def row(names: str, n: int, labels: Sequence[str] = tuple(labels.split())) -> str:
+            cells = {"text": f"the film is {('bad', 'good')[n % 2]}", "label": labels[n % 2], "index": str(n)}
+            return "\t".join(cells.get(name, name) for name in names.split())
+
+        def written(split: str, names: str, rows: int, task: str = task, row: Callable[..., str] = row) -> None:
+            head = [] if task == "CoLA" and split != "test" else [names.replace(" ", "\t")]
+            lines = [*head, *(row(names, n) for n in range(rows))]
+            (data / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+        kinds = ("_matched", "_mismatched") if task == "MNLI" else ("",)
+        for split in ("train", *(f"dev{kind}" for kind in kinds)) if columns else ():
+            written(split, columns, 8)
+        for split in (f"test{kind}" for kind in kinds) if task != "AX" else ("AX",):
+            written(split, of_test, 2)
+    return data
+
+
+def test_a_submission_to_glue_has_all_eleven_files(net: Subject, done: list[str], tmp_path: Path) -> None:
+    data = glue(tmp_path / "glue")
+    plans = planned(net, wanted(data, tasks="glue", submit=True, seeds=1, steps=1))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    files = [name for task in GLUE for name in FILES.get(task, (task,))]
+    assert len(files) == 11
+    assert evaluate.submit(plans, scores, tmp_path / "to") == sorted(f"{name}.tsv" for name in files)
+    for task, (_, _, labels) in GLUE.items():
+        for name in FILES.get(task, (task,)):
+            head, *lines = (tmp_path / "to" / f"{name}.tsv").read_text().splitlines()
+            assert (head, [line.split("\t")[0] for line in lines]) == ("index\tprediction", ["0", "1"])
+            answers = [line.split("\t")[1] for line in lines]
+            if task == "STS-B":
+                assert all(re.fullmatch(r"[0-5]\.\d{3}", answer) for answer in answers)
+            else:
+                assert set(answers) <= {*labels.split(), *(["neutral"] if task == "MNLI" else [])}
