@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab import INSERTS, with_inserts
+from preprocessing.vocab import INSERTS, Vocab, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
+from training.likelihood import unknown_of
 from training.optim import Optim
 from training.specs import Machine
 from training.tasks import Encoded, FittedTask, Item, LabelledTask, better
@@ -52,8 +53,8 @@ def finetuned(
     inserts = len(INSERTS) if tuning.form == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
-    train = task.encoded(items["train"], vocab, length, training=True)
-    others = {split: task.encoded(items[split], vocab, length, training=False) for split in items if split != "train"}
+    train = _encoded(task, items["train"], vocab, length, training=True)
+    others = {split: _encoded(task, items[split], vocab, length) for split in items if split != "train"}
     steps, losses = tuning.num_steps(len(train.examples)), list[float]()
     dev = dev_of(items)
 
@@ -86,6 +87,15 @@ def finetuned(
     notes += [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
+
+
+def _encoded(
+    task: LabelledTask, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool = False
+) -> Encoded:
+    """The items in rows, and beside what could not be used a note of what the vocabulary does not know."""
+    found = task.encoded(items, vocab, length, training=training)
+    unknown = [sum(unknown_of(vocab, row["ids"].tolist()) for row in example) for example in found.examples]
+    return replace(found, notes=[*found.notes, *of_unknown(unknown, "examples")])
 
 
 @dataclass
@@ -140,6 +150,18 @@ def of_random(names: Iterable[str]) -> list[str]:
     """A note that weights of a net with these names begin with random numbers, where there are any."""
     parts = dict.fromkeys(name.rpartition(".")[0] for name in names)
     return [f"begins with random numbers, as the net has no weights of it: {', '.join(parts)}"] if parts else []
+
+
+def of_unknown(unknown: Sequence[int], what: str) -> list[str]:
+    """A note of how many of these have tokens that stand for what the vocabulary does not have, where there are any.
+
+    >>> of_unknown([0, 2, 1], "questions")
+    ['2 of 3 questions have words or characters that the vocabulary does not know: to the net they are all alike']
+    >>> of_unknown([0, 0], "questions")
+    []
+    """
+    having, known = sum(map(bool, unknown)), "words or characters that the vocabulary does not know"
+    return [f"{having:,} of {len(unknown):,} {what} have {known}: to the net they are all alike"] if having else []
 
 
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:

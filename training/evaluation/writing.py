@@ -12,9 +12,10 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, dev_of, engine_of, of_random, whole_state
+from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_unknown, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
+from training.likelihood import unknown_of
 from training.model import Model
 from training.specs import Encoder, Machine
 from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of
@@ -146,7 +147,8 @@ def _pairs(
         raise BadInput("the split train has no items to learn from")
     questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
     answers, short = _apart([form.answer_ids(task.target(item)) for item in train])
-    notes, count = _of_cuts(cuts), sum(map(bool, short))
+    unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]
+    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples")], sum(map(bool, short))
     if count:
         notes.append(
             f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"
@@ -220,7 +222,7 @@ def _texts(
     unspoken, texts = set(vocab.special_ids), [""] * len(ids)
     for number, row in zip(order, rows, strict=True):
         texts[number] = vocab.decode(id for id in row.ids.tolist() if id not in unspoken)
-    return texts, _of_cuts(cuts)
+    return texts, [*_of_cuts(cuts), *of_unknown([unknown_of(vocab, each) for each in ids], "questions")]
 
 
 def stops(vocab: Vocab, until: str) -> list[int]:

@@ -456,6 +456,15 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: Net) -> None:
     )
 
 
+def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(encoder: Net) -> None:
+    strange = [replace(item, texts=("Ω", item.texts[1])) for item in pairs(3)]
+    found = finetuned(
+        encoder, PAIR, {"train": pairs(6), "dev": [*pairs(2), *strange], "test": pairs(2)}, BASE, length=40
+    )
+    known = "words or characters that the vocabulary does not know: to the net they are all alike"
+    assert [note for note in found.notes if "know" in note] == [f"dev: 3 of 5 examples have {known}"]
+
+
 def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_task_is_not(encoder: Net) -> None:
     assert encoder.weights is not None
     pooler = {"weight": torch.zeros(16, 16), "bias": torch.zeros(16)}

@@ -111,6 +111,11 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     long = Item("x:1", (Question((), "ape " * 40, "="),), ("bee",))
     found = written(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
     assert "dev: 1 of 1 questions are longer than there is room: cut" in found.notes
+    strange = replace(long, texts=(Question((), "Ω", "="),))
+    for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(steps=1), "train: 1 of 4 examples have")):
+        given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
+        notes = written(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
+        assert any(note.startswith(f"{said} words or characters that the vocabulary does not know") for note in notes)
     many = replace(shot, writing=replace(shot.writing, shots=9))
     assert any("fewer examples" in note for note in written(pretrained(net("decoder", vocab)), many, items).notes)
     too_many = replace(shot, writing=replace(shot.writing, shots=99))
