@@ -17,8 +17,14 @@ INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
 
 
 def training(history: History) -> dict[str, "Figure"]:
-    """Loss curve, learning rate and throughput: name -> figure, for those that have points."""
+    """Loss curve, learning rate and throughput: name -> figure, for those that have points.
+
+    The parts of a loss are drawn beside their sum, where they are several.
+    """
     losses = {key: key.removesuffix("/loss") for key in history if key.endswith("/loss")}
+    parts = {label.partition("/")[2] for label in losses.values()} - {""}
+    if len(parts) == 1:
+        losses = {key: label for key, label in losses.items() if "/" not in label}
     wanted = {
         "loss_curve": (losses, "loss (nats per target)"),
         "learning_rate": ({"train/lr": "learning rate"}, "learning rate"),
@@ -231,7 +237,7 @@ def _axes(ylabel: str) -> tuple["Figure", "Axes"]:
 
 
 def _dress(axes: "Axes", ylabel: str) -> None:
-    axes.set_ylabel(ylabel)
+    axes.set_ylabel(ylabel.replace("_", " "))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=MUTED, alpha=0.3)
 

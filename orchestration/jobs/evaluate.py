@@ -372,7 +372,7 @@ def _bar(score: TaskScore) -> figures.Bar:
     values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
     named = {name.rpartition(".")[2].replace("_", ""): value for name, value in score.paper.items()}
     paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), None))
-    return figures.Bar(f"{score.task}\n{score.metric}", values, paper)
+    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}", values, paper)
 
 
 def _lines(

@@ -221,8 +221,8 @@ def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_paper
     names = {unit: [one.get_text() for one in axes.get_xticklabels()] for unit, axes in panels.items()}
     assert names == {
         "percent": ["squad1\nf1", "cnndm\nrougeL"],
-        "word perplexity": ["wikitext103\nword_perplexity"],
-        "effective length": ["length\neffective_length"],
+        "word perplexity": ["wikitext103\nword perplexity"],
+        "effective length": ["length\neffective length"],
     }
     assert [bar.get_height() for bar in panels["percent"].patches] == pytest.approx([80.0, 20.0])
     dots, *_, papers = panels["percent"].lines
