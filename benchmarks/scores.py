@@ -1,136 +1,238 @@
-"""Scores of several nets side by side, as a page and as pictures, from the run folders that `sesame eval` has scored.
+"""Scores of several nets side by side: a page whose table is the record, and pictures of that table.
 
-    python benchmarks/scores.py RUN... [--ngram NGRAM.json] [--curves sst2,stsb] --page PAGE.md --pictures DIR
+    python benchmarks/scores.py PAGE.md [RUN...] [--ngram NGRAM.json] [--curves sst2,stsb] [--pictures DIR]
 
-NGRAM.json is what `benchmarks/ngram.py --json` printed. A task that was scored with several numbers of labels stands in
-the table with the largest; --curves names those that are drawn over their labels.
+Rows of the page's table stay, but for those that a RUN folder, which `sesame eval` has scored, or NGRAM.json, which
+`benchmarks/ngram.py --json` printed, has anew. A page that is not there is made. --curves names tasks that are drawn
+over their labels; what is drawn is what the table says.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
 from orchestration.reports import SHARES, finished, scaled, unit_of
 from orchestration.reports.score_table import beyond_seeds, shown
-from training.tasks import STARTS, TaskScore
-
-Scores = Mapping[str, Sequence[TaskScore]]
-"""The scores of each net, by its name."""
+from training.tasks import TaskScore
 
 
-def of_run(folder: Path) -> list[TaskScore]:
-    """All finished scores that a run has, of its end; an error where a task has two with as many labels."""
-    found: dict[tuple[str, int], TaskScore] = {}
+@dataclass(frozen=True)
+class Row:
+    """A row of the table, in words: `71.9 +- 2.4` is the median and the deviation of the seeds, `60.3 (54.2 to 66.0)`
+    a figure with its 95 % interval."""
+
+    task: str
+    metric: str
+    split: str
+    guess: str
+    net: str
+    labels: str
+    random: str
+    pretrained: str
+    gain: str
+    beyond_the_seeds: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What no two rows have in common."""
+        return self.task, self.net, self.labels
+
+    @property
+    def rows(self) -> float:
+        """Labelled rows; all of them are more than any number."""
+        return float(self.labels.replace(",", "")) if self.labels else float("inf")
+
+    @property
+    def has_both(self) -> bool:
+        """Whether it has a score from each start."""
+        return bool(self.random and self.pretrained)
+
+
+HEAD = tuple(field.name.replace("_", " ") for field in fields(Row))
+
+
+def value_of(words: str) -> tuple[float, float, float]:
+    """A figure, and how far it reaches down and up.
+
+    >>> value_of("71.9 +- 2.4"), value_of("60.0 (54.0 to 66.5)"), value_of("1,035.1")
+    ((71.9, 2.4, 2.4), (60.0, 6.0, 6.5), (1035.1, 0.0, 0.0))
+    """
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"-?\d[\d,]*\.?\d*", words.replace("+-", " "))]
+    if len(numbers) == 3:
+        value, low, high = numbers
+        return value, round(value - low, 6), round(high - value, 6)
+    value, deviation = (*numbers, 0.0)[:2]
+    return value, deviation, deviation
+
+
+def of_run(folder: Path, net: str) -> list[Row]:
+    """A row for each finished score that a run has of its end; an error where a task has two with as many labels."""
+    found: dict[tuple[str, str, str], Row] = {}
     for name, (score, (step, _)) in finished(folder).items():
         if step is not None:
             continue
-        if (score.task, score.labels) in found:
+        row = row_of(net, score)
+        if row.key in found:
             raise SystemExit(
                 f"{folder / 'scores' / name}: {folder} has other scores of {score.task} too; leave one of them there"
             )
-        found[score.task, score.labels] = score
+        found[row.key] = row
     return list(found.values())
 
 
-def whole(scores: Sequence[TaskScore]) -> dict[str, TaskScore]:
-    """Of each task the score with most labels: 0 is all of them."""
-    by_labels = sorted(scores, key=lambda score: score.labels or 10**9)
-    return {score.task: score for score in by_labels}
+def row_of(net: str, score: TaskScore) -> Row:
+    """A score in words."""
+    return Row(
+        task=score.task,
+        metric=score.metric.replace("_", " "),
+        split=score.split,
+        guess=f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else "",
+        net=net,
+        labels=f"{score.labels:,}" if score.labels else "",
+        random=_figure(score, "random"),
+        pretrained=_figure(score, "pretrained"),
+        gain=f"{scaled(score.margin, score.metric):+.1f}" if score.margin is not None else "",
+        beyond_the_seeds=beyond_seeds(score),
+    )
 
 
-def table(nets: Scores) -> str:
-    """A row for each task and net."""
-    head = ("task", "metric", "split", "guess", "net", "random", "pretrained", "gain", "beyond the seeds")
-    lines = [head, ("---",) * len(head)]
-    for task in dict.fromkeys(task for scores in nets.values() for task in whole(scores)):
-        for net, scores in nets.items():
-            if score := whole(scores).get(task):
-                lines.append((task, *_row(net, score)))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def _figure(score: TaskScore, start: str) -> str:
+    """The figure of a start, with its interval where the task has one."""
+    words = shown(score.values(start), score.metric)
+    of_split = score.starts[start].scores[score.split] if start in score.starts else {}
+    if score.metric != "macro_accuracy" or "macro_low" not in of_split:
+        return words
+    low, high = (100 * _one(of_split[key]) for key in ("macro_low", "macro_high"))
+    return f"{words} ({low:.1f} to {high:.1f})"
 
 
-def _row(net: str, score: TaskScore) -> tuple[str, ...]:
-    guess = f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else ""
-    gain = f"{scaled(score.margin, score.metric):+.1f}" if score.margin is not None else ""
-    both = (shown(score.values(start), score.metric) for start in ("random", "pretrained"))
-    return (score.metric.replace("_", " "), score.split, guess, net, *both, gain, beyond_seeds(score))
-
-
-def bars(nets: Scores) -> Figure:
-    """Each task that was scored from both starts by a share: a bar for each net, and random weights as a line."""
-    shared = set.intersection(*(set(whole(scores)) for scores in nets.values()))
-    first = whole(next(iter(nets.values())))
-    tasks = [task for task in first if task in shared and unit_of(first[task].metric) == SHARES]
-    tasks = [task for task in tasks if _has_both([whole(scores)[task] for scores in nets.values()])]
-    figure = Figure(figsize=(max(7.0, 1.3 * len(tasks)), 4), dpi=120, layout="constrained")
-    axes = figure.subplots()
-    width = 0.8 / len(nets)
-    for number, (net, scores) in enumerate(nets.items()):
-        for at, task in enumerate(tasks):
-            score, x = whole(scores)[task], at + number * width
-            values = [scaled(value, score.metric) for value in score.values("pretrained")]
-            random = [scaled(value, score.metric) for value in score.values("random")]
-            axes.bar(x, median(values), 0.9 * width, color=_colour(number), label=net if at == 0 else None)
-            axes.plot([x] * len(values), values, "o", color=INK, markersize=3)
-            label = "the same net, not pretrained" if at == number == 0 else ""
-            axes.hlines(median(random), x - 0.45 * width, x + 0.45 * width, color=INK, linestyle=":", label=label)
-    names = [f"{task}\n{first[task].metric}" for task in tasks]
-    axes.set_xticks([at + width * (len(nets) - 1) / 2 for at in range(len(tasks))], names, fontsize=8)
-    axes.set_ylabel("score, %")
-    return _dressed(figure)
-
-
-def _has_both(scores: Sequence[TaskScore]) -> bool:
-    return all(score.values(start) for score in scores for start in STARTS)
-
-
-def curves(nets: Scores, tasks: Sequence[str]) -> Figure:
-    """Scores over labelled rows, a panel for each task."""
-    figure = Figure(figsize=(3.8 * len(tasks), 3.8), dpi=120, layout="constrained")
-    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        for number, (net, scores) in enumerate(nets.items()):
-            mine = sorted((one for one in scores if one.task == task and one.labels), key=lambda one: one.labels)
-            if not mine or not _has_both(mine):
-                raise SystemExit(f"--curves {task}: {net} was not scored with --labels A,B and --against random")
-            for start, line in (("pretrained", "o-"), ("random", "o:")):
-                places = [score.labels for score in mine]
-                medians = [scaled(median(score.values(start)), score.metric) for score in mine]
-                label = net if start == "pretrained" else None
-                axes.plot(places, medians, line, color=_colour(number), label=label, markersize=4)
-                for score in mine:
-                    each = [scaled(value, score.metric) for value in score.values(start)]
-                    axes.plot([score.labels] * len(each), each, "o", color=_colour(number), markersize=2, alpha=0.6)
-                axes.set_ylabel(mine[0].metric + (", %" if unit_of(mine[0].metric) == SHARES else ""))
-                axes.set_xticks(places, [f"{place:,}" for place in places])
-        axes.set(title=task, xlabel="labelled rows (dotted: not pretrained)")
-    return _dressed(figure)
-
-
-def grammar(nets: Scores, ngram: Mapping[str, Any]) -> Figure:
-    """BLiMP: the mean over its subsets with its 95 % interval, beside n-grams of the same text and chance."""
-    figure = Figure(figsize=(5, 3.8), dpi=120, layout="constrained")
-    axes = figure.subplots()
-    found = {net: whole(scores)["blimp"].starts["pretrained"].scores["test"] for net, scores in nets.items()}
-    rows: dict[str, Mapping[str, Any]] = {f"{len(ngram['ngrams'])}-gram": ngram["blimp"]} if ngram else {}
-    for at, values in enumerate([*rows.values(), *found.values()]):
-        value, low, high = (100 * _one(values[key]) for key in ("macro_accuracy", "macro_low", "macro_high"))
-        axes.bar(at, value, 0.7, color=MUTED if at < len(rows) else _colour(at - len(rows)))
-        axes.errorbar(at, value, yerr=[[value - low], [high - value]], color=INK, capsize=4)
-    axes.axhline(50, color=INK, linestyle=":", linewidth=1)
-    names = [*rows, *found]
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set(ylabel="BLiMP, % (line: chance)", ylim=(40, None))
-    return _dressed(figure)
+def of_ngram(found: Mapping[str, Any]) -> Row:
+    """The row of n-grams on BLiMP."""
+    value, low, high = (100 * _one(found["blimp"][key]) for key in ("macro_accuracy", "macro_low", "macro_high"))
+    net, figure = f"{len(found['ngrams'])}-gram", f"{value:.1f} ({low:.1f} to {high:.1f})"
+    return Row("blimp", "macro accuracy", "test", "50.0", net, "", "", figure, "", "")
 
 
 def _one(value: Any) -> float:
     return float(value[0] if isinstance(value, list | tuple) else value)
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows, those of a task together, with more labels first."""
+    rows = list(rows)
+    tasks, nets = (list(dict.fromkeys(getattr(row, of) for row in rows)) for of in ("task", "net"))
+    ordered = sorted(rows, key=lambda row: (tasks.index(row.task), nets.index(row.net), -row.rows))
+    lines = [HEAD, ("---",) * len(HEAD), *(astuple(row) for row in ordered)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def page_with(page: str, new: Sequence[Row]) -> tuple[str, list[Row]]:
+    """The page with these rows in its table, in the place of those that it had of them; and all rows."""
+    lines = page.splitlines()
+    first = "| " + " | ".join(HEAD) + " |"
+    at = lines.index(first) if first in lines else len(lines)
+    end = at
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    had = [Row(*(cell.strip() for cell in line[1:-1].split("|"))) for line in lines[at + 2 : end]]
+    rows = list({row.key: row for row in [*had, *new]}.values())
+    return "\n".join([*lines[:at], table(rows), *lines[end:]]) + "\n", rows
+
+
+def bars(rows: Sequence[Row]) -> Figure:
+    """Each share that was scored from both starts, with most labels: a bar for each net, random weights as a line; the
+    deviations of the seeds as whiskers and, of random weights, as a band."""
+    most = {(row.task, row.net): row for row in sorted(rows, key=lambda row: row.rows)}
+    drawn = [row for row in most.values() if row.has_both and _is_share(row) and row.task != "blimp"]
+    tasks, nets = (list(dict.fromkeys(getattr(row, of) for row in drawn)) for of in ("task", "net"))
+    figure = Figure(figsize=(max(7.0, 1.4 * len(tasks)), 4), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / len(nets)
+    for row in drawn:
+        number, x = nets.index(row.net), tasks.index(row.task) + nets.index(row.net) * width
+        (value, low, high), (random, down, up) = value_of(row.pretrained), value_of(row.random)
+        axes.bar(x, value, 0.9 * width, color=_colour(number), label=row.net)
+        axes.errorbar(x, value, yerr=[[low], [high]], color=INK, capsize=3, linewidth=1)
+        edges = x - 0.45 * width, x + 0.45 * width
+        axes.fill_between(edges, random - down, random + up, color="white", alpha=0.45, linewidth=0)
+        axes.hlines(random, *edges, color="white", linewidth=2.5)
+        axes.hlines(random, *edges, color=INK, linestyle=":", label="the same net, not pretrained")
+    metric_of = {row.task: row.metric for row in drawn}
+    names = [f"{task.replace('_', ' ')}\n{metric_of[task]}" for task in tasks]
+    axes.set_xticks([at + width * (len(nets) - 1) / 2 for at in range(len(tasks))], names, fontsize=8)
+    axes.set_ylabel("score, % (whiskers: deviation of three seeds)")
+    return _dressed(figure)
+
+
+def curves(rows: Sequence[Row], tasks: Sequence[str]) -> Figure:
+    """Scores over labelled rows, a panel for each task."""
+    figure = Figure(figsize=(3.8 * len(tasks), 3.8), dpi=120, layout="constrained")
+    nets = list(dict.fromkeys(row.net for row in rows))
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        mine = sorted(
+            (row for row in rows if row.task == task and row.labels and row.has_both), key=lambda row: row.rows
+        )
+        if len({row.labels for row in mine}) < 2:
+            raise SystemExit(f"--curves {task}: no net was scored with --labels A,B and --against random")
+        for net in dict.fromkeys(row.net for row in mine):
+            of_net = [row for row in mine if row.net == net]
+            _curve(axes, of_net, _colour(nets.index(net)))
+        places = sorted({row.rows for row in mine})
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{place:,.0f}" for place in places])
+        axes.set_xticks([], minor=True)
+        axes.set_ylabel(mine[0].metric + (", %" if _is_share(mine[0]) else ""))
+        axes.set(title=task, xlabel="labelled rows (dotted: not pretrained)")
+    return _dressed(figure)
+
+
+def _curve(axes: Axes, rows: Sequence[Row], colour: str) -> None:
+    places = [row.rows for row in rows]
+    for start, line in (("pretrained", "o-"), ("random", "o:")):
+        values = [value_of(getattr(row, start)) for row in rows]
+        label = rows[0].net if start == "pretrained" else None
+        spread = [[low for _, low, _ in values], [high for _, _, high in values]]
+        axes.errorbar(
+            places,
+            [value for value, _, _ in values],
+            yerr=spread,
+            fmt=line,
+            color=colour,
+            label=label,
+            markersize=4,
+            capsize=2,
+            elinewidth=0.8,
+        )
+
+
+def grammar(rows: Sequence[Row]) -> Figure:
+    """BLiMP: the mean over its subsets with its 95 % interval, of nets, of n-grams of the same text, and chance."""
+    figure = Figure(figsize=(5, 3.8), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    nets = list(dict.fromkeys(row.net for row in rows))
+    found = [row for row in rows if row.task == "blimp"]
+    for at, row in enumerate(found):
+        value, low, high = value_of(row.pretrained)
+        axes.bar(at, value, 0.7, color=_colour(nets.index(row.net)) if row.random else MUTED)
+        axes.errorbar(at, value, yerr=[[low], [high]], color=INK, capsize=4)
+        if row.random:
+            axes.plot(at, value_of(row.random)[0], "D", color="white", markeredgecolor=INK, label="not pretrained")
+    axes.axhline(50, color=INK, linestyle=":", linewidth=1)
+    axes.set_xticks(range(len(found)), [row.net for row in found], fontsize=8)
+    axes.set(ylabel="BLiMP, % (dotted line: chance)", ylim=(40, None))
+    return _dressed(figure)
+
+
+def _is_share(row: Row) -> bool:
+    return unit_of(row.metric.replace(" ", "_")) == SHARES
 
 
 def _colour(number: int) -> str:
@@ -140,30 +242,35 @@ def _colour(number: int) -> str:
 def _dressed(figure: Figure) -> Figure:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    if figure.axes[0].get_legend_handles_labels()[0]:
-        figure.axes[0].legend(frameon=False, fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    said = dict(zip(labels, handles, strict=True))
+    if said:
+        figure.axes[0].legend(said.values(), said.keys(), frameon=False, fontsize=8)
     return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--ngram", type=Path)
     parser.add_argument("--curves", default="", help="tasks, with commas between")
-    parser.add_argument("--page", type=Path, required=True)
-    parser.add_argument("--pictures", type=Path, required=True)
+    parser.add_argument("--pictures", type=Path)
     given = parser.parse_args()
     names = [run.name.rpartition("-")[0].removesuffix("_small") for run in given.runs]
     alike = len(set(names)) < len(names)  # then the folders tell them apart
-    nets = {run.name if alike else name: of_run(run) for run, name in zip(given.runs, names, strict=True)}
-    ngram = json.loads(given.ngram.read_text()) if given.ngram else {}
-    given.page.write_text(table(nets) + "\n")
+    new = [row for run, name in zip(given.runs, names, strict=True) for row in of_run(run, run.name if alike else name)]
+    new += [of_ngram(json.loads(given.ngram.read_text()))] if given.ngram else []
+    text, rows = page_with(given.page.read_text() if given.page.is_file() else "", new)
+    given.page.write_text(text)
+    if not given.pictures:
+        return
     given.pictures.mkdir(parents=True, exist_ok=True)
-    bars(nets).savefig(given.pictures / "scores.png")
+    bars(rows).savefig(given.pictures / "scores.png")
     if given.curves:
-        curves(nets, given.curves.split(",")).savefig(given.pictures / "scores_by_labels.png")
-    if all("blimp" in whole(scores) for scores in nets.values()):
-        grammar(nets, ngram).savefig(given.pictures / "blimp.png")
+        curves(rows, given.curves.split(",")).savefig(given.pictures / "scores_by_labels.png")
+    if any(row.task == "blimp" for row in rows):
+        grammar(rows).savefig(given.pictures / "blimp.png")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scores of several nets side by side: which of a run folder are shown, and which stand on one axis."""
+"""Scores of several nets side by side: which of a run folder are shown, what stays on a page, what is drawn."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scores import bars, of_run, table, whole
+from benchmarks.scores import bars, curves, grammar, of_ngram, of_run, page_with, row_of, table
 from orchestration.reports import SCORE_FILE
 from tests.orchestration.reports.test_model_card import SCORE, keep
 from training.tasks import Chosen, TaskScore
@@ -21,6 +21,8 @@ PERPLEXITY = TaskScore(
         for start, ppl in (("pretrained", 35.1), ("random", 900))
     },
 )
+BLIMP = {"macro_accuracy": (0.603,), "macro_low": (0.542,), "macro_high": (0.66,)}
+GRAMMAR = TaskScore("blimp", "macro_accuracy", "test", "", {"pretrained": Chosen({}, {"test": BLIMP})}, chance=0.5)
 
 
 def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) -> None:
@@ -31,26 +33,59 @@ def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) 
     measured = keep(tmp_path, "spanbert-1")
     (measured / "stage.json").write_text(json.dumps({"causes": {"run": "hash", "asked": {}}}))
     (measured / SCORE_FILE).write_text(json.dumps({"follows": {"random": 0.5}}))
-    assert [(score.task, score.chance) for score in of_run(tmp_path)] == [("follows", 0.5), ("wikitext2", None)]
+    assert [(row.task, row.guess) for row in of_run(tmp_path, "bert")] == [("follows", "50.0"), ("wikitext2", "")]
 
 
 def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
     keep(tmp_path, "follows-1")
     keep(tmp_path, "follows-2")
     with pytest.raises(SystemExit, match="has other scores of follows too; leave one of them there"):
-        of_run(tmp_path)
+        of_run(tmp_path, "bert")
 
 
-def test_bars_are_of_shares_alone() -> None:
-    (axes,) = bars({"bert": [SCORE, PERPLEXITY]}).axes
+def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> None:
+    few = replace(SCORE, labels=200, starts={"pretrained": SCORE.starts["random"]})
+    rows = [row_of("bert", few), row_of("gpt2", PERPLEXITY), row_of("bert", SCORE), row_of("gpt2", GRAMMAR)]
+    assert table(rows).splitlines()[2:] == [
+        "| follows | accuracy | test | 50.0 | bert |  | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | yes |",
+        "| follows | accuracy | test | 50.0 | bert | 200 |  | 55.0 +- 7.1 |  |  |",
+        "| wikitext2 | word perplexity | test |  | gpt2 |  | 900 | 35.1 | +864.9 | one seed |",
+        "| blimp | macro accuracy | test | 50.0 | gpt2 |  |  | 60.3 (54.2 to 66.0) |  |  |",
+    ]
+
+
+def test_a_page_keeps_its_words_and_the_rows_of_other_nets() -> None:
+    page, rows = page_with("# Scores\n\nBefore.\n", [row_of("bert", SCORE), row_of("gpt2", PERPLEXITY)])
+    page += "\nBehind.\n"
+    better = replace(SCORE, starts={"pretrained": Chosen({}, {"test": {"accuracy": (0.9, 0.9)}})})
+    again, found = page_with(page, [row_of("bert", better), of_ngram({"ngrams": [1, 2], "blimp": BLIMP})])
+    assert again.startswith("# Scores\n\nBefore.\n")
+    assert again.endswith("|\n\nBehind.\n")
+    assert [(row.net, row.pretrained) for row in found] == [
+        ("bert", "90.0 +- 0.0"),
+        ("gpt2", "35.1"),
+        ("2-gram", "60.3 (54.2 to 66.0)"),
+    ]
+    assert page_with(again, []) == (again, found)
+    assert rows[1] == found[1]
+
+
+def test_bars_are_of_shares_with_both_starts_and_most_labels() -> None:
+    few = replace(SCORE, labels=200)
+    (axes,) = bars([row_of("bert", one) for one in (few, SCORE, PERPLEXITY, GRAMMAR)]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["follows\naccuracy"]
     assert [bar.get_height() for bar in axes.patches] == [80.0]
 
 
-def test_the_table_has_a_row_for_each_task_and_net_with_most_labels() -> None:
-    few = replace(SCORE, labels=200, starts={"pretrained": SCORE.starts["random"]})
-    assert whole([few, SCORE])["follows"] == SCORE
-    assert table({"bert": [few, SCORE], "gpt2": [PERPLEXITY]}).splitlines()[2:] == [
-        "| follows | accuracy | test | 50.0 | bert | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | yes |",
-        "| wikitext2 | word perplexity | test |  | gpt2 | 900 | 35.1 | +864.9 | one seed |",
-    ]
+def test_curves_are_over_labelled_rows_and_want_several() -> None:
+    rows = [row_of("bert", replace(SCORE, labels=labels)) for labels in (2_000, 200)]
+    (axes,) = curves(rows, ["follows"]).axes
+    assert [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() in ("-", ":")] == [[200, 2_000]] * 2
+    with pytest.raises(SystemExit, match="--curves follows: no net was scored with --labels"):
+        curves(rows[:1], ["follows"])
+
+
+def test_grammar_has_the_interval_of_nets_and_n_grams() -> None:
+    (axes,) = grammar([row_of("gpt2", GRAMMAR), of_ngram({"ngrams": [1, 2], "blimp": BLIMP})]).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["gpt2", "2-gram"]
+    assert [round(bar.get_height(), 1) for bar in axes.patches] == [60.3, 60.3]
