@@ -221,4 +221,5 @@ def _answered(
         predictions[split] = task.predictions(items[split], given, said[split])
         if any(item.gold is not None for item in items[split]):
             scores[split] = task.scores(items[split], predictions[split])
+            notes += [f"{split}: {note}" for note in task.notes(items[split], predictions[split])]
     return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))

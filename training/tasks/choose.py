@@ -130,6 +130,9 @@ class Choose:
             name: mean_of(one) for name, one in parts.items() if one
         }
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        return []
+
 
 def _example(rows: Sequence[Templated], gold: int) -> list[Row]:
     right = np.asarray(gold, np.int64)

@@ -111,6 +111,9 @@ class Classify:
         gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
         return {name: _share(name, gold_N, predicted_N) for name in self.metrics}
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        return []
+
 
 def _share(name: str, gold_N: Ints, predicted_N: Ints) -> float:
     """A metric. F1 asks for one class against all else; what is no label counts as the opposite of what is right there

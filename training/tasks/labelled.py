@@ -83,6 +83,9 @@ class LabelledTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, of the items that have an answer."""
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        """What the scores mean, where they do not say it: a line each."""
+
 
 @runtime_checkable
 class FittedTask(Protocol):

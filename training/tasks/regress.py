@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
@@ -100,3 +100,6 @@ class Regress:
         both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
         gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
         return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        return []

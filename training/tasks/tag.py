@@ -108,6 +108,9 @@ class Tag:
         found["accuracy"] = mean_of([float(a == b) for a, b in pairs])
         return {name: found[name] for name in self.metrics}
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        return []
+
 
 def _texts(given: Any, column: str, place: str) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):

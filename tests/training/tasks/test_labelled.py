@@ -19,6 +19,7 @@ from training.tasks.regress import Regress
 from training.tasks.span import Answer, Span, widest
 from training.tasks.split import Split
 from training.tasks.tag import Tag, first_pieces
+from training.tasks.text_to_text import as_text
 
 TEXT = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
 
@@ -383,6 +384,21 @@ def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path
 
 def asked(*golds: list[str]) -> list[Item]:
     return [Item(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
+
+
+@pytest.mark.parametrize("keys", [{}, {"version": 1}, {"version": 1, "languages": {"dev": "en"}}], ids=str)
+def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) -> None:
+    """Merged files have such: three of four answers are right, and the last one is not."""
+    task = Span(**({"version": 2} | keys))
+    golds = ["Ada", "Ada", "program", "London"]
+    items = [Item(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
+    said = [Answer(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
+    scores = task.scores(items, said)
+    assert (scores["f1"], scores["exact"]) == (0.75, 0.75)
+    shared = "4 of 4 questions share their id with another one (dev.json:1 and dev.json:2): each counts for itself"
+    assert task.notes(items, said) == [shared]
+    assert as_text(task, "mine").notes(items, said) == [shared]
+    assert task.notes(asked(["Ada"], ["Babbage"]), said) == []
 
 
 def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
