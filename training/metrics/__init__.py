@@ -7,7 +7,7 @@ torch in here.
 """
 
 from training.metrics.cmrc import cmrc
-from training.metrics.entities import Scheme, entity_f1
+from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_tags_of, outside_of
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
 from training.metrics.mlqa import LANGUAGES, mlqa
@@ -16,6 +16,8 @@ from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, rouge
 
 __all__ = [
     "LANGUAGES",
+    "OUTSIDE",
+    "PREFIXES",
     "ROUGES",
     "Average",
     "Scheme",
@@ -32,6 +34,8 @@ __all__ = [
     "macro_f1",
     "matthews",
     "mlqa",
+    "no_tags_of",
+    "outside_of",
     "pearson",
     "rouge",
     "spearman",

@@ -13,13 +13,12 @@ from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same, sentences
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.labelled import NO_LABEL, Encoded, Item, Outputs, Way, refuse
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
-NO_LABEL: Final = -1  # the number of what is no label: always wrong
 METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
     "accuracy": measures.accuracy,
     "f1": measures.f1,

@@ -5,7 +5,7 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from training.finetuning import Target, Tuning
 
+NO_LABEL: Final = -1  # the number of what is no label: always wrong
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
 

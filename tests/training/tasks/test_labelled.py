@@ -293,6 +293,58 @@ def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, t
     assert lenient.scores(items, predictions)["f1"] == 1.0
 
 
+BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "line"),
+    [
+        (
+            ("NNP", "VBD"),
+            {},
+            "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for f1, "
+            "precision, recall, which are of entities; for other tags, as parts of speech, give metrics: [accuracy, "
+            "macro_f1]",
+        ),
+        (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
+        (BILOU, {"scheme": "IOB1"}, "labels is ['L-PER', 'U-PER'], allowed is O, B-..., I-... for scheme IOB1"),
+        (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], allowed is O, B-..., I-..., E-..., S-... for scheme IOBES"),
+        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], allowed is"),
+    ],
+)
+def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_is_read(
+    labels: tuple[str, ...], keys: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        Tag(labels=labels, **keys)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_speech_are_scored_by_word() -> None:
+    task = Tag(labels=("NN", "VB", "DT"), metrics=("accuracy", "macro_f1"))
+    items = [Item("1", (("a", "b"),), ["DT", "NN"]), Item("2", (("a", "b"),), ["NN", "VB"])]
+    said = [["DT", "NN"], ["NN", "NN"]]
+    assert task.scores(items, said) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
+    cut = [["DT", "O"], ["NN", "VB"]]  # a word behind the end of its row is wrong, and O is no class
+    assert task.scores(items, cut) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 1) / 3)}
+
+
+def test_words_without_a_piece_are_wrong_where_no_tag_is_outside(vocab: Vocab) -> None:
+    task = Tag(labels=("NN", "VB"), metrics=("accuracy",))
+    items = [Item("1", (("Ada", "wrote", "so", "long"),), ["NN"] * 4)]
+    (note,) = task.encoded(items, vocab, 5, training=False).notes
+    assert note.endswith("words are behind the end of their row, or have no piece; they count as wrong")
+
+
+def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
+    task = Tag(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
+    items = [Item("1", (("a", "b"),), ["I-PER", "I-PER"]), Item("2", (("a", "b"),), ["B-PER", "O"])]
+    note = "2 of 3 words of entities are in none by scheme IOB2, and do not count"
+    assert task.notes(items, [["O", "O"]] * 2) == [note]
+    assert Tag(labels=task.labels).notes(items, [["O", "O"]] * 2) == []
+
+
 def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
     """RACE: middle and high."""
     from dataclasses import replace
