@@ -18,7 +18,7 @@ from training.generation import generate
 from training.likelihood import unknown_of
 from training.model import Model
 from training.specs import Encoder, Machine
-from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of
+from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of, one_answer
 
 
 def written(
@@ -146,9 +146,10 @@ def _pairs(
     if not train:
         raise BadInput("the split train has no items to learn from")
     questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
-    answers, short = _apart([form.answer_ids(task.target(item)) for item in train])
+    texts = [task.target(item) for item in train]
+    answers, short = _apart([form.answer_ids(text) for text in texts])
     unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]
-    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples")], sum(map(bool, short))
+    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples"), *one_answer(texts)], sum(map(bool, short))
     if count:
         notes.append(
             f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"

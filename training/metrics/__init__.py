@@ -9,7 +9,7 @@ torch in here.
 from training.metrics.cmrc import cmrc
 from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_tags_of, outside_of
 from training.metrics.glue import Average, glue_average, submission
-from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
+from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, rouge
@@ -42,4 +42,5 @@ __all__ = [
     "squad1",
     "squad2",
     "submission",
+    "undefined",
 ]

@@ -143,6 +143,31 @@ def unlabelled(items: Sequence[Item], *, training: bool) -> list[str]:
     return [said] if lacking and (training or lacking < len(items)) else []
 
 
+def known_of(items: Sequence[Item]) -> list[Any]:
+    """The answers that are known."""
+    return [item.gold for item in items if item.gold is not None]
+
+
+def one_answer(golds: Sequence[Any], what: str = "answers") -> list[str]:
+    """What there is to say of answers to learn from that are all the same.
+
+    >>> one_answer(["yes", "yes"]), one_answer(["yes", "no"])
+    (["all 2 answers are 'yes': a net learns to say nothing else"], [])
+    """
+    same = len(golds) > 1 and all(gold == golds[0] for gold in golds)
+    return [f"all {len(golds):,} {what} are {golds[0]!r}: a net learns to say nothing else"] if same else []
+
+
+def zero(names: Sequence[str], why: str) -> list[str]:
+    """What there is to say of metrics that are not defined, "" where they are.
+
+    >>> zero(["matthews"], "there is one question"), zero(["matthews"], "")
+    (['matthews is not defined and counts as 0: there is one question'], [])
+    """
+    said = "is not defined and counts" if len(names) == 1 else "are not defined and count"
+    return [f"{', '.join(names)} {said} as 0: {why}"] if names and why else []
+
+
 def cut_rows(rows: Iterable[Templated], length: int) -> list[str]:
     """What there is to say of rows that were made to fit `length` tokens: how many lost some."""
     cut = [row.is_cut for row in rows]

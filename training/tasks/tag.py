@@ -12,7 +12,18 @@ from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.metrics import OUTSIDE, PREFIXES, Scheme
-from training.tasks.labelled import NO_LABEL, Encoded, Item, Outputs, Way, answered, mean_of, refuse
+from training.tasks.labelled import (
+    NO_LABEL,
+    Encoded,
+    Item,
+    Outputs,
+    Way,
+    answered,
+    known_of,
+    mean_of,
+    one_answer,
+    refuse,
+)
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -71,6 +82,8 @@ class Tag:
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         used, notes = answered(items, training=training)
+        if training:
+            notes += one_answer([tag for tags in known_of(items) for tag in tags], "words")
         template, encoded, beyond = Template(vocab, length), Encoded(notes=notes), 0
         for number in used:
             item = items[number]
@@ -127,8 +140,10 @@ class Tag:
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> list[str]:
         """How many words of entities do not count, as their tags do not fit a strict scheme."""
-        gold = [item.gold for item in items if item.gold is not None]
-        if not any(name in OF_ENTITIES for name in self.metrics) or not (lost := measures.outside_of(self.scheme, gold)):
+        gold = known_of(items)
+        if not any(name in OF_ENTITIES for name in self.metrics) or not (
+            lost := measures.outside_of(self.scheme, gold)
+        ):
             return []
         words = sum(tag != OUTSIDE for tags in gold for tag in tags)
         return [f"{lost:,} of {words:,} words of entities are in none by scheme {self.scheme}, and do not count"]
@@ -137,7 +152,11 @@ class Tag:
 def _allowed(scheme: Scheme, asked: Sequence[str]) -> str:
     """What labels may be where these metrics of entities are asked for, and what to do about others."""
     tags = " or ".join(", ".join([OUTSIDE, *(f"{letter}-..." for letter in each)]) for each in PREFIXES[scheme])
-    of = f"{', '.join(asked)}, which are of entities" if scheme == "lenient" else f"scheme {scheme}; give that of the files"
+    of = (
+        f"{', '.join(asked)}, which are of entities"
+        if scheme == "lenient"
+        else f"scheme {scheme}; give that of the files"
+    )
     return f"{tags} for {of}; for other tags, as parts of speech, give metrics: [accuracy, macro_f1]"
 
 

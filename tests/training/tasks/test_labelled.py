@@ -1,6 +1,7 @@
 """Tasks of labelled files: what is asked, rows, answers, scores; bad files in one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,14 +247,80 @@ def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
     """HANS: a model of three classes is scored on two."""
-    from dataclasses import replace
-
     task = replace(CLASSIFY, merge={"maybe": "no"})
     items = task.items(DEV[task.kind].records(written(tmp_path, "classify")), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
     assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
+
+
+def labelled(*golds: Any) -> list[Item]:
+    return [Item(f"dev.tsv:{n}", ("x",), gold) for n, gold in enumerate(golds, 2)]
+
+
+def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
+    items, said = labelled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
+    for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
+        task = Classify(text="a", label="b", labels=labels, positive=positive, metrics=("f1",))
+        answers = [labels[int(one)] for one in said]
+        assert task.scores(items, answers)["f1"] == pytest.approx(share)
+        assert task.notes(items, answers) == [f"f1 is that of the label '{positive or labels[1]}'"]
+    three = Classify(text="a", label="b", labels=("0", "1", "2"), positive="2", metrics=("f1",))
+    assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
+    merged = Classify(text="a", label="b", labels=("e", "n", "c"), merge={"c": "n"}, positive="e", metrics=("f1",))
+    assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
+    assert replace(merged, positive="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"metrics": ("f1",)}, "metrics is 'f1', allowed is macro_f1, or f1 with `positive`, the label that it is of"),
+        ({"metrics": ("f1",), "positive": "yse"}, "positive is 'yse', allowed is no or yes or maybe"),
+        ({"positive": "maybe", "merge": {"maybe": "no"}}, "positive is 'maybe', allowed is no or yes"),
+    ],
+)
+def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        replace(CLASSIFY, **keys)
+    assert line in str(caught.value)
+
+
+def test_a_metric_that_is_not_defined_says_so() -> None:
+    task = Classify(text="a", label="b", labels=("no", "yes"), metrics=("accuracy", "matthews", "f1"))
+    positive, zero = "f1 is that of the label 'yes'", "is not defined and counts as 0"
+    assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
+    same = f"matthews {zero}: all 2 predictions are the same"
+    assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
+    none = f"f1 {zero}: neither right answers nor predictions have this label"
+    same = f"matthews {zero}: all 2 right answers are the same"
+    assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
+    assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
+    assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
+        "spearman, pearson are not defined and count as 0: all 2 predictions are the same"
+    ]
+    assert REGRESS.notes(labelled(0.0, 1.0), [0.5, 0.7]) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "golds", "one"),
+    [
+        (CLASSIFY, (1, 0, 0), "'yes'"),
+        (REGRESS, (2.5, 0, 0), "2.5"),
+        (TAG, (["O", "O"], ["O", "B-PER"], ["O", "O"]), "'O'"),
+    ],
+)
+def test_one_answer_to_all_questions_teaches_nothing_else(
+    task: LabelledTask, golds: tuple[Any, ...], one: str, vocab: Vocab
+) -> None:
+    texts: Any = (("Ada", "wrote"),) if task.kind == "tag" else ("Ada", "wrote")
+    same, other = [Item(str(n), texts, golds[0]) for n in range(3)], [Item(str(n), texts, golds[n]) for n in range(3)]
+    of = "words" if task.kind == "tag" else "answers"
+    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: a net learns to say nothing else"
+    assert task.encoded(same, vocab, 24, training=True).notes == [said]
+    assert task.encoded(same, vocab, 24, training=False).notes == []
+    assert task.encoded(other, vocab, 24, training=True).notes == []
 
 
 def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
@@ -347,8 +414,6 @@ def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
 
 def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
     """RACE: middle and high."""
-    from dataclasses import replace
-
     task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
     items = task.items(DEV["choose"].records(written(tmp_path, "choose")), {})
     right = ["B", "A", "B", "A"]
@@ -370,8 +435,6 @@ def test_first_pieces_of_words() -> None:
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "choose"])
 def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     task = TASKS[kind]
     first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
     short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
@@ -420,8 +483,6 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
 
 
 def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})[:1]
     encoded = SPAN.encoded(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
@@ -479,8 +540,6 @@ def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
 
 
 def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
-    from dataclasses import replace
-
     fixed, items, said = replace(SPAN, threshold=-2.75), asked(["Ada"]), [Answer("Ada", -1.0, "Ada")]
     assert fixed.fitted("dev", items, said) == (fixed, "")
     assert fixed.scores(items, said)["f1"] == 0
@@ -515,8 +574,6 @@ def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) 
 
 
 def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     task = replace(SPAN, version=1)
     items = task.items(DEV["span"].records(written(tmp_path, "span")), {})  # the second one is impossible
     assert [item.gold is None for item in items] == [False, True, False]
