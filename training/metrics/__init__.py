@@ -12,7 +12,7 @@ from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.squad import best_threshold, squad1, squad2
-from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, rouge
+from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, kept_by_rouge, rouge
 
 __all__ = [
     "LANGUAGES",
@@ -31,6 +31,7 @@ __all__ = [
     "entity_f1",
     "f1",
     "glue_average",
+    "kept_by_rouge",
     "macro_f1",
     "matthews",
     "mlqa",
