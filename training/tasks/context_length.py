@@ -70,7 +70,7 @@ class ContextLength:
         named = {f"perplexity_{n}": value for n, value in zip(self.lengths, by_length, strict=True)}
         return {"effective_length": float(max(used, default=self.lengths[0]))} | named
 
-    def notes(self, answers: Sequence[Lengths], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Lengths], reader: Reader) -> list[str]:
         longest = (
             ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
         )

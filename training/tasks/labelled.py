@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from training.finetuning import Target, Tuning
 
+FEW: Final = 3  # questions, below which nobody wonders that an option is right in none
 NO_LABEL: Final = -1  # the number of what is no label: always wrong
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
@@ -120,7 +121,7 @@ class ScoredTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], answers: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, and what they are to be compared with."""
 
-    def notes(self, answers: Sequence[Any], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Any], reader: Reader) -> list[str]:
         """What the scores mean, a line each: the kind of likelihood, window, denominator, ties."""
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
@@ -156,6 +157,15 @@ def one_answer(golds: Sequence[Any], what: str = "answers") -> list[str]:
     """
     same = len(golds) > 1 and all(gold == golds[0] for gold in golds)
     return [f"all {len(golds):,} {what} are {golds[0]!r}: a net learns to say nothing else"] if same else []
+
+
+def never_first(items: Sequence[Item]) -> list[str]:
+    """What there is to say of right options, numbered from 0, of which none is the first: a file may count from 1."""
+    golds = known_of(items)
+    if len(golds) < FEW or 0 in golds:
+        return []
+    none = f"option 0 is right in none of {len(golds):,} questions"
+    return [f'{none}: where the file counts options from 1, give `labels` that do so, as ["1", "2"]']
 
 
 def zero(names: Sequence[str], why: str) -> list[str]:

@@ -71,7 +71,7 @@ class LanguageModelling:
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
         return found | {name: float(count) for name, count in (counts | read).items()}
 
-    def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Perplexity], reader: Reader) -> list[str]:
         whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"

@@ -198,7 +198,7 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
     scores = task.scores((), answers)
     assert scores["effective_length"] == effective
     assert scores["perplexity_2"] == pytest.approx(math.exp(4.9))
-    assert ("the longest that was tried" in task.notes(answers, cast(Reader, Reads()))[0]) == (used > 32)
+    assert ("the longest that was tried" in task.notes((), answers, cast(Reader, Reads()))[0]) == (used > 32)
 
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:

@@ -429,6 +429,16 @@ def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: 
     }
 
 
+@pytest.mark.parametrize(
+    ("labels", "golds", "is_said"), [("012", (1, 2, 1), True), ("012", (1, 0, 1), False), ("ABC", (1, 2, 1), False)]
+)
+def test_options_that_may_be_counted_from_1_are_said(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
+    task = replace(CHOOSE, labels=tuple(labels))
+    found = [Item(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
+    said = "option 0 is right in none of 3 questions: where the file counts options from 1"
+    assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
+
+
 def test_first_pieces_of_words() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
