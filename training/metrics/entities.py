@@ -73,5 +73,5 @@ def outside_of(scheme: Scheme, gold: Sequence[Sequence[str]]) -> int:
 
 
 def _as_bioes(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The tags with the letters of BIOES where they have those of BILOU: seqeval has a prefix U in strict mode alone."""
+    """The tags with the letters of BIOES where they have those of BILOU, which seqeval knows in strict mode alone."""
     return [[_BIOES.get(tag[:1], tag[:1]) + tag[1:] for tag in sentence] for sentence in sentences]

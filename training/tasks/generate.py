@@ -122,7 +122,7 @@ class Generate:
         return {name: found[name] for name in self.metrics if name in found}
 
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
-        """The signature of each metric of sacrebleu, and how many references ROUGE drops and how many texts are empty."""
+        """The signature of each metric of sacrebleu, how many references ROUGE drops, and how many texts are empty."""
         golds, texts = _scored(items, predictions)
         found = [
             f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # it is the same for any texts

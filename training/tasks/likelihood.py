@@ -16,6 +16,7 @@ from training.likelihood import (
     Example,
     LogP,
     Normalise,
+    NoToken,
     PseudoKind,
     Reader,
     Request,
@@ -203,7 +204,15 @@ class Likelihood:
         return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
-        return self.chosen(self.asked(items, train), lambda requests: reader.log_ps(requests, self.pseudo))
+        asked = self.asked(items, train)
+        try:
+            return self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
+        except NoToken as error:
+            numbers = zip(items, asked.at, asked.alone_at, strict=True)
+            having = (
+                item for item, *at in numbers if error.request in [asked.requests[n] for each in at for n in each]
+            )
+            raise BadInput(f"{next(having).place}: {error}") from None
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The right option of the first item, behind its prompt."""

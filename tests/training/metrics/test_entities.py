@@ -62,7 +62,7 @@ def test_a_thousand_random_sentences_of_bioes() -> None:
 
 def test_bilou_is_bioes_by_other_letters() -> None:
     """Two names of one word side by side are two entities, which conlleval's prefixes cannot tell apart."""
-    gold, predicted = "U-P U-P O U-L".split(), "U-P O O U-L".split()
+    gold, predicted = ["U-P", "U-P", "O", "U-L"], ["U-P", "O", "O", "U-L"]
     for scheme in ("lenient", "BILOU"):
         assert entity_f1([gold], [predicted], scheme)["f1"] == pytest.approx(0.8)
     rng = np.random.default_rng(0)
