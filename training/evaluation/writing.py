@@ -12,7 +12,7 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_unknown, whole_state
+from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_repeated, of_unknown, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
@@ -62,7 +62,10 @@ def written(
         predictions[split] = task.predictions(items[split], texts)
         if any(item.gold is not None for item in items[split]):
             scores[split] = task.scores(items[split], predictions[split])
-        notes += [f"{split}: {note}" for note in (*said, *task.notes(items[split], predictions[split]))]
+        is_learned = tuning is not None and split in scores
+        repeated = of_repeated(items["train"], items[split]) if is_learned else []
+        of_task = task.notes(items[split], predictions[split])
+        notes += [f"{split}: {note}" for note in (*said, *of_task, *repeated)]
         example = example or (questions[0].text if questions else "")
     return Evaluated(scores, predictions, losses, tuple(notes), example)
 

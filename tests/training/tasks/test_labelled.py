@@ -370,8 +370,8 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
             ("NNP", "VBD"),
             {},
             "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for "
-            "f1, precision, recall, which are of entities; for other tags, as parts of speech, give metrics: [accuracy, "
-            "macro_f1]",
+            "f1, precision, recall, which are of entities; for other tags, as parts of speech, give metrics: "
+            "[accuracy, macro_f1]",
         ),
         (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
         (BILOU, {"scheme": "IOB1"}, "labels is ['L-PER', 'U-PER'], allowed is O, B-..., I-... for scheme IOB1"),
