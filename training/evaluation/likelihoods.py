@@ -40,7 +40,7 @@ def scored(
             if any(item.gold is not None for item in items[split]):
                 scores[split] = task.scores(items[split], answers)
             predictions[split] = task.predictions(items[split], answers)
-            notes += [f"{split}: {note}" for note in task.notes(answers, reader)]
+            notes += [f"{split}: {note}" for note in task.notes(items[split], answers, reader)]
             example = example or task.example(items[split], train, reader)
     return Evaluated(scores, predictions, (), tuple(notes), example)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -164,6 +164,26 @@ def of_unknown(unknown: Sequence[int], what: str) -> list[str]:
     return [f"{having:,} of {len(unknown):,} {what} have {known}: to the net they are all alike"] if having else []
 
 
+def of_repeated(train: Sequence[Item], items: Sequence[Item]) -> list[str]:
+    """A note of how many of these questions are in train too, all their texts but for blanks around them, where some
+    are; their answers may differ.
+
+    >>> of_repeated([Item("a:1", ("so", "it is"))], [Item("b:1", ("so ", "it is")), Item("b:2", ("so", "what"))])
+    ['1 of 2 questions are also in train']
+    """
+    learned = {_stripped(item.texts) for item in train}
+    count = sum(_stripped(item.texts) in learned for item in items)
+    return [f"{count:,} of {len(items):,} questions are also in train"] if count else []
+
+
+def _stripped(value: Any) -> Any:
+    """The texts of an item without blanks around them, in a form that can be hashed."""
+    if isinstance(value, str):
+        return value.strip()
+    parts = [getattr(value, each.name) for each in fields(value)] if is_dataclass(value) else value
+    return tuple(map(_stripped, parts))
+
+
 def engine_of(model: TaskModel, optim: Optim, machine: Machine, groups: list[dict[str, Any]]) -> Engine[TaskModel]:
     """A process of its own in float32; else DeepSpeed in the group that `connect` has joined: it keeps float32 masters,
     and divides batches and the optimiser among the workers."""
@@ -221,4 +241,6 @@ def _answered(
         predictions[split] = task.predictions(items[split], given, said[split])
         if any(item.gold is not None for item in items[split]):
             scores[split] = task.scores(items[split], predictions[split])
+            repeated = of_repeated(items["train"], items[split])
+            notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *repeated)]
     return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))

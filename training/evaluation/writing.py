@@ -12,13 +12,13 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_unknown, whole_state
+from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_repeated, of_unknown, whole_state
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
 from training.model import Model
 from training.specs import Encoder, Machine
-from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of
+from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of, one_answer
 
 
 def written(
@@ -62,7 +62,10 @@ def written(
         predictions[split] = task.predictions(items[split], texts)
         if any(item.gold is not None for item in items[split]):
             scores[split] = task.scores(items[split], predictions[split])
-        notes += [f"{split}: {note}" for note in (*said, *task.notes(items[split], predictions[split]))]
+        is_learned = tuning is not None and split in scores
+        repeated = of_repeated(items["train"], items[split]) if is_learned else []
+        of_task = task.notes(items[split], predictions[split])
+        notes += [f"{split}: {note}" for note in (*said, *of_task, *repeated)]
         example = example or (questions[0].text if questions else "")
     return Evaluated(scores, predictions, losses, tuple(notes), example)
 
@@ -146,9 +149,10 @@ def _pairs(
     if not train:
         raise BadInput("the split train has no items to learn from")
     questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
-    answers, short = _apart([form.answer_ids(task.target(item)) for item in train])
+    texts = [task.target(item) for item in train]
+    answers, short = _apart([form.answer_ids(text) for text in texts])
     unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]
-    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples")], sum(map(bool, short))
+    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples"), *one_answer(texts)], sum(map(bool, short))
     if count:
         notes.append(
             f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"

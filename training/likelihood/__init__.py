@@ -23,6 +23,7 @@ from training.likelihood.prompts import Example, prompt, shots
 from training.likelihood.requests import (
     PSEUDO_KINDS,
     LogP,
+    NoToken,
     Pair,
     PseudoKind,
     Reader,
@@ -30,6 +31,7 @@ from training.likelihood.requests import (
     Scorer,
     cut_to,
     first_of,
+    no_token,
     pair_of,
     split_at_word,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "LogP",
     "NGramReader",
     "NGrams",
+    "NoToken",
     "Normalise",
     "Pair",
     "Perplexity",
@@ -59,6 +62,7 @@ __all__ = [
     "detokenised",
     "first_of",
     "fit",
+    "no_token",
     "normalised",
     "pair_of",
     "prompt",

@@ -80,8 +80,8 @@ def pair_of(vocab: Vocab, request: Request) -> Pair:
     """The ids of a request for a decoder, as lm-eval has them (api/model.py, `_encode_pair`).
 
     The continuation is what the whole text has behind as many tokens as the context alone has. Where the context is
-    empty, a text begins behind [CLS] or <s>, or where there is none, behind the end of a text. BadInput where the
-    continuation is no token.
+    empty, a text begins behind [CLS] or <s>, or where there is none, behind the end of a text. NoToken where the
+    continuation is none.
     """
     context, continuation = split_at_word(request)
     if request.context:
@@ -90,8 +90,21 @@ def pair_of(vocab: Vocab, request: Request) -> Pair:
     else:
         pair = [], vocab.encode(continuation)
     if not pair[1]:
-        raise BadInput(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+        raise no_token(request)
     return (pair[0] or [first_of(vocab)]), pair[1]
+
+
+class NoToken(BadInput):
+    """A continuation is no token."""
+
+    request: Request
+
+
+def no_token(request: Request) -> NoToken:
+    """The error of a request whose continuation is no token, in one line."""
+    error = NoToken(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+    error.request = request
+    return error
 
 
 def first_of(vocab: Vocab) -> int:

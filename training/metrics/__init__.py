@@ -7,15 +7,17 @@ torch in here.
 """
 
 from training.metrics.cmrc import cmrc
-from training.metrics.entities import Scheme, entity_f1
+from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_tags_of, outside_of
 from training.metrics.glue import Average, glue_average, submission
-from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman
+from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.squad import best_threshold, squad1, squad2
-from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, rouge
+from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, kept_by_rouge, rouge
 
 __all__ = [
     "LANGUAGES",
+    "OUTSIDE",
+    "PREFIXES",
     "ROUGES",
     "Average",
     "Scheme",
@@ -29,13 +31,17 @@ __all__ = [
     "entity_f1",
     "f1",
     "glue_average",
+    "kept_by_rouge",
     "macro_f1",
     "matthews",
     "mlqa",
+    "no_tags_of",
+    "outside_of",
     "pearson",
     "rouge",
     "spearman",
     "squad1",
     "squad2",
     "submission",
+    "undefined",
 ]

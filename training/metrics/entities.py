@@ -1,10 +1,35 @@
 """Entity F1 as CoNLL's official scorer (conlleval) counts it: an entity is right where its ends and its type are."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
-Scheme = Literal["lenient", "IOB1", "IOB2", "IOBES"]
+Scheme = Literal["lenient", "IOB1", "IOB2", "IOBES", "BILOU"]
 """lenient: as conlleval, which begins an entity at each change of type, whatever the prefix; the others are strict."""
+
+OUTSIDE: Final = "O"
+PREFIXES: Final[Mapping[Scheme, Sequence[str]]] = {
+    "lenient": ("BIES", "BILU"),
+    "IOB1": ("BI",),
+    "IOB2": ("BI",),
+    "IOBES": ("BIES",),
+    "BILOU": ("BILU",),
+}
+"""What tags of entities begin with, before a hyphen and the type: one of these sets of letters."""
+_BIOES: Final = {"L": "E", "U": "S"}  # of BILOU; a last word, and an entity of one word
+
+
+def no_tags_of(scheme: Scheme, labels: Sequence[str]) -> list[str]:
+    """Labels that are no tags of the scheme; of two sets of prefixes that which fits more of them is meant.
+
+    >>> no_tags_of("lenient", ["O", "B-PER", "NN"]), no_tags_of("IOB2", ["O", "B-PER", "S-PER"])
+    (['NN'], ['S-PER'])
+    """
+    return min(([tag for tag in labels if not _is_tag(tag, letters)] for letters in PREFIXES[scheme]), key=len)
+
+
+def _is_tag(label: str, letters: str) -> bool:
+    prefix, hyphen, kind = label.partition("-")
+    return label == OUTSIDE or (len(prefix) == 1 and prefix in letters and bool(kind) == bool(hyphen))
 
 
 def entity_f1(
@@ -24,8 +49,29 @@ def entity_f1(
     lengths = [len(sentence) for sentence in gold], [len(sentence) for sentence in predicted]
     if lengths[0] != lengths[1]:
         raise ValueError("gold and predicted tags are of other sentences: their lengths differ")
-    strict = {"IOB1": IOB1, "IOB2": IOB2, "IOBES": IOBES}
+    strict = {"IOB1": IOB1, "IOB2": IOB2, "IOBES": IOBES, "BILOU": IOBES}
     how = {} if scheme == "lenient" else {"mode": "strict", "scheme": strict[scheme]}
-    both = [list(sentence) for sentence in gold], [list(sentence) for sentence in predicted]
+    both = _as_bioes(gold), _as_bioes(predicted)
     scores = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
     return {name: float(score(*both, average="micro", zero_division=0, **how)) for name, score in scores.items()}
+
+
+def outside_of(scheme: Scheme, gold: Sequence[Sequence[str]]) -> int:
+    """Words that are tagged as part of an entity, and are in none as a strict scheme has it.
+
+    >>> outside_of("IOB2", [["I-P", "O", "B-P", "I-P"]])
+    1
+    """
+    from seqeval.scheme import IOB1, IOB2, IOBES, Entities
+
+    if scheme == "lenient":
+        return 0
+    strict = {"IOB1": IOB1, "IOB2": IOB2, "IOBES": IOBES, "BILOU": IOBES}
+    found = Entities(_as_bioes(gold), strict[scheme]).entities
+    tagged = sum(tag != OUTSIDE for sentence in gold for tag in sentence)
+    return tagged - sum(entity.end - entity.start for sentence in found for entity in sentence)
+
+
+def _as_bioes(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The tags with the letters of BIOES where they have those of BILOU, which seqeval knows in strict mode alone."""
+    return [[_BIOES.get(tag[:1], tag[:1]) + tag[1:] for tag in sentence] for sentence in sentences]

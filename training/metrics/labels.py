@@ -3,15 +3,12 @@
 Labels are int arrays [N], numbers float arrays [N]. All answer a share or a correlation between -1 and 1, not percent.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from preprocessing.schema import Floats, Ints
-
-log = logging.getLogger(__name__)
 
 POSITIVE: Final = 1  # the class that F1 is of, where there are two
 
@@ -60,40 +57,50 @@ def matthews(gold_N: Ints, predicted_N: Ints) -> float:
     from sklearn.metrics import matthews_corrcoef
 
     _same_length(gold_N, predicted_N)
-    if np.ptp(gold_N) == 0 or np.ptp(predicted_N) == 0:
+    if undefined(gold_N, predicted_N):
         return 0.0
     return float(matthews_corrcoef(gold_N, predicted_N))
 
 
 def pearson(gold_N: Floats, predicted_N: Floats) -> float:
-    """Pearson's r; 0, with a warning, where either is constant and r is not defined.
+    """Pearson's r; 0 where either is constant and r is not defined.
 
     >>> round(pearson(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
     0.974475211
     """
     from scipy.stats import pearsonr
 
-    return _correlation("Pearson's", pearsonr, gold_N, predicted_N)
+    return _correlation(pearsonr, gold_N, predicted_N)
 
 
 def spearman(gold_N: Floats, predicted_N: Floats) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0, with a warning, where either is constant.
+    """Spearman's rank correlation, ties at their mean rank; 0 where either is constant.
 
     >>> round(spearman(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
     0.9856107606
     """
     from scipy.stats import spearmanr
 
-    return _correlation("Spearman's", spearmanr, gold_N, predicted_N)
+    return _correlation(spearmanr, gold_N, predicted_N)
 
 
-def _correlation(name: str, function: Callable[..., Any], gold_N: Floats, predicted_N: Floats) -> float:
+def undefined(gold_N: np.ndarray, predicted_N: np.ndarray) -> str:
+    """Why a correlation of these, which counts as 0, is not defined; "" where it is.
+
+    >>> undefined(np.array([0, 1]), np.array([1, 1]))
+    'all 2 predictions are the same'
+    """
+    if len(gold_N) < 2:
+        return "there is one question"
+    named = {"right answers": gold_N, "predictions": predicted_N}
+    constant = next((name for name, value_N in named.items() if np.ptp(value_N) == 0), "")
+    return f"all {len(gold_N):,} {constant} are the same" if constant else ""
+
+
+def _correlation(function: Callable[..., Any], gold_N: Floats, predicted_N: Floats) -> float:
     _same_length(gold_N, predicted_N)
     gold_N, predicted_N = np.asarray(gold_N, np.float64), np.asarray(predicted_N, np.float64)
-    if len(gold_N) < 2 or np.ptp(gold_N) == 0 or np.ptp(predicted_N) == 0:
-        log.warning(
-            "%s correlation of %d constant predictions or labels is not defined; it counts as 0", name, len(gold_N)
-        )
+    if undefined(gold_N, predicted_N):
         return 0.0
     return float(function(gold_N, predicted_N).statistic)
 

@@ -51,11 +51,21 @@ def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) 
     from rouge_score.rouge_scorer import RougeScorer
 
     _same_length(golds, predicted)
-    if not any(char.isascii() and char.isalnum() for gold in golds for char in gold):
+    if not any(map(kept_by_rouge, golds)):
         raise ValueError("ROUGE knows words of a-z and 0-9 only, and no reference has one; use chrF or BLEU")
     scorer = RougeScorer(list(ROUGES), use_stemmer=stem)
     found = [scorer.score(gold, text) for gold, text in zip(golds, predicted, strict=True)]
     return {name: 100 * mean(scores[name].fmeasure for scores in found) for name in ROUGES}
+
+
+def kept_by_rouge(text: str) -> float:
+    """The share of the letters and digits of a text that ROUGE keeps, those of a-z and 0-9 in either case; 0 of none.
+
+    >>> kept_by_rouge("日本 a1"), kept_by_rouge("...")
+    (0.5, 0.0)
+    """
+    letters = [char.isascii() for char in text if char.isalnum()]
+    return sum(letters) / max(1, len(letters))
 
 
 def coqa_f1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:

@@ -23,7 +23,7 @@ from training.tasks.context_length import ContextLength
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, FittedTask, Item, LabelledTask, ScoredTask, TaskKind, Way
+from training.tasks.labelled import Encoded, FittedTask, Item, LabelledTask, ScoredTask, TaskKind, Way, one_answer
 from training.tasks.likelihood import Likelihood
 from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
 from training.tasks.perplexity import LanguageModelling
@@ -97,6 +97,7 @@ __all__ = [
     "better",
     "chosen",
     "ids_of",
+    "one_answer",
     "spread_of",
     "text_form",
 ]

@@ -13,7 +13,18 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab
 from training.files import Records
 from training.tasks.in_words import same
-from training.tasks.labelled import Encoded, Item, Outputs, Way, answered, cut_rows, mean_of, refuse, texts_of
+from training.tasks.labelled import (
+    Encoded,
+    Item,
+    Outputs,
+    Way,
+    answered,
+    cut_rows,
+    mean_of,
+    never_first,
+    refuse,
+    texts_of,
+)
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -129,6 +140,10 @@ class Choose:
         return {"accuracy": mean_of([value for _, value in right])} | {
             name: mean_of(one) for name, one in parts.items() if one
         }
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
+        """Whether the options may be counted from 1, where labels count them from 0."""
+        return never_first(items) if self.labels[0] == "0" else []
 
 
 def _example(rows: Sequence[Templated], gold: int) -> list[Row]:

@@ -13,13 +13,12 @@ from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same, sentences
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.labelled import NO_LABEL, Encoded, Item, Outputs, Way, known_of, one_answer, refuse, zero
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
-NO_LABEL: Final = -1  # the number of what is no label: always wrong
 METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
     "accuracy": measures.accuracy,
     "f1": measures.f1,
@@ -42,6 +41,7 @@ class Classify:
     merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
     both_orders: bool = False  # of a pair in training: each order is an example
     sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
+    positive: str = ""  # the label that f1 is of, once merged; empty: the second of two (MRPC, QQP)
     metrics: tuple[str, ...] = ("accuracy",)
 
     most_written: ClassVar[int] = 16
@@ -50,6 +50,10 @@ class Classify:
         require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
+        of = self._classes
+        require(self.positive in ("", *of), "positive", self.positive, " or ".join(of))
+        several = "macro_f1, or f1 with `positive`, the label that it is of, where there are more than two"
+        require("f1" not in self.metrics or self.positive != "" or len(of) == 2, "metrics", "f1", several)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
@@ -64,7 +68,9 @@ class Classify:
         def target(gold: int | None) -> dict[str, np.ndarray]:
             return {"label": np.asarray(IGNORE if gold is None else gold, np.int64)}
 
-        return encoded_of(self, items, vocab, length, target, training=training)
+        found = encoded_of(self, items, vocab, length, target, training=training)
+        found.notes.extend(one_answer([self.labels[gold] for gold in known_of(items)]) if training else [])
+        return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "no_answer")
@@ -88,6 +94,16 @@ class Classify:
         return self.merge.get(label, label)
 
     @property
+    def _classes(self) -> tuple[str, ...]:
+        """The labels once merged, in the order of the numbers that metrics take."""
+        return tuple(dict.fromkeys(map(self._merged, self.labels)))
+
+    @property
+    def _positive(self) -> int:
+        """The number of the label that F1 is of."""
+        return self._classes.index(self.positive) if self.positive else 1
+
+    @property
     def renamed(self) -> tuple[str, ...]:
         return self.labels
 
@@ -102,20 +118,35 @@ class Classify:
 
     def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
         """What is none of the labels is wrong."""
-        number = {name: at for at, name in enumerate(dict.fromkeys(map(self._merged, self.labels)))}
+        gold_N, predicted_N = self._numbers(items, predictions)
+        return {name: _share(name, gold_N, predicted_N, self._positive) for name in self.metrics}
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
+        """Which label F1 is of, and which metrics are 0 as they are not defined."""
+        gold_N, predicted_N = self._numbers(items, predictions)
+        found = list[str]()
+        if "f1" in self.metrics:
+            found.append(f"f1 is that of the label {self._classes[self._positive]!r}")
+            has = self._positive in gold_N or self._positive in predicted_N
+            found += zero(["f1"], "" if has else "neither right answers nor predictions have this label")
+        return found + zero(["matthews"] if "matthews" in self.metrics else [], measures.undefined(gold_N, predicted_N))
+
+    def _numbers(self, items: Sequence[Item], predictions: Sequence[str]) -> tuple[Ints, Ints]:
+        """Those of right labels and of predictions, of the items that have an answer."""
+        number = {name: at for at, name in enumerate(self._classes)}
         both = [
             (number[self._merged(self.labels[item.gold])], number.get(label, NO_LABEL))
             for item, label in zip(items, predictions, strict=True)
             if item.gold is not None
         ]
         gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
-        return {name: _share(name, gold_N, predicted_N) for name in self.metrics}
+        return gold_N, predicted_N
 
 
-def _share(name: str, gold_N: Ints, predicted_N: Ints) -> float:
+def _share(name: str, gold_N: Ints, predicted_N: Ints, positive: int) -> float:
     """A metric. F1 asks for one class against all else; what is no label counts as the opposite of what is right there
     (text-to-text-transfer-transformer, evaluation/metrics.py, f1_score_with_invalid)."""
     if name == "f1":
-        is_N = np.where(predicted_N == NO_LABEL, gold_N != 1, predicted_N == 1)
-        return METRICS[name]((gold_N == 1).astype(np.int64), is_N.astype(np.int64))
+        is_N = np.where(predicted_N == NO_LABEL, gold_N != positive, predicted_N == positive)
+        return METRICS[name]((gold_N == positive).astype(np.int64), is_N.astype(np.int64))
     return METRICS[name](gold_N, predicted_N)

@@ -7,7 +7,7 @@ from preprocessing.spec import require, spec
 from training.files import Records
 from training.likelihood import Perplexity, Reader, Windowing, total
 from training.tasks.labelled import Item, Way
-from training.tasks.perplexity import LanguageModelling
+from training.tasks.perplexity import LanguageModelling, blank
 
 Lengths = Sequence[Perplexity]
 """Of one text, for each length of context."""
@@ -47,8 +47,7 @@ class ContextLength:
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Lengths]:
         by_length = [
-            reader.perplexities([self._read.text_of(item) for item in items], Windowing(2 * length, length))
-            for length in self.lengths
+            reader.perplexities(self._read.texts_of(items), Windowing(2 * length, length)) for length in self.lengths
         ]
         return list(zip(*by_length, strict=True))
 
@@ -70,7 +69,7 @@ class ContextLength:
         named = {f"perplexity_{n}": value for n, value in zip(self.lengths, by_length, strict=True)}
         return {"effective_length": float(max(used, default=self.lengths[0]))} | named
 
-    def notes(self, answers: Sequence[Lengths], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Lengths], reader: Reader) -> list[str]:
         longest = (
             ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
         )
@@ -80,7 +79,8 @@ class ContextLength:
         )
         return [
             f"each token from the length to twice as many before it; a gain of {100 * self.gain:g} % counts{longest}"
-            f"{unknown}"
+            f"{unknown}",
+            *blank(items),
         ]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:

@@ -48,6 +48,7 @@ METRICS: Final[Mapping[str, Measure]] = {
 }
 """`words` is a mean number, all others are shares."""
 
+MOSTLY: Final = 0.5  # of the letters of a reference
 SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
 
@@ -85,7 +86,20 @@ class Generate:
             if golds == ():
                 raise BadInput(f"{place}: column {answer[1:-1]} has no answer in it")
             found.append(Item(place, (Question((), *in_two(prompt, record, place)),), golds))
+        self._check_letters([item for item in found if item.gold])
         return found
+
+    def _check_letters(self, items: Sequence[Item]) -> None:
+        """BadInput where ROUGE, which is asked for, drops all that the right answers have."""
+        if self._has_rouge and items and not any(measures.kept_by_rouge(item.gold[0]) for item in items):
+            drops = (
+                f"no answer, from {items[0].gold[0][:40]!r} on, has a letter of a-z or 0-9, and ROUGE drops all others"
+            )
+            raise BadInput(f"{items[0].place}: {drops}; give metrics: [chrf]")
+
+    @property
+    def _has_rouge(self) -> bool:
+        return any(name in measures.ROUGES for name in self.metrics)
 
     def question(self, item: Item) -> Question:
         return item.texts[0]
@@ -108,13 +122,21 @@ class Generate:
         return {name: found[name] for name in self.metrics if name in found}
 
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
-        """The signature of each metric of sacrebleu, and how many texts are empty."""
+        """The signature of each metric of sacrebleu, how many references ROUGE drops, and how many texts are empty."""
         golds, texts = _scored(items, predictions)
         found = [
             f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # it is the same for any texts
             for name in self.metrics
             if name in SIGNED and golds
         ]
+        dropped = [
+            gold[0] for gold in golds if any(map(str.isalnum, gold[0])) and measures.kept_by_rouge(gold[0]) < MOSTLY
+        ]
+        if dropped and self._has_rouge:
+            mostly = (
+                "references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
+            )
+            found.append(f"{len(dropped):,} of {len(golds):,} {mostly}")
         empty = sum(not text for text in predictions)
         return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
 

@@ -5,7 +5,7 @@ A kind of task is a spec whose keys a task file gives below `task` (task_file.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from training.finetuning import Target, Tuning
 
+FEW: Final = 3  # questions, below which nobody wonders that an option is right in none
+NO_LABEL: Final = -1  # the number of what is no label: always wrong
 Outputs = Iterable[tuple[Sequence[int], "Mapping[str, Tensor]"]]
 """Numbers of examples, and what each head says of them, by the kind of its target."""
 
@@ -83,6 +85,9 @@ class LabelledTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, of the items that have an answer."""
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        """What the scores mean, where they do not say it: a line each."""
+
 
 @runtime_checkable
 class FittedTask(Protocol):
@@ -116,7 +121,7 @@ class ScoredTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], answers: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, and what they are to be compared with."""
 
-    def notes(self, answers: Sequence[Any], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Any], reader: Reader) -> list[str]:
         """What the scores mean, a line each: the kind of likelihood, window, denominator, ties."""
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
@@ -137,6 +142,40 @@ def unlabelled(items: Sequence[Item], *, training: bool) -> list[str]:
     lacking = sum(item.gold is None for item in items)
     said = f"{lacking} of {len(items)} questions have no answer in the file, and do not count"
     return [said] if lacking and (training or lacking < len(items)) else []
+
+
+def known_of(items: Sequence[Item]) -> list[Any]:
+    """The answers that are known."""
+    return [item.gold for item in items if item.gold is not None]
+
+
+def one_answer(golds: Sequence[Any], what: str = "answers") -> list[str]:
+    """What there is to say of answers to learn from that are all the same.
+
+    >>> one_answer(["yes", "yes"]), one_answer(["yes", "no"])
+    (["all 2 answers are 'yes': a net learns to say nothing else"], [])
+    """
+    same = len(golds) > 1 and all(gold == golds[0] for gold in golds)
+    return [f"all {len(golds):,} {what} are {golds[0]!r}: a net learns to say nothing else"] if same else []
+
+
+def never_first(items: Sequence[Item]) -> list[str]:
+    """What there is to say of right options, numbered from 0, of which none is the first: a file may count from 1."""
+    golds = known_of(items)
+    if len(golds) < FEW or 0 in golds:
+        return []
+    none = f"option 0 is right in none of {len(golds):,} questions"
+    return [f'{none}: where the file counts options from 1, give `labels` that do so, as ["1", "2"]']
+
+
+def zero(names: Sequence[str], why: str) -> list[str]:
+    """What there is to say of metrics that are not defined, "" where they are.
+
+    >>> zero(["matthews"], "there is one question"), zero(["matthews"], "")
+    (['matthews is not defined and counts as 0: there is one question'], [])
+    """
+    said = "is not defined and counts" if len(names) == 1 else "are not defined and count"
+    return [f"{', '.join(names)} {said} as 0: {why}"] if names and why else []
 
 
 def cut_rows(rows: Iterable[Templated], length: int) -> list[str]:

@@ -16,6 +16,7 @@ from training.likelihood import (
     Example,
     LogP,
     Normalise,
+    NoToken,
     PseudoKind,
     Reader,
     Request,
@@ -24,7 +25,7 @@ from training.likelihood import (
     prompt,
     shots,
 )
-from training.tasks.labelled import Item, Way, mean_of
+from training.tasks.labelled import Item, Way, known_of, mean_of, never_first
 from training.tasks.split import value_of
 from training.tasks.templates import filled, is_template, listed, text_of
 
@@ -203,19 +204,28 @@ class Likelihood:
         return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
-        return self.chosen(self.asked(items, train), lambda requests: reader.log_ps(requests, self.pseudo))
+        asked = self.asked(items, train)
+        try:
+            return self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
+        except NoToken as error:
+            numbers = zip(items, asked.at, asked.alone_at, strict=True)
+            having = (
+                item for item, *at in numbers if error.request in [asked.requests[n] for each in at for n in each]
+            )
+            raise BadInput(f"{next(having).place}: {error}") from None
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The right option of the first item, behind its prompt."""
         asked = self.asked(items[:1], train)
         return reader.shown(asked.requests[asked.at[0][items[0].gold or 0]]) if asked.at else ""
 
-    def notes(self, answers: Sequence[Chosen], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Chosen], reader: Reader) -> list[str]:
         found = [reader.describe(self.pseudo)]
         by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
+        found += self._of_labels(items)
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
         if cut := _having(answers, "cut"):
@@ -226,6 +236,14 @@ class Likelihood:
                 "net they are all alike, and likelier than they should be"
             )
         return found
+
+    def _of_labels(self, items: Sequence[Item]) -> list[str]:
+        """Which option is right where no label says so, and whether labels may count from 1."""
+        if all(len(item.texts[0].options) < 2 for item in items):
+            return []
+        if not self.label and not any(known_of(items)):
+            return ["the task has no `label`: the first option of each question is the right one"]
+        return never_first(items) if self.labels[:1] in ((), ("0",)) else []
 
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
         """What a net is asked, with examples from `train` before each question. BadInput where these are too few."""

@@ -54,10 +54,7 @@ class LanguageModelling:
         return [Item(place, texts_of(record, place, [column]), True) for record, place in rows]
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
-        if not items:
-            raise BadInput("there is no text to predict")
-        texts = [self.text_of(item) for item in items]
-        return reader.perplexities(texts, Windowing(self.window, self.stride, self.carry))
+        return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry))
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
         """For each text its -log p in nats and what that is divided by."""
@@ -71,20 +68,41 @@ class LanguageModelling:
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
         return found | {name: float(count) for name, count in (counts | read).items()}
 
-    def notes(self, answers: Sequence[Perplexity], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[Item], answers: Sequence[Perplexity], reader: Reader) -> list[str]:
         whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
-        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *_lost(whole, reader)]
+        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *_lost(whole, reader), *blank(items)]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
-        """The beginning of the first text."""
-        return reader.shown(Request("", self.text_of(items[0]).text[:_CHARACTERS])) if items else ""
+        """The beginning of the first text that is not blank."""
+        begin = next((text for item in items if (text := self.text_of(item).text[:_CHARACTERS]).strip()), "")
+        return reader.shown(Request("", begin)) if begin else ""
+
+    def texts_of(self, items: Sequence[Item]) -> list[Text]:
+        """What the net reads of the items; BadInput where there is nothing in any of them."""
+        if not items:
+            raise BadInput("there is no text to predict")
+        found = [self.text_of(item) for item in items]
+        if not any(each.text.strip() for each in found):
+            raise BadInput(f"{items[0].place}: this text and all others are blank: there is nothing to predict")
+        return found
 
     def text_of(self, item: Item) -> Text:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
         return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)
+
+
+def blank(items: Sequence[Item]) -> list[str]:
+    """What there is to say of blank texts, as a corpus may have: how many, and where the first one is.
+
+    >>> blank([Item("a.txt:1", ("so",)), Item("a.txt:2", (" ",))])
+    ['1 of 2 texts are blank, the first one a.txt:2: they have no word to predict']
+    """
+    places = [item.place for item in items if not item.texts[0].strip()]
+    count = f"{len(places):,} of {len(items):,} texts are blank"
+    return [f"{count}, the first one {places[0]}: they have no word to predict"] if places else []
 
 
 def _lost(whole: Perplexity, reader: Reader) -> list[str]:

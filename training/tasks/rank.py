@@ -106,6 +106,9 @@ class Rank:
         gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
         return {"accuracy": measures.accuracy(gold_N, predicted_N)}
 
+    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+        return []
+
 
 def _example(row: Templated, option: int, right: int) -> Row:
     return row.columns() | {"option": np.asarray(option, np.int64), "right": np.asarray(right, np.int64)}

@@ -13,7 +13,7 @@ from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import number_of, sentences
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse
+from training.tasks.labelled import Encoded, Item, Outputs, Way, known_of, one_answer, refuse, zero
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Regress:
         def target(gold: float | None) -> dict[str, np.ndarray]:
             return {"value": np.asarray(np.nan if gold is None else gold, np.float32)}
 
-        return encoded_of(self, items, vocab, length, target, training=training)
+        found = encoded_of(self, items, vocab, length, target, training=training)
+        found.notes.extend(one_answer(known_of(items)) if training else [])
+        return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "no_answer")
@@ -97,6 +99,16 @@ class Regress:
         return number_of(text, self.least - 1)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
-        both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
-        gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
+        gold_N, predicted_N = _both(items, predictions)
         return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[float]) -> list[str]:
+        """Why a correlation is 0 where it is not defined."""
+        return zero(self.metrics, measures.undefined(*_both(items, predictions)))
+
+
+def _both(items: Sequence[Item], predictions: Sequence[float]) -> tuple[Floats, Floats]:
+    """Right numbers and predictions of the items that have an answer."""
+    both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
+    gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
+    return gold_N, predicted_N

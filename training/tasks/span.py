@@ -42,7 +42,7 @@ class Span:
 
     kind: Literal["span"] = "span"
     way: ClassVar[Way] = "tuned"
-    numerics: ClassVar[int] = 0
+    numerics: ClassVar[int] = 1
     version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
     most_question: int = 64  # tokens
@@ -193,13 +193,27 @@ class Span:
     def scores(self, items: Sequence[Item], predictions: Sequence[Answer]) -> dict[str, float]:
         """F1 and exact match as shares; of version 2 over answerable and other questions too, and what they would be
         with the threshold that is best for these very questions, which is in logits."""
-        golds = {item.gold[0]: item.gold[1] for item in items if item.gold}
-        answers = {item.gold[0]: answer for item, answer in zip(items, predictions, strict=True) if item.gold}
-        found = self._percent(golds, answers, {item.gold[0]: self._language(item.place) for item in items if item.gold})
+        known = {str(number): item for number, item in enumerate(items) if item.gold}  # merged files share ids
+        golds = {number: item.gold[1] for number, item in known.items()}
+        answers = {number: predictions[int(number)] for number in known}
+        found = self._percent(golds, answers, {number: self._language(item.place) for number, item in known.items()})
         shares = {name: value if name.endswith("_thresh") else value / 100 for name, value in found.items()}
         return {name: shares[name] for name in self.metrics} | {
             name: value for name, value in shares.items() if name not in METRICS
         }
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[Answer]) -> list[str]:
+        """How many questions have the id of another one, of which the official scripts score the answer to one."""
+        places: dict[Any, list[str]] = {}
+        for item in items:
+            if item.gold:
+                places.setdefault(item.gold[0], []).append(item.place)
+        shared = [each for each in places.values() if len(each) > 1]
+        if not shared:
+            return []
+        count, whole = (sum(map(len, some)) for some in (shared, places.values()))
+        which = f"{shared[0][0]} and {shared[0][1]}"
+        return [f"{count:,} of {whole:,} questions share their id with another one ({which}): each counts for itself"]
 
     def _percent(
         self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, Answer], languages: Mapping[str, str]

@@ -11,28 +11,42 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.metrics import Scheme
-from training.tasks.labelled import Encoded, Item, Outputs, Way, answered, mean_of, refuse
+from training.metrics import OUTSIDE, PREFIXES, Scheme
+from training.tasks.labelled import (
+    NO_LABEL,
+    Encoded,
+    Item,
+    Outputs,
+    Way,
+    answered,
+    known_of,
+    mean_of,
+    one_answer,
+    refuse,
+)
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
-METRICS: Final = ("f1", "precision", "recall", "accuracy")
-OUTSIDE: Final = "O"
+OF_ENTITIES: Final = ("f1", "precision", "recall")
+MOST_NAMED: Final = 5  # labels in a message
+METRICS: Final = (*OF_ENTITIES, "accuracy", "macro_f1")
 
 
 @spec
 class Tag:
     """A tag of each word, that of an entity in most tasks: CoNLL-2003, WNUT 2017 (BERT 5.3).
 
+    F1, precision and recall are of entities; accuracy and macro-F1 over words are for all tags, as parts of speech.
+
     The first piece of a word carries its tag. Words behind the end of a row, and those of which nothing is left once
-    normalised, count as outside of all entities.
+    normalised, count as outside of all entities, which is wrong where no tag says so.
     """
 
     kind: Literal["tag"] = "tag"
     way: ClassVar[Way] = "tuned"
-    numerics: ClassVar[int] = 0
+    numerics: ClassVar[int] = 1
     words: str = "words"  # column of the words
     tags: str = "tags"  # column of their tags
     labels: tuple[str, ...]  # the tags, in the order of their numbers
@@ -43,6 +57,9 @@ class Tag:
         require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
+        if asked := [name for name in self.metrics if name in OF_ENTITIES]:
+            strange = measures.no_tags_of(self.scheme, self.labels)
+            require(not strange, "labels", strange[:MOST_NAMED], _allowed(self.scheme, asked))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
@@ -65,6 +82,8 @@ class Tag:
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         used, notes = answered(items, training=training)
+        if training:
+            notes += one_answer([tag for tags in known_of(items) for tag in tags], "words")
         template, encoded, beyond = Template(vocab, length), Encoded(notes=notes), 0
         for number in used:
             item = items[number]
@@ -78,7 +97,9 @@ class Tag:
             encoded.item_of.append(number)
             encoded.stands_for.append(of)
         if beyond:
-            encoded.notes.append(f"{beyond} words are behind the end of their row, or have no piece; they count as O")
+            as_what = OUTSIDE if OUTSIDE in self.labels else "wrong"
+            said = f"{beyond} words are behind the end of their row, or have no piece; they count as {as_what}"
+            encoded.notes.append(said)
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
@@ -103,10 +124,40 @@ class Tag:
     def scores(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
         both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
         gold, predicted = [pair[0] for pair in both], [pair[1] for pair in both]
-        found = measures.entity_f1(gold, predicted, self.scheme)
         pairs = [(a, b) for one, other in both for a, b in zip(one, other, strict=True)]
-        found["accuracy"] = mean_of([float(a == b) for a, b in pairs])
+        found = {"accuracy": mean_of([float(a == b) for a, b in pairs])}
+        if any(name in OF_ENTITIES for name in self.metrics):
+            found |= measures.entity_f1(gold, predicted, self.scheme)
+        if "macro_f1" in self.metrics:
+            found["macro_f1"] = self._macro_f1(pairs)
         return {name: found[name] for name in self.metrics}
+
+    def _macro_f1(self, pairs: Sequence[tuple[str, str]]) -> float:
+        """The mean over tags of their F1 in words; 0 of no word."""
+        number = {tag: at for at, tag in enumerate(self.labels)}
+        number_N2 = np.array([(number[gold], number.get(said, NO_LABEL)) for gold, said in pairs], np.int64)
+        return measures.macro_f1(*number_N2.T) if pairs else 0.0
+
+    def notes(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> list[str]:
+        """How many words of entities do not count, as their tags do not fit a strict scheme."""
+        gold = known_of(items)
+        if not any(name in OF_ENTITIES for name in self.metrics) or not (
+            lost := measures.outside_of(self.scheme, gold)
+        ):
+            return []
+        words = sum(tag != OUTSIDE for tags in gold for tag in tags)
+        return [f"{lost:,} of {words:,} words of entities are in none by scheme {self.scheme}, and do not count"]
+
+
+def _allowed(scheme: Scheme, asked: Sequence[str]) -> str:
+    """What labels may be where these metrics of entities are asked for, and what to do about others."""
+    tags = " or ".join(", ".join([OUTSIDE, *(f"{letter}-..." for letter in each)]) for each in PREFIXES[scheme])
+    of = (
+        f"{', '.join(asked)}, which are of entities"
+        if scheme == "lenient"
+        else f"scheme {scheme}; give that of the files"
+    )
+    return f"{tags} for {of}; for other tags, as parts of speech, give metrics: [accuracy, macro_f1]"
 
 
 def _texts(given: Any, column: str, place: str) -> list[str]:

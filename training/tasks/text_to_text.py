@@ -32,7 +32,7 @@ class TextToText:
     writing: Writing = Writing(max_new=16)
 
     way: ClassVar[Way] = "written"
-    numerics: ClassVar[int] = 1
+    numerics: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         labels = self.of.renamed
@@ -75,9 +75,10 @@ class TextToText:
         return self.of.scores(items, predictions)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
-        """How many texts are none of the labels."""
+        """How many texts are none of the labels, and what the task says of its scores."""
         other = sum(isinstance(said, str) and not said for said in predictions)
-        return [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
+        found = [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
+        return [*found, *self.of.notes(items, predictions)]
 
     def _word(self, label: str) -> str:
         return self.words.get(label, label)

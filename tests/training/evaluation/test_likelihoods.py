@@ -159,6 +159,34 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
         assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that the vocabulary does not")
 
 
+@pytest.mark.parametrize("keys", [{}, {"carry": True, "window": 8}, {"line_ends": True}], ids=str)
+def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_path: Path) -> None:
+    task = LanguageModelling(**keys)
+    items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
+    found = scored(net_of("xl"), task, items)
+    blank = f"test: 3 of {len(items['test'])} texts are blank, the first one test.jsonl:1: they have no word to predict"
+    assert blank in found.notes
+    assert found.example.lower().endswith(TEXT[0].lower())
+    if not keys:
+        plain = scored(net_of("xl"), task, items_of(task, tmp_path, test=[{"text": text} for text in TEXT]))
+        assert found.scores["test"]["words"] == plain.scores["test"]["words"]
+        assert not any("blank" in note for note in plain.notes)
+        lengths = scored(net_of("xl"), ContextLength(lengths=(2, 4)), items)
+        assert blank in lengths.notes
+    with pytest.raises(BadInput) as caught:
+        scored(net_of("xl"), task, {"test": items["test"][:2]})
+    assert str(caught.value) == "test.jsonl:1: this text and all others are blank: there is nothing to predict"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_an_option_without_a_token_is_named_by_its_place(kind: str, tmp_path: Path) -> None:
+    asked = replace(net_of(kind), vocab=vocabulary("bert"))
+    items = items_of(BLIMP, tmp_path, test=[*PAIRS, {**PAIRS[0], "bad": ""}])
+    with pytest.raises(BadInput) as caught:
+        scored(asked, BLIMP, items)
+    assert str(caught.value) == f"test.jsonl:{len(PAIRS) + 1}: the continuation ' ' has no token behind ''"
+
+
 def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:
     task = LanguageModelling(metrics=("token_perplexity",))
     (tmp_path / "lines.txt").write_text("\n".join(TEXT) + "\n")
@@ -198,7 +226,7 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
     scores = task.scores((), answers)
     assert scores["effective_length"] == effective
     assert scores["perplexity_2"] == pytest.approx(math.exp(4.9))
-    assert ("the longest that was tried" in task.notes(answers, cast(Reader, Reads()))[0]) == (used > 32)
+    assert ("the longest that was tried" in task.notes((), answers, cast(Reader, Reads()))[0]) == (used > 32)
 
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, ByteBPE, Template, Vocab, WordPiece, train, with_inserts
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import engine_of, finetuned
+from training.evaluation.tuned import engine_of, finetuned, of_repeated
 from training.finetuning import TaskModel, Tuning, groups, orders, tune
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
-from training.tasks import Classify, Grid, Item, LabelledTask, Regress, Span, Tag
+from training.tasks import Classify, Grid, Item, LabelledTask, Question, Regress, Span, Tag
 from training.tasks.grid import VARIED
 
 TEXT: Final = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
@@ -279,6 +279,27 @@ def test_of_two_orders_one_answer_is_made_in_either_order(decoder: Net) -> None:
     assert len(found.predictions["test_unlabelled"]) == 1
 
 
+def test_questions_that_are_also_in_train_are_counted(encoder: Net) -> None:
+    train, tuning = pairs(8), replace(BASE, steps=1)
+    blanks = [replace(train[0], texts=(f" {train[0].texts[0]} ", train[0].texts[1])), *pairs(10)[7:]]
+    swapped = [replace(item, texts=item.texts[::-1]) for item in train]
+    unlabelled = [replace(item, gold=None) for item in train]
+    given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabelled}
+    found = finetuned(encoder, PAIR, given, tuning, length=24)
+    assert [note for note in found.notes if "also in train" in note] == ["dev: 2 of 4 questions are also in train"]
+
+
+def test_texts_of_any_kind_of_task_are_compared_but_for_blanks_around_them() -> None:
+    for texts, other in (
+        (("a", ("b ", "c")), (" a", ("b", "c"))),
+        ((("Ada", "wrote"),), (("Ada", "wrote"),)),
+        ((Question((), "Ada wrote\n"),), (Question((), "Ada wrote"),)),
+    ):
+        one, same = Item("1", texts, 0), Item("2", other, 1)
+        assert of_repeated([one], [same, Item("3", ("else",), 1)]) == ["1 of 2 questions are also in train"]
+        assert of_repeated([replace(one, texts=("x",))], [same]) == []
+
+
 def test_dropout_is_that_of_the_tuning(encoder: Net) -> None:
     changed = Tuning(dropout=0.0).trunk(ENCODER)
     assert (changed.dropout, changed.attention_dropout) == (0.0, 0.0)
@@ -377,7 +398,7 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(encoder: Net, monkeypat
     assert last == [max(on_way)]
     assert on_way[-1] < max(on_way)  # else the last weights would do
     best = 2 * (on_way.index(max(on_way)) + 1)
-    assert found.notes[-1] == "the best of 8 evaluations on dev counts"
+    assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
     finetuned(encoder, task, given, replace(tuning, dev_evaluations=0, steps=best), length=24, keep=stopped.update)
     assert all(torch.equal(kept[name], stopped[name]) for name in stopped)
@@ -453,6 +474,7 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: Net) -> None:
         "rows have up to 40 tokens, not 64: the net reads no more",
         "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
         "train: 2 of 8 rows are cut to 40 tokens",
+        "dev: 4 of 4 questions are also in train",
     )
 
 

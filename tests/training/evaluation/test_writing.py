@@ -116,6 +116,7 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
         notes = written(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
         assert any(note.startswith(f"{said} words or characters that the vocabulary does not know") for note in notes)
+        assert ("dev: 1 of 2 questions are also in train" in notes) == (tuning is not None)
     many = replace(shot, writing=replace(shot.writing, shots=9))
     assert any("fewer examples" in note for note in written(pretrained(net("decoder", vocab)), many, items).notes)
     too_many = replace(shot, writing=replace(shot.writing, shots=99))

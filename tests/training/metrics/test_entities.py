@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from training.metrics import entity_f1
+from training.metrics import Scheme, entity_f1, no_tags_of, outside_of
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,50 @@ def test_a_thousand_random_sentences_of_bioes() -> None:
         scores = entity_f1([gold], [predicted], "IOBES")
         assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
         assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
+
+
+def test_bilou_is_bioes_by_other_letters() -> None:
+    """Two names of one word side by side are two entities, which conlleval's prefixes cannot tell apart."""
+    gold, predicted = ["U-P", "U-P", "O", "U-L"], ["U-P", "O", "O", "U-L"]
+    for scheme in ("lenient", "BILOU"):
+        assert entity_f1([gold], [predicted], scheme)["f1"] == pytest.approx(0.8)
+    rng = np.random.default_rng(0)
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "PL")]
+    letters = str.maketrans({"E": "L", "S": "U"})
+    for _ in range(300):
+        both = [[rng.choice(tags, 8).tolist()] for _ in range(2)]
+        others = [[[tag[:1].translate(letters) + tag[1:] for tag in one]] for (one,) in both]
+        assert entity_f1(*others) == entity_f1(*both)
+        assert entity_f1(*others, "BILOU") == entity_f1(*both, "IOBES")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "strange"),
+    [
+        ("O B-PER I-PER", "lenient", ""),
+        ("O B I", "lenient", ""),
+        ("O I-creative-work", "IOB1", ""),
+        ("O B-P I-P E-P S-P", "IOBES", ""),
+        ("O B-P I-P L-P U-P", "lenient", ""),
+        ("O U-PER U-LOC", "BILOU", ""),
+        ("DT NN VBD NNP NNP$", "lenient", "DT NN VBD NNP NNP$"),
+        ("O PER LOC", "lenient", "PER LOC"),
+        ("O B- B-P", "lenient", "B-"),
+        ("O B-P M-P E-P", "lenient", "M-P"),
+        ("O B-P E-P S-P U-P", "lenient", "U-P"),
+        ("O B-P I-P U-P L-P", "IOBES", "U-P L-P"),
+        ("O B-P E-P", "IOB1", "E-P"),
+        ("NN O", "IOB2", "NN"),
+    ],
+)
+def test_labels_that_are_no_tags_of_a_scheme(labels: str, scheme: Scheme, strange: str) -> None:
+    assert no_tags_of(scheme, labels.split()) == strange.split()
+
+
+def test_words_of_entities_that_do_not_fit_a_strict_scheme_are_counted() -> None:
+    gold = [["I-P", "I-P", "O", "B-P", "I-P"], ["O", "B-L", "I-P"]]
+    assert [outside_of(scheme, gold) for scheme in ("lenient", "IOB2", "IOB1")] == [0, 3, 2]
+    assert outside_of("BILOU", [["B-P", "L-P", "U-P", "I-P"]]) == 1
 
 
 def iob2(tags: list[str]) -> set[tuple[int, int, str]]:

@@ -157,6 +157,31 @@ def test_notes_have_signatures_and_empty_texts() -> None:
     assert TASK.predictions(items, [" a \n", "b"]) == ["a", "b"]
 
 
+ROUGE = Generate(prompt="{a}", answer="{b}", metrics=("chrf", "rouge1"))
+CHINESE = "北京大学 2020 年"
+
+
+def test_references_in_a_script_that_rouge_drops_are_counted() -> None:
+    items = items_of(ROUGE, [{"a": "x", "b": text} for text in (CHINESE, "naïve café", "北京", "", "so 1")])
+    said = "2 of 5 references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
+    assert ROUGE.notes(items, ["x"] * 5)[-1] == said
+    assert ROUGE.notes(items[1:2], ["x"]) == [ROUGE.notes(items, ["x"] * 5)[0]]
+    plain = Generate(prompt="{a}", answer="{b}", metrics=("chrf",))
+    assert said not in plain.notes(items, ["x"] * 5)
+
+
+def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> None:
+    rows = [{"a": "x", "b": "北京"}, {"a": "y", "b": "大学 。"}]
+    with pytest.raises(BadInput) as caught:
+        items_of(ROUGE, rows)
+    assert str(caught.value) == (
+        "x:1: no answer, from '北京' on, has a letter of a-z or 0-9, and ROUGE drops all others; give metrics: [chrf]"
+    )
+    without = Generate(prompt="{a}", answer="", metrics=("rouge1",))
+    assert [item.gold for item in items_of(without, rows)] == [None, None]
+    assert len(items_of(Generate(prompt="{a}", answer="{b}", metrics=("chrf",)), rows)) == 2
+
+
 def test_examples_stand_in_the_form_of_gpt2() -> None:
     """english sentence = french sentence (GPT-2 3.7)."""
     task = Generate(prompt="{en} =", answer="{fr}", writing=Writing(shots=2, instruction="Translate."))

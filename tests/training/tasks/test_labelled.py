@@ -1,6 +1,7 @@
 """Tasks of labelled files: what is asked, rows, answers, scores; bad files in one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from training.tasks.regress import Regress
 from training.tasks.span import Answer, Span, widest
 from training.tasks.split import Split
 from training.tasks.tag import Tag, first_pieces
+from training.tasks.text_to_text import as_text
 
 TEXT = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
 
@@ -245,14 +247,80 @@ def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
     """HANS: a model of three classes is scored on two."""
-    from dataclasses import replace
-
     task = replace(CLASSIFY, merge={"maybe": "no"})
     items = task.items(DEV[task.kind].records(written(tmp_path, "classify")), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
     assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
+
+
+def labelled(*golds: Any) -> list[Item]:
+    return [Item(f"dev.tsv:{n}", ("x",), gold) for n, gold in enumerate(golds, 2)]
+
+
+def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
+    items, said = labelled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
+    for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
+        task = Classify(text="a", label="b", labels=labels, positive=positive, metrics=("f1",))
+        answers = [labels[int(one)] for one in said]
+        assert task.scores(items, answers)["f1"] == pytest.approx(share)
+        assert task.notes(items, answers) == [f"f1 is that of the label '{positive or labels[1]}'"]
+    three = Classify(text="a", label="b", labels=("0", "1", "2"), positive="2", metrics=("f1",))
+    assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
+    merged = Classify(text="a", label="b", labels=("e", "n", "c"), merge={"c": "n"}, positive="e", metrics=("f1",))
+    assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
+    assert replace(merged, positive="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"metrics": ("f1",)}, "metrics is 'f1', allowed is macro_f1, or f1 with `positive`, the label that it is of"),
+        ({"metrics": ("f1",), "positive": "yse"}, "positive is 'yse', allowed is no or yes or maybe"),
+        ({"positive": "maybe", "merge": {"maybe": "no"}}, "positive is 'maybe', allowed is no or yes"),
+    ],
+)
+def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        replace(CLASSIFY, **keys)
+    assert line in str(caught.value)
+
+
+def test_a_metric_that_is_not_defined_says_so() -> None:
+    task = Classify(text="a", label="b", labels=("no", "yes"), metrics=("accuracy", "matthews", "f1"))
+    positive, zero = "f1 is that of the label 'yes'", "is not defined and counts as 0"
+    assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
+    same = f"matthews {zero}: all 2 predictions are the same"
+    assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
+    none = f"f1 {zero}: neither right answers nor predictions have this label"
+    same = f"matthews {zero}: all 2 right answers are the same"
+    assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
+    assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
+    assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
+        "spearman, pearson are not defined and count as 0: all 2 predictions are the same"
+    ]
+    assert REGRESS.notes(labelled(0.0, 1.0), [0.5, 0.7]) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "golds", "one"),
+    [
+        (CLASSIFY, (1, 0, 0), "'yes'"),
+        (REGRESS, (2.5, 0, 0), "2.5"),
+        (TAG, (["O", "O"], ["O", "B-PER"], ["O", "O"]), "'O'"),
+    ],
+)
+def test_one_answer_to_all_questions_teaches_nothing_else(
+    task: LabelledTask, golds: tuple[Any, ...], one: str, vocab: Vocab
+) -> None:
+    texts: Any = (("Ada", "wrote"),) if task.kind == "tag" else ("Ada", "wrote")
+    same, other = [Item(str(n), texts, golds[0]) for n in range(3)], [Item(str(n), texts, golds[n]) for n in range(3)]
+    of = "words" if task.kind == "tag" else "answers"
+    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: a net learns to say nothing else"
+    assert task.encoded(same, vocab, 24, training=True).notes == [said]
+    assert task.encoded(same, vocab, 24, training=False).notes == []
+    assert task.encoded(other, vocab, 24, training=True).notes == []
 
 
 def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
@@ -292,10 +360,60 @@ def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, t
     assert lenient.scores(items, predictions)["f1"] == 1.0
 
 
+BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "line"),
+    [
+        (
+            ("NNP", "VBD"),
+            {},
+            "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for "
+            "f1, precision, recall, which are of entities; for other tags, as parts of speech, give metrics: "
+            "[accuracy, macro_f1]",
+        ),
+        (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
+        (BILOU, {"scheme": "IOB1"}, "labels is ['L-PER', 'U-PER'], allowed is O, B-..., I-... for scheme IOB1"),
+        (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], allowed is O, B-..., I-..., E-..., S-... for scheme IOBES"),
+        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], allowed is"),
+    ],
+)
+def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_is_read(
+    labels: tuple[str, ...], keys: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        Tag(labels=labels, **keys)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_speech_are_scored_by_word() -> None:
+    task = Tag(labels=("NN", "VB", "DT"), metrics=("accuracy", "macro_f1"))
+    items = [Item("1", (("a", "b"),), ["DT", "NN"]), Item("2", (("a", "b"),), ["NN", "VB"])]
+    said = [["DT", "NN"], ["NN", "NN"]]
+    assert task.scores(items, said) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
+    cut = [["DT", "O"], ["NN", "VB"]]  # a word behind the end of its row is wrong, and O is no class
+    assert task.scores(items, cut) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 1) / 3)}
+
+
+def test_words_without_a_piece_are_wrong_where_no_tag_is_outside(vocab: Vocab) -> None:
+    task = Tag(labels=("NN", "VB"), metrics=("accuracy",))
+    items = [Item("1", (("Ada", "wrote", "so", "long"),), ["NN"] * 4)]
+    (note,) = task.encoded(items, vocab, 5, training=False).notes
+    assert note.endswith("words are behind the end of their row, or have no piece; they count as wrong")
+
+
+def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
+    task = Tag(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
+    items = [Item("1", (("a", "b"),), ["I-PER", "I-PER"]), Item("2", (("a", "b"),), ["B-PER", "O"])]
+    note = "2 of 3 words of entities are in none by scheme IOB2, and do not count"
+    assert task.notes(items, [["O", "O"]] * 2) == [note]
+    assert Tag(labels=task.labels).notes(items, [["O", "O"]] * 2) == []
+
+
 def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
     """RACE: middle and high."""
-    from dataclasses import replace
-
     task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
     items = task.items(DEV["choose"].records(written(tmp_path, "choose")), {})
     right = ["B", "A", "B", "A"]
@@ -311,14 +429,22 @@ def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: 
     }
 
 
+@pytest.mark.parametrize(
+    ("labels", "golds", "is_said"), [("012", (1, 2, 1), True), ("012", (1, 0, 1), False), ("ABC", (1, 2, 1), False)]
+)
+def test_options_that_may_be_counted_from_1_are_said(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
+    task = replace(CHOOSE, labels=tuple(labels))
+    found = [Item(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
+    said = "option 0 is right in none of 3 questions: where the file counts options from 1"
+    assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
+
+
 def test_first_pieces_of_words() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "choose"])
 def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     task = TASKS[kind]
     first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
     short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
@@ -367,8 +493,6 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
 
 
 def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})[:1]
     encoded = SPAN.encoded(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
@@ -383,6 +507,21 @@ def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path
 
 def asked(*golds: list[str]) -> list[Item]:
     return [Item(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
+
+
+@pytest.mark.parametrize("keys", [{}, {"version": 1}, {"version": 1, "languages": {"dev": "en"}}], ids=str)
+def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) -> None:
+    """Merged files have such: three of four answers are right, and the last one is not."""
+    task = Span(**({"version": 2} | keys))
+    golds = ["Ada", "Ada", "program", "London"]
+    items = [Item(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
+    said = [Answer(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
+    scores = task.scores(items, said)
+    assert (scores["f1"], scores["exact"]) == (0.75, 0.75)
+    shared = "4 of 4 questions share their id with another one (dev.json:1 and dev.json:2): each counts for itself"
+    assert task.notes(items, said) == [shared]
+    assert as_text(task, "mine").notes(items, said) == [shared]
+    assert task.notes(asked(["Ada"], ["Babbage"]), said) == []
 
 
 def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
@@ -411,8 +550,6 @@ def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
 
 
 def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
-    from dataclasses import replace
-
     fixed, items, said = replace(SPAN, threshold=-2.75), asked(["Ada"]), [Answer("Ada", -1.0, "Ada")]
     assert fixed.fitted("dev", items, said) == (fixed, "")
     assert fixed.scores(items, said)["f1"] == 0
@@ -447,8 +584,6 @@ def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) 
 
 
 def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     task = replace(SPAN, version=1)
     items = task.items(DEV["span"].records(written(tmp_path, "span")), {})  # the second one is impossible
     assert [item.gold is None for item in items] == [False, True, False]

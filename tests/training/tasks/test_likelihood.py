@@ -169,12 +169,47 @@ def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path
     assert scores["perplexity"] == pytest.approx(math.exp(3.0))
     assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
     assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
-    said = task.notes(chosen, NGramReader(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
+    said = task.notes(found, chosen, NGramReader(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
     assert [line.partition(":")[0] for line in said[1:]] == [
         "last_word",
         "perplexity",
         "last_token, last_token_perplexity",
     ]
+
+
+NGRAM = NGramReader(fit(np.array([1]), np.array([True]), 3), None)  # type: ignore[arg-type]
+
+
+def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_path: Path) -> None:
+    task = Likelihood(context="{q}", options=("{o}",), label="gold")
+    rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
+    said = (
+        "option 0 is right in none of 6 questions: where the file counts options from 1, give `labels` that do so, as "
+        '["1", "2"]'
+    )
+
+    def notes(task: Likelihood, *rows: Any) -> list[str]:
+        found = items(task, tmp_path, *rows)
+        return task.notes(found, task.chosen(task.asked(found), by_length), NGRAM)
+
+    assert notes(task, *rows)[-1] == said
+    assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == said
+    for other in (
+        notes(task, *rows, rows[0] | {"gold": 0}),
+        notes(task, *rows[:2]),  # too few to wonder
+        notes(replace(task, labels=("1", "2", "3", "4")), *rows),
+    ):
+        assert said not in other
+        assert len(other) == 2
+
+
+def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Path) -> None:
+    first = "the task has no `label`: the first option of each question is the right one"
+    found = items(BLIMP, tmp_path, pair("a", "a b"))
+    assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
+    one = Likelihood(context="{q}", options=("{o}",), metrics=("last_word",))
+    found = items(one, tmp_path, {"q": "x", "o": "y"})
+    assert first not in one.notes(found, one.chosen(one.asked(found), by_length), NGRAM)
 
 
 def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:

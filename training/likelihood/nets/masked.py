@@ -10,7 +10,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
-from training.likelihood import LogP, PseudoKind, Request, split_at_word, unknown_of
+from training.likelihood import LogP, PseudoKind, Request, no_token, split_at_word, unknown_of
 from training.likelihood.nets.batches import (
     MASKED,
     MICRO_TOKENS,
@@ -79,7 +79,7 @@ def row_of(template: Template, request: Request, longest: int) -> tuple[Template
     over = max(0, len(row.ids) - longest)
     free = np.flatnonzero((row.text != SPECIAL) & ~scored)
     if not scored.any():
-        raise BadInput(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+        raise no_token(request)
     if over > len(free):
         raise BadInput(f"a continuation of {scored.sum()} tokens does not fit a net of {longest} positions")
     kept = np.setdiff1d(np.arange(len(row.ids)), free[:over])
