@@ -26,7 +26,7 @@ from orchestration.reports import (
     score_page,
     unit_of,
 )
-from preprocessing.errors import BadInput, SesameError
+from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, glue_average, submission
@@ -228,10 +228,7 @@ def _seed(cell: launch.Cell) -> int:
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
-    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names.
-
-    BadInput where no task has a split for one.
-    """
+    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:
@@ -239,8 +236,6 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
             continue  # all its cells failed, which was told
         best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
-    if not files:
-        raise BadInput(f"--submit {folder}: none of these tasks has an unlabelled split at hand for a leaderboard")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomic(folder / name, text.encode())

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -112,7 +112,13 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 
 def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
-    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does."""
+    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does, and where there is
+    nothing to submit."""
+    if wanted.submit and not any(plan.submission for plan in plans):
+        raise BadInput(
+            "--submit: none of these tasks has an unlabelled split at hand for a leaderboard; leave that out, or name "
+            "the folder that has one with --data-dir DIR"
+        )
     deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
     why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
     if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
@@ -183,7 +189,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     if not _may_be_at_hand(task, wanted):
         raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
     data_dir = wanted.data or Path()
-    items, notes = _at_hand(task, data_dir)
+    items, notes = _at_hand(task, data_dir, set(task.submission) if wanted.submit else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
     _check_splits(task, items, answered, data_dir, is_tuned)
@@ -265,13 +271,19 @@ def _is_tuned(task: TaskFile) -> bool:
     return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in task.files)
 
 
-def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
-    """The items of each split that is there, and which of its rows are not used."""
+def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[Item]], list[str]]:
+    """The items of each split that is there, and which of its rows are not used. BadInput where one that is submitted
+    has malformed rows: the answers behind them would stand under numbers of others."""
     items, notes = {}, []
     for split, files in task.files.items():
         if not files.is_there(data):
             continue
         items[split], records = task.items(split, data)
+        if split in submitted and records.malformed:
+            raise BadInput(
+                f"task {task.name}, {split}: a split that is submitted has no malformed rows; {records.malformed[0]}; "
+                "answers have the numbers of their rows: mend the file, or leave --submit out"
+            )
         notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
     return items, notes
 
