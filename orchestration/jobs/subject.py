@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, load, names, split_overrides
+from orchestration.config import SCALES, load, names
 from orchestration.jobs import pretrain, stages
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import Flags
@@ -32,8 +32,7 @@ def folder_of(flags: Flags) -> Path:
     given = Path(flags.recipe)
     if (given / RUN).is_file() or not (given / "config.json").is_file():
         return pretrain.run_folder(flags)
-    if of_recipe := split_overrides(flags.overrides)[0]:
-        raise BadInput(f"{of_recipe[0]}: {given} is trained, and no key of a recipe changes it; leave that out")
+    pretrain.refuse_another_run(flags, given)
     return given
 
 

@@ -238,9 +238,16 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
         planned(net, wanted(None, tasks="source,follows"))
 
 
-def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(net: Subject) -> None:
+def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(
+    net: Subject, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
         subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
+    for name, value in {"scale": "tiny", "data": ("/nosuch",), "hold_out": 0.3, "seed": 3}.items():  # they choose another
+        option = f"--{name.replace('_', '-')}"
+        for folder in (net.folder, folder_of_transformers(tmp_path / name)):
+            with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):
+                subject.subject_of(Flags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
     given = Flags(recipe=str(net.folder), overrides=("cluster.tuning_workers=2", "cluster.machine.threads=3"))
     assert subject.subject_of(given) == net
     cluster = cluster_of(given)
