@@ -15,6 +15,7 @@ from orchestration.config import digest
 from orchestration.jobs import hold_out, part_code, stages
 from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
 from orchestration.jobs.request import Subject, Wanted
+from orchestration.jobs.untrained import trained_window, untrained
 from orchestration.launch import WEIGHTS, Cell
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
@@ -189,6 +190,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     if not _may_be_at_hand(task, wanted):
         raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
     data_dir = wanted.data or Path()
+    task, of_window = trained_window(subject, task)
     items, notes = _at_hand(task, data_dir, set(task.submission) if wanted.submit else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
@@ -200,7 +202,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.length if is_tuned and wanted.length else task.length
-    if note := _too_long(subject, task, length, tunings):
+    if note := untrained(subject, task, length, tunings, items):
         notes.append(note)
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
@@ -251,7 +253,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         paper=_paper(task, subject.expected) if task.scored or headline[0] in ("test", "dev") else {},  # of no sample
         said=grid_note,
         notes=tuple(notes),
-        remarks=tuple(filter(None, (task.note, remark))),
+        remarks=tuple(filter(None, (task.note, remark, of_window))),
         data_digest=data,
         items={name: items[name] for name in splits},
         submission={name: file for name, file in task.submission.items() if name in splits},
@@ -324,17 +326,6 @@ def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted:
     if is_submitted:
         return usual, f"{of}, and {looked}; the figure is of {usual[0]}, and no score of this task"
     raise BadInput(f"{of}, and {looked}")
-
-
-def _too_long(subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None]) -> str:
-    """A line where rows are longer than those of the pretraining, "" where they are not."""
-    most = max((tuning.length or length for tuning in tunings if tuning), default=0)
-    if not 0 < subject.longest_row < most:
-        return ""
-    return (
-        f"task {task.name}: its rows have up to {most} tokens, those of the pretraining had {subject.longest_row}: "
-        f"later positions begin untrained; --length {subject.longest_row} cuts the rows"
-    )
 
 
 def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:

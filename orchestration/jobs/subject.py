@@ -106,14 +106,18 @@ def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:
-    """Tokens of the longest row of a run whose net has a vector for each position, 0 where it has none.
+    """Tokens of the longest row of a run whose net has positions behind it that no row reached; 0 where it has none, or
+    where that is not known, as after weights that the run began with.
 
     >>> phases = [{"length": 32, "steps": 9}, {"length": 128, "steps": 1}]
-    >>> _longest_row({"trunk": {"positions": {"kind": "learned"}}, "phases": phases})
-    128
+    >>> of = lambda most: {"trunk": {"positions": {"kind": "learned", "max": most}}, "phases": phases}
+    >>> _longest_row(of(512)), _longest_row(of(128)), _longest_row(of(512) | {"start": "bert"})
+    (128, 0, 0)
     """
-    learned = run.get("trunk", {}).get("positions", {}).get("kind") == "learned"
-    return max((phase["length"] for phase in run.get("phases", ())), default=0) if learned else 0
+    positions = run.get("trunk", {}).get("positions", {})
+    row = max((phase["length"] for phase in run.get("phases", ())), default=0)
+    has_more = positions.get("kind") == "learned" and positions.get("max", 0) - positions.get("offset", 0) > row
+    return row if has_more and not run.get("start") else 0
 
 
 def at_steps(subject: Subject, every: int) -> list[Subject]:

@@ -5,7 +5,7 @@ import logging
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
+from training.tasks import TaskFile
 
 
 def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
@@ -38,6 +39,66 @@ def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
     for grid in ("roberta", "bert"):  # one says its own length
         (plan,) = planned(short, wanted(data, grid=grid, length=48))
         assert {cell.how["length"] for cell in plan.cells} == {48}
+
+
+LONG: Final = """
+name: long
+title: what stands behind a long text
+source: test
+files: FILES
+task: KIND
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ('{kind: likelihood, context: "{text}", options: [" good"]}', "its rows have up to 41 tokens"),
+        ('{kind: likelihood, context: "{text}", options: [" good"], shots: 1}', "its rows have up to 50 tokens"),
+        ("{kind: context_length, lengths: [16, 32]}", "its windows have 64 tokens"),
+        ("{kind: perplexity, window: 48}", "its windows have 48 tokens"),
+        (
+            '{kind: generate, prompt: "{text}", answer: good, writing: {max_new: 8, as_it_is: true}}',
+            "questions and answers have up to 48 tokens",
+        ),
+    ],
+)
+def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
+    net: Subject, tmp_path: Path, kind: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Word perplexity was a quarter higher for them, without a word."""
+    for name, times in (("train", 4), ("test", 4), ("long", 20)):
+        rows = [json.dumps({"text": "the film " * times}) + "\n"] * 3
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    of = {"train": "train", "test": "long"}
+    files = {split: {"paths": [f"{name}.jsonl"], "format": {"kind": "jsonl"}} for split, name in of.items()}
+    (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
+    asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
+    planned(net, asked)
+    assert caplog.text == ""
+    for row in (32, 40):
+        caplog.clear()
+        (plan,) = planned(replace(net, longest_row=row), asked)
+        (note,) = plan.notes
+        assert note.startswith(f"task long: {said}, those of the pretraining had {row}: later positions are untrained; ")
+        assert note in caplog.text
+    (plan,) = planned(replace(net, longest_row=64), asked)
+    assert plan.notes == ()
+
+
+def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: Subject, tmp_path: Path) -> None:
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2/wiki.test.tokens").write_text("the film is good\n" * 40)
+    (whole,), (plan,) = (planned(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
+    assert (whole.kind.window, plan.kind.window, plan.notes) == (0, 16, ())
+    assert "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
+    assert plan.stage.hash != whole.stage.hash
+    (cell,) = plan.cells
+    assert isinstance(cell.task, TaskFile)
+    assert cell.task.task == plan.kind
+    (given,) = planned(replace(net, longest_row=16), wanted(tmp_path, "wikitext2_sliding"))
+    assert given.kind.window == 256  # what a task says stays, and is told
+    assert "task wikitext2_sliding: its windows have 256 tokens, those of the pretraining had 16" in given.notes[0]
 
 
 @pytest.mark.parametrize("labels", [(1,), (200, -5)])
