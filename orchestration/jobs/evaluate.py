@@ -15,10 +15,15 @@ from orchestration.config import Cluster
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import (
+    GUESSES,
+    ROWS,
     SCORE_FILE,
     SHARES,
+    TRAIN_ROWS,
     WHOLE,
+    figure_of,
     finished,
+    guesses,
     kept,
     ordered,
     scaled,
@@ -73,12 +78,28 @@ def evaluate(
 
 
 def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
-    """A score with the step and the labels by which it was asked for. Its file has them from then on, whichever of two
-    commands comes first: all labels, or the last step, may be asked for by their number or without a word."""
+    """A score with the step and the labels by which it was asked for, the figures of its paper and the number of its
+    rows. Its file has them from then on, whichever of two commands comes first: all labels, or the last step, may be
+    asked for by their number or without a word."""
     told = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
-    if told != (score.step, score.labels):
-        _write(plan.stage.folder, replace(score, step=told[0], labels=told[1]))
-    return replace(score, step=plan.step, labels=plan.labels)
+    fresh = replace(score, step=told[0], labels=told[1], paper=plan.paper, starts=_counted(plan, score.starts))
+    if fresh != score:
+        _write(plan.stage.folder, fresh)
+    return replace(fresh, step=plan.step, labels=plan.labels)
+
+
+def _counted(plan: TaskPlan, starts: Mapping[str, Chosen]) -> dict[str, Chosen]:
+    """The scores of each start with the number of rows that they are of, and that were learned from."""
+    labelled = {split: sum(item.gold is not None for item in items) for split, items in plan.items.items()}
+    rows = {split: count for split, count in labelled.items() if split != "train"}
+    rows |= {plan.split: sum(rows[part] for part in plan.parts)} if plan.parts else {}
+    counts = {split: {ROWS: (float(count),)} for split, count in rows.items()}
+    if plan.is_tuned and "train" in labelled:
+        counts[plan.split] |= {TRAIN_ROWS: (float(plan.labels or labelled["train"]),)}
+    return {
+        start: replace(one, scores={split: {**by, **counts.get(split, {})} for split, by in one.scores.items()})
+        for start, one in starts.items()
+    }
 
 
 def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
@@ -160,16 +181,16 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
     first = next(iter(starts.values())).scores[plan.split]
-    guesses = [first[name][0] for name in ("majority", "chance") if name in first]
+    said = [first[name][0] for name in GUESSES if name in first]
     return TaskScore(
         task=plan.task,
         metric=plan.metric,
         split=plan.split,
         chosen_on=plan.chosen_on,
-        starts=starts,
+        starts=_counted(plan, starts),
         step=plan.step,
         labels=plan.labels,
-        chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
+        chance=plan.chance if plan.chance is not None else next(iter(said), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
         notes=(*plan.remarks, *_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
@@ -285,7 +306,7 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     }
     headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
     params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
-    params |= {"chance": score.chance, "chosen": {start: one.how for start, one in score.starts.items()}}
+    params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
     examples = [found.example for _, found in results if found.example]
     return tracking.TaskRecord(
         name=score.task,
@@ -309,7 +330,7 @@ def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.comparison(title, values, score.chance, score.metric)}
+    found = {"scores": figures.comparison(title, values, guesses(score), score.metric)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -365,9 +386,11 @@ def _bar(score: TaskScore) -> figures.Bar:
     """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
     so, or else the first."""
     values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
-    named = {name.rpartition(".")[2].replace("_", ""): value for name, value in score.paper.items()}
-    paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), None))
-    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}", values, paper)
+    found = [(*figure_of(name), value) for name, value in score.paper.items()]
+    named = {name.replace("_", ""): (split, value) for name, split, value in found}
+    split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
+    other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
+    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper)
 
 
 def _lines(

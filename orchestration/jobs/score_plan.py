@@ -14,9 +14,11 @@ from typing import Any, Final
 from orchestration.config import digest
 from orchestration.jobs import hold_out, part_code, stages
 from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
+from orchestration.jobs.paper_figures import paper_figures
 from orchestration.jobs.request import Subject, Wanted
 from orchestration.jobs.untrained import trained_window, untrained
 from orchestration.launch import WEIGHTS, Cell
+from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_PATHS: Final = 4  # in a message
 HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
+FEW: Final = 30  # rows: a share of fewer moves by more than three points with each of them
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 
 
@@ -59,6 +62,11 @@ class TaskPlan:
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its cells are fine-tunings on a split of files."""
+        return self.kind is not None and self.cells[0].tuning is not None
 
     def obeys(self, flag: str) -> bool:
         """Whether a flag about fine-tunings changes anything."""
@@ -227,8 +235,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         for tuning in tunings
         for start in starts
     ]
+    is_sample = not task.scored and headline[0] not in ("test", "dev")
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
+    if note := _few(task, headline, items, chosen_on):
+        notes.append(note)
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
@@ -250,7 +261,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         parts=headline if len(headline) > 1 else (),
         labels=labels or (rows if is_tuned and wanted.labels else 0),
         chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
-        paper=_paper(task, subject.expected) if task.scored or headline[0] in ("test", "dev") else {},  # of no sample
+        paper={} if labels or is_sample else paper_figures(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
         remarks=tuple(filter(None, (task.note, remark, of_window))),
@@ -328,6 +339,15 @@ def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted:
     raise BadInput(f"{of}, and {looked}")
 
 
+def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[Item]], chosen_on: str) -> str:
+    """A line where a share is of so few rows that it says little, "" where it is of more."""
+    rows = sum(item.gold is not None for split in headline for item in items[split])
+    if rows >= FEW or unit_of(task.metric) != SHARES:
+        return ""
+    too = ", which chose the hyper-parameters too" if chosen_on in headline else ""
+    return f"task {task.name}: its score is of {rows} row{'s' * (rows != 1)} ({', '.join(headline)}){too}: it says little"
+
+
 def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:
     """BadInput where the best weights on dev are to count, and nothing is there to find them."""
     wants = f"task {task.name}: its grid takes the weights that are best on dev"
@@ -354,18 +374,6 @@ def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
         return f"{task.name}, {start}"
     long = f"{tuning.steps} steps" if tuning.steps else f"{tuning.epochs:g} epochs"
     return f"{task.name}, {start}, {tuning.peak:g} x {tuning.batch} x {long}, seed {tuning.seed}"
-
-
-def _paper(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of the task that the recipe quotes, as printed."""
-    found: dict[str, float] = {}
-    for figure in task.figures:
-        value: Any = expected
-        for key in figure.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, int | float):
-            found[figure] = float(value)
-    return found
 
 
 def _science(task: TaskFile) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """Scores of downstream tasks, a row each."""
     if not rows:
         return Text("no downstream scores: the recipe names no evals, or what they need is not at hand")
-    table = _table(*rows[0], title="downstream scores in percent, median and deviation over the seeds")
+    table = _table(*rows[0], title="downstream scores, median and deviation over the seeds; shares in percent")
     for row in rows:
         _add(table, *row.values())
     return table

@@ -21,6 +21,7 @@ from orchestration.progress import ignore
 from preprocessing.errors import BadInput, Diverged
 from tests.orchestration.jobs.runs import (
     QUICK,
+    reviews,
     scored,
     wanted,
 )
@@ -34,7 +35,9 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     score = scored(net, wanted(data, against_random=True))
     assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
     assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
-    assert score.paper == {"glue.sst2": 93.5}
+    assert score.paper == {"glue.sst2 (test)": 93.5}
+    for one in score.starts.values():
+        assert (one.scores["dev"]["rows"], one.scores["dev"]["train_rows"]) == ((12,), (24,))
     assert len(done) == 4
     (folder,) = (net.folder / "scores").glob("sst2-*")
     answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
@@ -96,6 +99,28 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
     assert scored(net, wanted(tmp_path, "blimp")) == first
     assert len(done) == 2
     assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
+
+
+def test_a_share_of_a_few_rows_is_told(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of one row, which had also chosen the rate, it was a score like any other."""
+    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3)))
+    said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
+    assert plan.notes == (said,)
+    assert said in caplog.text
+    (plan,) = planned(net, wanted(reviews(data.parent / "more", dev=30)))
+    assert plan.notes == ()
+
+
+def test_a_kept_score_gets_what_is_known_of_it_now(net: Subject, data: Path, done: list[str]) -> None:
+    """A figure of a paper from before, and no number of rows."""
+    first = scored(net, wanted(data))
+    (file,) = (net.folder / "scores").glob("sst2-*/scores.json")
+    old = json.loads(file.read_text())
+    del old[0]["starts"]["pretrained"]["scores"]["dev"]["rows"]
+    file.write_text(json.dumps([old[0] | {"paper": {"glue.sst2": 93.5}}]))
+    assert scored(net, wanted(data)) == first
+    assert json.loads(file.read_text())[0]["paper"] == first.paper
+    assert len(done) == 2
 
 
 def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
@@ -175,6 +200,8 @@ def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, do
     (whole,) = evaluate.evaluate(net.folder, planned(net, wanted(data)), load_cluster("local"), ignore)
     scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore)
     assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])  # kept, and said as it is asked for
+    assert [score.paper for score in scores] == [{}, {}, whole.paper]  # of no part of the labels
+    assert [score.starts["pretrained"].scores["dev"]["train_rows"] for score in scores] == [(8,), (12,), (rows,)]
     assert "sst2,,12,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
     assert "* sst2 with 8 labels, pretrained:" in (net.folder / "scores" / "table.md").read_text()
     assert len(done) == 6
@@ -286,6 +313,7 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: S
         own = f"threshold of {cell.start}, {cell.tuning.peak}, {cell.tuning.seed}"
         scores = {"dev": {"accuracy": cell.tuning.peak}}
         results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
+    plan = replace(plan, notes=())
     score = evaluate._summed_up(plan, results, {})
     assert score.starts["pretrained"].how["peak"] == 3e-3
     assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
