@@ -293,11 +293,14 @@ def evaluate(
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import evaluate as evaluate_stage
 
-        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out)
+        left_out: list[SesameError] = []
+        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out, left_out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
     next_ = (f"sesame ui --out {out}", *((flags.command("export"),) if net.corpus else ()))  # of ours
-    return print_answer(Answer((views.scores(score_rows(scores)), views.examples(scores)), values, next_), as_json)
+    code = left_out[0].exit_code if left_out and (tasks or csv) else 0  # of tasks that were named by hand
+    shown_ = views.scores(score_rows(scores)), views.examples(scores)
+    return print_answer(Answer(shown_, values, next_, code), as_json)
 
 
 @app.command("run")

@@ -51,13 +51,19 @@ Results = Sequence[tuple[launch.Cell, Evaluated]]
 
 
 def evaluate(
-    folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report, out: Path | None = None
+    folder: Path,
+    plans: Sequence[TaskPlan],
+    cluster: Cluster,
+    report: Report,
+    out: Path | None = None,
+    left_out: list[SesameError] | None = None,
 ) -> list[TaskScore]:
     """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
 
     A cell that fails is named, and the others count; so is a task of which all cells fail. Where that is so of every
     task, the first error is raised.
-    `out`: where MLflow's store is, for a net of transformers, which has no run there yet.
+    `out`: where MLflow's store is, for a net of transformers, which has no run there yet. `left_out` gets the errors of
+    the tasks that have no score.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.known(folder) is None:
@@ -73,6 +79,8 @@ def evaluate(
             errors.append(error)
     if errors and not found:
         raise errors[0]
+    if left_out is not None:
+        left_out += errors
     _tell(folder, found)
     return list(found.values())
 

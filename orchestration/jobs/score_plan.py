@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from orchestration.config import digest
 from orchestration.jobs import hold_out, part_code, stages
+from orchestration.jobs.able import refuse_unable
 from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.jobs.request import Subject, Wanted
@@ -202,6 +203,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     items, notes = _at_hand(task, data_dir, set(task.submission) if wanted.submit else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
+    refuse_unable(subject, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
     headline, note = _headline(task, answered, data_dir, bool(submitted))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from orchestration import launch
+from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
 from orchestration.jobs.request import Subject, Wanted, asked_for
@@ -18,7 +19,7 @@ from orchestration.jobs.score_plan import planned
 from orchestration.launch import cell as launch_cell
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
-from preprocessing.errors import BadInput, Diverged
+from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
     QUICK,
     reviews,
@@ -260,7 +261,12 @@ def test_a_failed_cell_is_named_and_the_others_count(
 
 
 def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    net: Subject,
+    data: Path,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole = evaluate_cell
 
@@ -273,9 +279,14 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
     plans = planned(net, Wanted(tasks=tasks, data=data, **QUICK))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
-    assert [score.task for score in scores] == ["sst2"]
+    errors: list[SesameError] = []
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore, left_out=errors)
+    assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
     assert "left out: task mine: its rows are too long" in caplog.text
+    more = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "2", "--json"]
+    tasks = ["--tasks", "sst2", "--csv", f"{data}/mine.csv:sentence,label"]
+    assert main(["eval", str(net.folder), "--out", str(net.folder.parent.parent), *tasks, *more]) == 2  # as it is named
+    assert [score["task"] for score in json.loads(capsys.readouterr().out)["scores"]] == ["sst2"]
 
 
 def test_random_weights_alone_are_no_score(

@@ -3,13 +3,14 @@
 import json
 import logging
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from orchestration.cli import main
+from orchestration.config import load
 from orchestration.jobs import Flags, cluster_of, score_plan, stages, subject
 from orchestration.jobs.request import Subject, Wanted, asked_for
 from orchestration.jobs.score_plan import fitting, planned
@@ -202,6 +203,35 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
     (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
     assert [cell.tuning for cell in plan.cells] == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "trunk", "said"),
+    [
+        ("{kind: perplexity}", "bert_base", "an encoder does not predict a text from left to right, so that it has no"),
+        ("{kind: context_length}", "t5_base", "an encoder_decoder does not predict a text from left to right"),
+        ('{kind: generate, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
+        ('{kind: generate, prompt: "{text}", answer: ""}', "electra_base", "a twin does not write"),
+        ("{kind: perplexity}", "gpt2", ""),
+        ("{kind: perplexity}", "xlnet_base", ""),
+        ('{kind: generate, prompt: "{text}", answer: good}', "t5_base", ""),
+    ],
+)
+def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
+    net: Subject, tmp_path: Path, kind: str, trunk: str, said: str
+) -> None:
+    """It was told once Ray had begun, and the command ended with 0."""
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
+    files = {"test": {"paths": ["test.jsonl"], "format": {"kind": "jsonl"}}}
+    (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
+    run = json.loads((net.folder / "pretrain.json").read_text()) | {"trunk": asdict(load(trunk).trunk)}
+    (net.folder / "pretrain.json").write_text(json.dumps(run))
+    asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
+    if said:
+        with pytest.raises(BadInput, match=f"^task long: {said}"):
+            planned(net, asked)
+    else:
+        assert planned(net, asked)
 
 
 @pytest.mark.parametrize("task", ["xsum", "cnndm"])
