@@ -256,7 +256,7 @@ def evaluate(
 ) -> int:
     """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
-        from orchestration.jobs import cluster_of, request, score_plan, subject
+        from orchestration.jobs import cluster_of, request, score_plan, stages, subject
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
@@ -284,7 +284,8 @@ def evaluate(
         plan = score_plan.planned if tasks or csv else score_plan.fitting
         plans = [one for each in nets for one in plan(each, wanted)]
         score_plan.check_flags(plans, wanted)
-    announce([plan.stage for plan in plans], [plan.said for plan in plans if plan.said])
+    due = [plan.stage for plan in plans]
+    announce(due, filter(None, dict.fromkeys([*(plan.said for plan in plans), stages.other_values(due)])))
     if dry_run:
         return print_answer(planned([plan.stage for plan in plans], _again()), as_json)
     from orchestration.terminal import shown

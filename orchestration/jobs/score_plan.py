@@ -133,9 +133,12 @@ def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
     why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
     if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
         raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
+    alike = dict[str, list[str]]()
     for flag, tasks in deaf.items():
         if tasks:
-            log.warning("%s: no effect on %s (%s)", flag, ", ".join(tasks), why)
+            alike.setdefault(", ".join(tasks), []).append(flag)
+    for tasks_, flags in alike.items():
+        log.warning("%s: no effect on %s (%s)", ", ".join(flags), tasks_, why)
 
 
 def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:

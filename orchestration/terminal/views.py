@@ -169,7 +169,7 @@ def examples(scores: Sequence[TaskScore]) -> Text:
     for score in scores:
         for start, said in (("random", "before"), ("pretrained", "after")):
             if start in score.examples:
-                lines.append(f"{score.task}, {said} pretraining:")
+                lines.append(f"{reports.named(score)}, {said} pretraining:")
                 lines += [f"  {line}" for line in score.examples[start].splitlines()]
     return Text("\n".join(lines))
 

@@ -172,6 +172,11 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     score_plan.check_flags([sst2, blimp, source], replace(asked, rates=(1e-3,), seeds=2))
     assert "--rates: no effect on blimp, source (" in caplog.text
     assert "--seeds: no effect on blimp (" in caplog.text
+    caplog.clear()
+    score_plan.check_flags([sst2, blimp], replace(asked, rates=(1e-3,), batches=(8,), epochs=(1.0,)))
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [
+        "--rates, --batches, --epochs: no effect on blimp"
+    ]
 
 
 @pytest.mark.parametrize(
