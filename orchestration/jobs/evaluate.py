@@ -35,7 +35,7 @@ from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, glue_average, submission
-from training.tasks import CellScore, Chosen, TaskScore, better, chosen
+from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # it takes a second to import
 log = logging.getLogger(__name__)
 
 PREDICTIONS: Final = "predictions.json"
+QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 OTHER: Final = "other"  # an answer that is no label
 
@@ -224,6 +225,8 @@ def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     _write(plan.stage.folder, score)
     if answers := _answers(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
+    if asked := _asked(plan):
+        write_atomic(plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode())
     if not score.failed:
         plan.stage.finish()
 
@@ -240,6 +243,27 @@ def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
         for cell, found in _chosen(results, score.starts, start)
         if found.predictions
     }
+
+
+def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
+    """By split, what each answer is to: the place of the question in its file, its right answer, its id if it has one."""
+    return {
+        split: [{"place": item.place, **_gold(plan, item)} for item in items]
+        for split, items in plan.items.items()
+        if split != "train"
+    }
+
+
+def _gold(plan: TaskPlan, item: Item) -> dict[str, Any]:
+    """The right answer as an answer is written: a label by its name; None where the file has none."""
+    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
+    labels = getattr(kind, "labels", ())
+    if isinstance(kind, Span) and item.gold is not None:
+        id, answers, starts = item.gold
+        return {"id": id, "gold": {"answers": list(answers), "starts": list(starts)}}
+    if isinstance(item.gold, int) and not isinstance(item.gold, bool) and item.gold < len(labels):
+        return {"gold": labels[item.gold]}
+    return {"gold": item.gold}
 
 
 def _chosen(results: Results, starts: Mapping[str, Chosen], start: str) -> Results:

@@ -22,6 +22,7 @@ from orchestration.progress import ignore
 from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
     QUICK,
+    questions,
     reviews,
     scored,
     wanted,
@@ -44,6 +45,9 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
+    asked = json.loads((folder / evaluate.QUESTIONS).read_text())
+    assert (list(asked), len(asked["dev"])) == (["dev"], 12)
+    assert asked["dev"][:2] == [{"place": "SST-2/dev.tsv:2", "gold": "0"}, {"place": "SST-2/dev.tsv:3", "gold": "1"}]
     assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
     assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
 
@@ -65,6 +69,17 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
     for name in held_out:
         assert set(notes) <= set(scored(net, wanted(None, name, seeds=1)).notes)
+
+
+def test_answers_to_questions_with_ids_stand_beside_these(net: Subject, tmp_path: Path, done: list[str]) -> None:
+    """No official script could be fed from bare triples."""
+    asked = Wanted(tasks=asked_for("squad1"), data=questions(tmp_path / "data", dev=2), **QUICK)
+    scored(net, asked)
+    (folder,) = (net.folder / "scores").glob("squad1-*")
+    (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
+    assert (first["id"], second["id"]) == ("0", "1")
+    assert first["gold"] == {"answers": ["bad"], "starts": [12]}
+    assert len(json.loads((folder / evaluate.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
 
 
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
