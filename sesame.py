@@ -202,10 +202,11 @@ class Session:
     ) -> "Scores":
         """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
 
-        `tasks`: names, groups and files, or lists of them. `csv`: tables of one's own, "my.csv:text,label". `seeds`: fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or
-        several; 0: all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`,
-        `length`, `features` in place of those of the paper's grid, or `grid`, the name of one; a number alone is a list
-        of one. BadInput where no task obeys one of these, there is none of the name, or a value is of another kind.
+        `tasks`: names, groups and files, or lists of them. `csv`: tables of one's own, "my.csv:text,label". `seeds`:
+        fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or several; 0:
+        all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`, `length`,
+        `features` in place of those of the paper's grid, or `grid`, the name of one; a number alone is a list of one.
+        BadInput where no task obeys one of these, there is none of the name, or a value is of another kind.
         """
         from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 

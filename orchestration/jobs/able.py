@@ -20,8 +20,8 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
     predicts = not trunk.reads_source and (trunk.visibility == "causal" or trunk.hides_own_token)
     if isinstance(task.task, LanguageModelling | ContextLength) and not predicts:
         raise BadInput(
-            f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of one; "
-            "score a decoder"
+            f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of "
+            "one; score a decoder"
         )
     if task.task.way != "written":
         return

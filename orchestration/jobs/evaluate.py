@@ -226,7 +226,9 @@ def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     if answers := _answers(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
     if asked := _asked(plan):
-        write_atomic(plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode())
+        write_atomic(
+            plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode()
+        )
     if not score.failed:
         plan.stage.finish()
 
@@ -246,7 +248,7 @@ def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
 
 
 def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
-    """By split, what each answer is to: the place of the question in its file, its right answer, its id if it has one."""
+    """By split, what each answer is to: the place of a question in its file, its right answer, an id if it has one."""
     return {
         split: [{"place": item.place, **_gold(plan, item)} for item in items]
         for split, items in plan.items.items()

@@ -350,7 +350,9 @@ def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[I
     if rows >= FEW or unit_of(task.metric) != SHARES:
         return ""
     too = ", which chose the hyper-parameters too" if chosen_on in headline else ""
-    return f"task {task.name}: its score is of {rows} row{'s' * (rows != 1)} ({', '.join(headline)}){too}: it says little"
+    return (
+        f"task {task.name}: its score is of {rows} row{'s' * (rows != 1)} ({', '.join(headline)}){too}: it says little"
+    )
 
 
 def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:

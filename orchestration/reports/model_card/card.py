@@ -215,7 +215,9 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
         for each in scores
     ]
     head = ("task", "score", "pretrained", "random initialisation", "a guess")
-    said = "Shares in percent, median and standard deviation over the seeds, beside the same net from random weights:\n\n"
+    said = (
+        "Shares in percent, median and standard deviation over the seeds, beside the same net from random weights:\n\n"
+    )
     parts.append(said + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
     return "\n\n".join(parts)
 

@@ -81,7 +81,9 @@ def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
         caplog.clear()
         (plan,) = planned(replace(net, longest_row=row), asked)
         note = plan.notes[0]
-        assert note.startswith(f"task long: {said}, those of the pretraining had {row}: later positions are untrained; ")
+        assert note.startswith(
+            f"task long: {said}, those of the pretraining had {row}: later positions are untrained; "
+        )
         assert note in caplog.text
     (plan,) = planned(replace(net, longest_row=64), asked)
     assert not any("positions" in note for note in plan.notes)
@@ -92,7 +94,9 @@ def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: Subject,
     (tmp_path / "wikitext-2/wiki.test.tokens").write_text("the film is good\n" * 40)
     (whole,), (plan,) = (planned(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
     assert (whole.kind.window, plan.kind.window, plan.notes) == (0, 16, ())
-    assert "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
+    assert (
+        "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
+    )
     assert plan.stage.hash != whole.stage.hash
     (cell,) = plan.cells
     assert isinstance(cell.task, TaskFile)
@@ -340,7 +344,12 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
 ) -> None:
     with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
         subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
-    for name, value in {"scale": "tiny", "data": ("/nosuch",), "hold_out": 0.3, "seed": 3}.items():  # they choose another
+    for name, value in {
+        "scale": "tiny",
+        "data": ("/nosuch",),
+        "hold_out": 0.3,
+        "seed": 3,
+    }.items():  # they choose another
         option = f"--{name.replace('_', '-')}"
         for folder in (net.folder, folder_of_transformers(tmp_path / name)):
             with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):

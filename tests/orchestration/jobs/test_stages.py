@@ -8,8 +8,7 @@ import pytest
 
 from orchestration.config import load, load_corpus
 from orchestration.jobs import Stage
-from orchestration.jobs.stages import other_values
-from orchestration.jobs.stages import COMMITS, MARK, plan
+from orchestration.jobs.stages import COMMITS, MARK, other_values, plan
 from pipeline.spec import Clean
 
 

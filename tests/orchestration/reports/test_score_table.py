@@ -54,7 +54,9 @@ def test_majority_and_chance_are_two_words_for_two_things() -> None:
 def test_what_is_no_share_has_its_unit_and_rows_are_counted() -> None:
     one = score("wiki", metric="word_perplexity", split="test", starts={"pretrained": Chosen({}, {"test": {
         "word_perplexity": (884745.0,)}})})  # fmt: skip
-    both = score_rows([one, score("squad", starts={"pretrained": Chosen({}, {"dev": {"f1": (0.5,), "rows": (30.0,)}})})])
+    both = score_rows(
+        [one, score("squad", starts={"pretrained": Chosen({}, {"dev": {"f1": (0.5,), "rows": (30.0,)}})})]
+    )
     assert [(row["unit"], row["rows"]) for row in both] == [("perplexity", ""), ("", "30")]
     assert [(values["rows"], values["train_rows"]) for values in score_values([one])] == [(None, None)]
 
