@@ -16,13 +16,13 @@ module imports nothing heavy: a method imports what it needs when it is called.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import accumulate, pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from preprocessing.errors import BadInput, DataError, Diverged, MiscountedLoss, Preempted, ResourceError, SesameError
 
@@ -192,7 +192,8 @@ class Session:
 
     def scores(
         self,
-        *tasks: str,
+        *tasks: str | Sequence[str],
+        csv: str | Sequence[str] = (),
         data_dir: "str | PathLike[str] | None" = None,
         seeds: int = 0,
         labels: int | Sequence[int] = 0,
@@ -201,24 +202,26 @@ class Session:
     ) -> "Scores":
         """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
 
-        `seeds`: fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or
-        several; 0: all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`,
-        `length`, `features` in place of those of the paper's grid, or `grid`, the name of one.
-        BadInput where no task obeys one of these.
+        `tasks`: names, groups and files, or lists of them. `csv`: tables of one's own, "my.csv:text,label". `seeds`:
+        fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or several; 0:
+        all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`, `length`,
+        `features` in place of those of the paper's grid, or `grid`, the name of one; a number alone is a list of one.
+        BadInput where no task obeys one of these, there is none of the name, or a value is of another kind.
         """
         from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 
+        named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
+        tables = _listed("csv", csv, str)
+        how = _grid_values({"seeds": seeds, "labels": labels, **grid})
         net, cluster = subject.subject_of(self._flags), self.job.cluster
         wanted = request.Wanted(
-            tasks=request.asked_for(tasks or pretrain.evals_of(self._flags)),
+            tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
             data=Path(data_dir) if data_dir is not None else None,
-            seeds=seeds,
-            labels=tuple(filter(None, (labels,) if isinstance(labels, int) else labels)),
             against_random=against_random,
             machine=cluster.machine,
-            **grid,
+            **how,
         )
-        plans = (score_plan.planned if tasks else score_plan.fitting)(net, wanted)
+        plans = (score_plan.planned if named or tables else score_plan.fitting)(net, wanted)
         score_plan.check_flags(plans, wanted)
         with self._report() as report:
             return Scores(evaluate.evaluate(net.folder, plans, cluster, report))
@@ -260,6 +263,42 @@ class Scores(list["TaskScore"]):
         from orchestration.terminal import views
 
         return _text(views.scores(score_rows(self)))
+
+
+_LISTS: Final[Mapping[str, type]] = {"rates": float, "batches": int, "epochs": float, "labels": int}
+_ALONE: Final[Mapping[str, type]] = {"steps": int, "seeds": int, "length": int, "grid": str, "features": str}
+
+
+def _grid_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of fine-tunings, as a request takes it; BadInput for another name, or a value of another kind.
+
+    >>> _grid_values({"rates": 1e-3, "labels": [0, 200], "steps": 4})
+    {'rates': (0.001,), 'labels': (200,), 'steps': 4}
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _LISTS:
+            values = _listed(name, value, _LISTS[name])
+            found[name] = tuple(filter(None, values) if name == "labels" else values)
+        elif name in _ALONE:
+            values = [None] if value is None else _listed(name, value, _ALONE[name])
+            if len(values) != 1:
+                raise BadInput(f"{name} is {value!r}, allowed is one value")
+            found[name] = values[0]
+        else:
+            raise BadInput(f"{name}: scores has no such value; it has {', '.join([*_LISTS, *_ALONE])}")
+    return found
+
+
+def _listed(name: str, value: Any, kind: type) -> list[Any]:
+    """A value alone, or each of several; BadInput where one is of another kind."""
+    alone = isinstance(value, str) or not isinstance(value, Iterable)
+    found = [value] if alone else list(value)
+    for one in found:
+        if isinstance(one, bool) or not isinstance(one, int | float if kind is float else kind):
+            words = {float: "numbers", int: "whole numbers", str: "text"}[kind]
+            raise BadInput(f"{name} is {value!r}, allowed is {words}: one, or a list of them")
+    return [float(one) for one in found] if kind is float else found
 
 
 def _shorter(recipe: "Recipe", steps: int) -> list[str]:

@@ -256,7 +256,7 @@ def evaluate(
 ) -> int:
     """Score a finished run on downstream tasks, each on the grid of its paper; what is done is not done again."""
     with waiting("importing"):
-        from orchestration.jobs import cluster_of, request, score_plan, subject
+        from orchestration.jobs import cluster_of, request, score_plan, stages, subject
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
@@ -284,7 +284,8 @@ def evaluate(
         plan = score_plan.planned if tasks or csv else score_plan.fitting
         plans = [one for each in nets for one in plan(each, wanted)]
         score_plan.check_flags(plans, wanted)
-    announce([plan.stage for plan in plans], [plan.said for plan in plans if plan.said])
+    due = [plan.stage for plan in plans]
+    announce(due, filter(None, dict.fromkeys([*(plan.said for plan in plans), stages.other_values(due)])))
     if dry_run:
         return print_answer(planned([plan.stage for plan in plans], _again()), as_json)
     from orchestration.terminal import shown
@@ -293,11 +294,14 @@ def evaluate(
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import evaluate as evaluate_stage
 
-        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out)
+        left_out: list[SesameError] = []
+        scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out, left_out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
     next_ = (f"sesame ui --out {out}", *((flags.command("export"),) if net.corpus else ()))  # of ours
-    return print_answer(Answer((views.scores(score_rows(scores)), views.examples(scores)), values, next_), as_json)
+    code = left_out[0].exit_code if left_out and (tasks or csv) else 0  # of tasks that were named by hand
+    shown_ = views.scores(score_rows(scores)), views.examples(scores)
+    return print_answer(Answer(shown_, values, next_, code), as_json)
 
 
 @app.command("run")

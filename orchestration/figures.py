@@ -55,17 +55,20 @@ def curves(
 
 
 def comparison(
-    title: str, scores: Mapping[str, Sequence[float]], chance: float | None = None, ylabel: str = "accuracy"
+    title: str,
+    scores: Mapping[str, Sequence[float]],
+    guesses: Mapping[str, float] | None = None,
+    ylabel: str = "accuracy",
 ) -> "Figure":
-    """One bar per name up to the median of its scores, with each score as a dot and chance as a line."""
+    """One bar per name up to the median of its scores, with each score as a dot and each guess as a line."""
     figure, axes = _axes(ylabel)
     colours = [ACCENT, MUTED, INK]
     for index, values in enumerate(scores.values()):
         axes.bar(index, median(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
-    if chance is not None:
-        axes.axhline(chance, color=INK, linestyle=":", linewidth=1)
-        axes.annotate("chance", (len(scores) - 0.6, chance), ha="right", va="bottom", color=INK, fontsize=9)
+    for name, value in (guesses or {}).items():
+        axes.axhline(value, color=INK, linestyle=":", linewidth=1)
+        axes.annotate(name, (len(scores) - 0.6, value), ha="right", va="bottom", color=INK, fontsize=9)
     axes.set_xticks(range(len(scores)), list(scores))
     if all(0 <= value <= 1 for values in scores.values() for value in values):
         axes.set_ylim(0, 1)

@@ -213,6 +213,43 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     assert (asked[0].tasks, asked[0].seeds, asked[0].labels) == (["follows"], 1, (40,))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rate": 3}, r"^rate: scores has no such value; it has rates, batches, epochs, labels, steps, "),
+        ({"rates": ["x"]}, r"^rates is \['x'\], allowed is numbers: one, or a list of them$"),
+        ({"labels": "x"}, "^labels is 'x', allowed is whole numbers: one, or a list of them$"),
+        ({"steps": "a"}, "^steps is 'a', allowed is whole numbers"),
+        ({"seeds": [1, 2]}, r"^seeds is \[1, 2\], allowed is one value$"),
+        ({"batches": 1.5}, "^batches is 1.5, allowed is whole numbers"),
+        ({"csv": 3}, "^csv is 3, allowed is text"),
+        ({"tasks": [3]}, r"^tasks is \[3\], allowed is text"),
+    ],
+)
+def test_values_of_scores_that_are_of_another_kind_are_one_line(
+    bert: sesame.Session, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(sesame.BadInput, match=said):
+        bert.scores(*([given.pop("tasks")] if "tasks" in given else []), **given)
+
+
+def test_scores_take_lists_of_names_numbers_alone_and_tables(
+    bert: sesame.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    net = Subject(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
+    monkeypatch.setattr(subject, "subject_of", lambda flags: net)
+    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: asked.append(wanted) or [])
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
+    (tmp_path / "my.csv").write_text("text,label\n" + "a,b\na,c\n" * 20)
+    bert.scores(["cola", "rte"], "follows", csv=f"{tmp_path}/my.csv:text,label", rates=1, batches=8, labels=(200, 0))
+    bert.scores(csv=[f"{tmp_path}/my.csv:text,label"], epochs=2)
+    (first, second) = asked
+    assert [task if isinstance(task, str) else task.name for task in first.tasks] == ["cola", "rte", "follows", "my"]
+    assert (first.rates, first.batches, first.labels, second.epochs) == ((1.0,), (8,), (200,), (2.0,))
+    assert [task.name for task in second.tasks] == ["my"]
+
+
 # The notebook
 
 

@@ -15,10 +15,15 @@ from orchestration.config import Cluster
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import (
+    GUESSES,
+    ROWS,
     SCORE_FILE,
     SHARES,
+    TRAIN_ROWS,
     WHOLE,
+    figure_of,
     finished,
+    guesses,
     kept,
     ordered,
     scaled,
@@ -26,11 +31,11 @@ from orchestration.reports import (
     score_page,
     unit_of,
 )
-from preprocessing.errors import BadInput, SesameError
+from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, glue_average, submission
-from training.tasks import CellScore, Chosen, TaskScore, better, chosen
+from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -38,6 +43,7 @@ if TYPE_CHECKING:  # it takes a second to import
 log = logging.getLogger(__name__)
 
 PREDICTIONS: Final = "predictions.json"
+QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 OTHER: Final = "other"  # an answer that is no label
 
@@ -46,13 +52,19 @@ Results = Sequence[tuple[launch.Cell, Evaluated]]
 
 
 def evaluate(
-    folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report, out: Path | None = None
+    folder: Path,
+    plans: Sequence[TaskPlan],
+    cluster: Cluster,
+    report: Report,
+    out: Path | None = None,
+    left_out: list[SesameError] | None = None,
 ) -> list[TaskScore]:
     """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
 
     A cell that fails is named, and the others count; so is a task of which all cells fail. Where that is so of every
     task, the first error is raised.
-    `out`: where MLflow's store is, for a net of transformers, which has no run there yet.
+    `out`: where MLflow's store is, for a net of transformers, which has no run there yet. `left_out` gets the errors of
+    the tasks that have no score.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.known(folder) is None:
@@ -68,17 +80,35 @@ def evaluate(
             errors.append(error)
     if errors and not found:
         raise errors[0]
+    if left_out is not None:
+        left_out += errors
     _tell(folder, found)
     return list(found.values())
 
 
 def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
-    """A score with the step and the labels by which it was asked for. Its file has them from then on, whichever of two
-    commands comes first: all labels, or the last step, may be asked for by their number or without a word."""
+    """A score with the step and the labels by which it was asked for, the figures of its paper and the number of its
+    rows. Its file has them from then on, whichever of two commands comes first: all labels, or the last step, may be
+    asked for by their number or without a word."""
     told = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
-    if told != (score.step, score.labels):
-        _write(plan.stage.folder, replace(score, step=told[0], labels=told[1]))
-    return replace(score, step=plan.step, labels=plan.labels)
+    fresh = replace(score, step=told[0], labels=told[1], paper=plan.paper, starts=_counted(plan, score.starts))
+    if fresh != score:
+        _write(plan.stage.folder, fresh)
+    return replace(fresh, step=plan.step, labels=plan.labels)
+
+
+def _counted(plan: TaskPlan, starts: Mapping[str, Chosen]) -> dict[str, Chosen]:
+    """The scores of each start with the number of rows that they are of, and that were learned from."""
+    labelled = {split: sum(item.gold is not None for item in items) for split, items in plan.items.items()}
+    rows = {split: count for split, count in labelled.items() if split != "train"}
+    rows |= {plan.split: sum(rows[part] for part in plan.parts)} if plan.parts else {}
+    counts = {split: {ROWS: (float(count),)} for split, count in rows.items()}
+    if plan.is_tuned and "train" in labelled:
+        counts[plan.split] |= {TRAIN_ROWS: (float(plan.labels or labelled["train"]),)}
+    return {
+        start: replace(one, scores={split: {**by, **counts.get(split, {})} for split, by in one.scores.items()})
+        for start, one in starts.items()
+    }
 
 
 def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
@@ -160,16 +190,16 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
     first = next(iter(starts.values())).scores[plan.split]
-    guesses = [first[name][0] for name in ("majority", "chance") if name in first]
+    said = [first[name][0] for name in GUESSES if name in first]
     return TaskScore(
         task=plan.task,
         metric=plan.metric,
         split=plan.split,
         chosen_on=plan.chosen_on,
-        starts=starts,
+        starts=_counted(plan, starts),
         step=plan.step,
         labels=plan.labels,
-        chance=plan.chance if plan.chance is not None else next(iter(guesses), None),
+        chance=plan.chance if plan.chance is not None else next(iter(said), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
         notes=(*plan.remarks, *_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
@@ -195,6 +225,10 @@ def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     _write(plan.stage.folder, score)
     if answers := _answers(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
+    if asked := _asked(plan):
+        write_atomic(
+            plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode()
+        )
     if not score.failed:
         plan.stage.finish()
 
@@ -213,6 +247,27 @@ def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
     }
 
 
+def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
+    """By split, what each answer is to: the place of a question in its file, its right answer, an id if it has one."""
+    return {
+        split: [{"place": item.place, **_gold(plan, item)} for item in items]
+        for split, items in plan.items.items()
+        if split != "train"
+    }
+
+
+def _gold(plan: TaskPlan, item: Item) -> dict[str, Any]:
+    """The right answer as an answer is written: a label by its name; None where the file has none."""
+    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
+    labels = getattr(kind, "labels", ())
+    if isinstance(kind, Span) and item.gold is not None:
+        id, answers, starts = item.gold
+        return {"id": id, "gold": {"answers": list(answers), "starts": list(starts)}}
+    if isinstance(item.gold, int) and not isinstance(item.gold, bool) and item.gold < len(labels):
+        return {"gold": labels[item.gold]}
+    return {"gold": item.gold}
+
+
 def _chosen(results: Results, starts: Mapping[str, Chosen], start: str) -> Results:
     """The cells of the hyper-parameters that were chosen, from one start."""
 
@@ -228,10 +283,7 @@ def _seed(cell: launch.Cell) -> int:
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
-    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names.
-
-    BadInput where no task has a split for one.
-    """
+    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:
@@ -239,8 +291,6 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
             continue  # all its cells failed, which was told
         best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
-    if not files:
-        raise BadInput(f"--submit {folder}: none of these tasks has an unlabelled split at hand for a leaderboard")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomic(folder / name, text.encode())
@@ -290,7 +340,7 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     }
     headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
     params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
-    params |= {"chance": score.chance, "chosen": {start: one.how for start, one in score.starts.items()}}
+    params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
     examples = [found.example for _, found in results if found.example]
     return tracking.TaskRecord(
         name=score.task,
@@ -314,7 +364,7 @@ def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.comparison(title, values, score.chance, score.metric)}
+    found = {"scores": figures.comparison(title, values, guesses(score), score.metric)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -370,9 +420,11 @@ def _bar(score: TaskScore) -> figures.Bar:
     """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
     so, or else the first."""
     values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
-    named = {name.rpartition(".")[2].replace("_", ""): value for name, value in score.paper.items()}
-    paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), None))
-    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}", values, paper)
+    found = [(*figure_of(name), value) for name, value in score.paper.items()]
+    named = {name.replace("_", ""): (split, value) for name, split, value in found}
+    split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
+    other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
+    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper)
 
 
 def _lines(

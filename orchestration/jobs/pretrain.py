@@ -183,9 +183,18 @@ def _named(flags: Flags) -> Path | None:
     if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
         folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
     found = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
-    if found and (of_recipe := split_overrides(flags.overrides)[0]):
-        raise BadInput(f"{of_recipe[0]}: {found} is trained, and no key of its recipe changes it; leave that out")
+    if found:
+        refuse_another_run(flags, found)
     return found
+
+
+def refuse_another_run(flags: Flags, trained: Path) -> None:
+    """BadInput where flags choose the recipe, its text or its seed beside a folder that is trained already."""
+    given = {"--scale": flags.scale, "--data": flags.data, "--hold-out": flags.hold_out, "--seed": flags.seed}
+    options = [name for name, value in given.items() if value not in ("", (), [], None)]
+    if what := [*split_overrides(flags.overrides)[0], *options]:
+        kind = "flag" if what == options else "key"
+        raise BadInput(f"{what[0]}: {trained} is trained, and no {kind} of its recipe changes it; leave that out")
 
 
 def _made_corpus(job: Job) -> Path:

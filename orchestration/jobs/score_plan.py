@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +13,13 @@ from typing import Any, Final
 
 from orchestration.config import digest
 from orchestration.jobs import hold_out, part_code, stages
+from orchestration.jobs.able import refuse_unable
 from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
+from orchestration.jobs.paper_figures import paper_figures
 from orchestration.jobs.request import Subject, Wanted
+from orchestration.jobs.untrained import trained_window, untrained
 from orchestration.launch import WEIGHTS, Cell
+from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
@@ -27,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MOST_PATHS: Final = 4  # in a message
 HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
+FEW: Final = 30  # rows: a share of fewer moves by more than three points with each of them
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 
 
@@ -58,6 +63,11 @@ class TaskPlan:
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its cells are fine-tunings on a split of files."""
+        return self.kind is not None and self.cells[0].tuning is not None
 
     def obeys(self, flag: str) -> bool:
         """Whether a flag about fine-tunings changes anything."""
@@ -112,14 +122,23 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 
 
 def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
-    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does."""
+    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does, and where there is
+    nothing to submit."""
+    if wanted.submit and not any(plan.submission for plan in plans):
+        raise BadInput(
+            "--submit: none of these tasks has an unlabelled split at hand for a leaderboard; leave that out, or name "
+            "the folder that has one with --data-dir DIR"
+        )
     deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
     why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
     if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
         raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
+    alike = dict[str, list[str]]()
     for flag, tasks in deaf.items():
         if tasks:
-            log.warning("%s: no effect on %s (%s)", flag, ", ".join(tasks), why)
+            alike.setdefault(", ".join(tasks), []).append(flag)
+    for tasks_, flags in alike.items():
+        log.warning("%s: no effect on %s (%s)", ", ".join(flags), tasks_, why)
 
 
 def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
@@ -183,9 +202,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     if not _may_be_at_hand(task, wanted):
         raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
     data_dir = wanted.data or Path()
-    items, notes = _at_hand(task, data_dir)
+    task, of_window = trained_window(subject, task)
+    items, notes = _at_hand(task, data_dir, set(task.submission) if wanted.submit else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
+    refuse_unable(subject, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
     headline, note = _headline(task, answered, data_dir, bool(submitted))
@@ -194,7 +215,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.length if is_tuned and wanted.length else task.length
-    if note := _too_long(subject, task, length, tunings):
+    if note := untrained(subject, task, length, tunings, items):
         notes.append(note)
     if any(tuning and tuning.dev_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
@@ -219,8 +240,11 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         for tuning in tunings
         for start in starts
     ]
+    is_sample = not task.scored and headline[0] not in ("test", "dev")
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
+    if note := _few(task, headline, items, chosen_on):
+        notes.append(note)
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
@@ -242,10 +266,10 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         parts=headline if len(headline) > 1 else (),
         labels=labels or (rows if is_tuned and wanted.labels else 0),
         chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
-        paper=_paper(task, subject.expected) if task.scored or headline[0] in ("test", "dev") else {},  # of no sample
+        paper={} if labels or is_sample else paper_figures(task, subject.expected),
         said=grid_note,
         notes=tuple(notes),
-        remarks=tuple(filter(None, (task.note, remark))),
+        remarks=tuple(filter(None, (task.note, remark, of_window))),
         data_digest=data,
         items={name: items[name] for name in splits},
         submission={name: file for name, file in task.submission.items() if name in splits},
@@ -265,13 +289,19 @@ def _is_tuned(task: TaskFile) -> bool:
     return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in task.files)
 
 
-def _at_hand(task: TaskFile, data: Path) -> tuple[dict[str, list[Item]], list[str]]:
-    """The items of each split that is there, and which of its rows are not used."""
+def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[Item]], list[str]]:
+    """The items of each split that is there, and which of its rows are not used. BadInput where one that is submitted
+    has malformed rows: the answers behind them would stand under numbers of others."""
     items, notes = {}, []
     for split, files in task.files.items():
         if not files.is_there(data):
             continue
         items[split], records = task.items(split, data)
+        if split in submitted and records.malformed:
+            raise BadInput(
+                f"task {task.name}, {split}: a split that is submitted has no malformed rows; {records.malformed[0]}; "
+                "answers have the numbers of their rows: mend the file, or leave --submit out"
+            )
         notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
     return items, notes
 
@@ -314,14 +344,14 @@ def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted:
     raise BadInput(f"{of}, and {looked}")
 
 
-def _too_long(subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None]) -> str:
-    """A line where rows are longer than those of the pretraining, "" where they are not."""
-    most = max((tuning.length or length for tuning in tunings if tuning), default=0)
-    if not 0 < subject.longest_row < most:
+def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[Item]], chosen_on: str) -> str:
+    """A line where a share is of so few rows that it says little, "" where it is of more."""
+    rows = sum(item.gold is not None for split in headline for item in items[split])
+    if rows >= FEW or unit_of(task.metric) != SHARES:
         return ""
+    too = ", which chose the hyper-parameters too" if chosen_on in headline else ""
     return (
-        f"task {task.name}: its rows have up to {most} tokens, those of the pretraining had {subject.longest_row}: "
-        f"later positions begin untrained; --length {subject.longest_row} cuts the rows"
+        f"task {task.name}: its score is of {rows} row{'s' * (rows != 1)} ({', '.join(headline)}){too}: it says little"
     )
 
 
@@ -351,18 +381,6 @@ def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
         return f"{task.name}, {start}"
     long = f"{tuning.steps} steps" if tuning.steps else f"{tuning.epochs:g} epochs"
     return f"{task.name}, {start}, {tuning.peak:g} x {tuning.batch} x {long}, seed {tuning.seed}"
-
-
-def _paper(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of the task that the recipe quotes, as printed."""
-    found: dict[str, float] = {}
-    for figure in task.figures:
-        value: Any = expected
-        for key in figure.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, int | float):
-            found[figure] = float(value)
-    return found
 
 
 def _science(task: TaskFile) -> dict[str, Any]:

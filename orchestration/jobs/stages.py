@@ -82,15 +82,30 @@ class Stage:
         return found
 
     def said(self) -> Iterator[str]:
-        """What is to become of it; whether its code has changed; which older folders there are, and what differs."""
+        """What is to become of it; whether its code has changed; which older folders there are, and what differs:
+        of scores, of which there are many, `other_values` says it once for all."""
         words = {"done": "done, skipped", "begun": "begun, goes on", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
         if code := self.changed_code():
             files = ", ".join(code)
             yield f"{self.name}: made by other code ({files} changed since); to make it anew, delete its folder"
-        for folder, changed in self.others() if self.state != "done" else ():
-            values = ", ".join(changed[:4]) + " ..." * (len(changed) > 4)
-            yield f"{self.name}: {folder.name} has other values of {values}; it stays as it is"
+        if self.name != "scores" and (line := other_values([self])):
+            yield line
+
+
+def other_values(due: Sequence[Stage]) -> str:
+    """A line about done folders beside those that are due, and what differs; "" where there are none."""
+    mine = {stage.folder for stage in due}
+    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.others()}
+    found = {folder: changed for folder, changed in found.items() if folder not in mine}
+    if not found:
+        return ""
+    values = list(dict.fromkeys(value for changed in found.values() for value in changed))
+    named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
+    who, stays = f"{len(found):,} earlier ones have", "they stay as they are"
+    if len(found) == 1:
+        who, stays = f"{next(iter(found)).name} has", "it stays as it is"
+    return f"{due[0].name}: {who} other values of {named}; {stays}"
 
 
 class Plan(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, load, names, split_overrides
+from orchestration.config import SCALES, load, names
 from orchestration.jobs import pretrain, stages
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import Flags
@@ -32,8 +32,7 @@ def folder_of(flags: Flags) -> Path:
     given = Path(flags.recipe)
     if (given / RUN).is_file() or not (given / "config.json").is_file():
         return pretrain.run_folder(flags)
-    if of_recipe := split_overrides(flags.overrides)[0]:
-        raise BadInput(f"{of_recipe[0]}: {given} is trained, and no key of a recipe changes it; leave that out")
+    pretrain.refuse_another_run(flags, given)
     return given
 
 
@@ -107,14 +106,18 @@ def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:
-    """Tokens of the longest row of a run whose net has a vector for each position, 0 where it has none.
+    """Tokens of the longest row of a run whose net has positions behind it that no row reached; 0 where it has none, or
+    where that is not known, as after weights that the run began with.
 
     >>> phases = [{"length": 32, "steps": 9}, {"length": 128, "steps": 1}]
-    >>> _longest_row({"trunk": {"positions": {"kind": "learned"}}, "phases": phases})
-    128
+    >>> of = lambda most: {"trunk": {"positions": {"kind": "learned", "max": most}}, "phases": phases}
+    >>> _longest_row(of(512)), _longest_row(of(128)), _longest_row(of(512) | {"start": "bert"})
+    (128, 0, 0)
     """
-    learned = run.get("trunk", {}).get("positions", {}).get("kind") == "learned"
-    return max((phase["length"] for phase in run.get("phases", ())), default=0) if learned else 0
+    positions = run.get("trunk", {}).get("positions", {})
+    row = max((phase["length"] for phase in run.get("phases", ())), default=0)
+    has_more = positions.get("kind") == "learned" and positions.get("max", 0) - positions.get("offset", 0) > row
+    return row if has_more and not run.get("start") else 0
 
 
 def at_steps(subject: Subject, every: int) -> list[Subject]:

@@ -10,21 +10,41 @@ from orchestration.reports.family import Node, net, row, training_flops
 from orchestration.reports.kept_scores import FILE as SCORE_FILE
 from orchestration.reports.kept_scores import MARK as SCORE_MARK
 from orchestration.reports.kept_scores import WHOLE, finished, kept, ordered, whole
-from orchestration.reports.score_table import SHARES, scaled, score_csv, score_page, score_rows, score_values, unit_of
+from orchestration.reports.score_table import (
+    GUESSES,
+    ROWS,
+    SHARES,
+    TRAIN_ROWS,
+    figure_of,
+    guesses,
+    named,
+    scaled,
+    score_csv,
+    score_page,
+    score_rows,
+    score_values,
+    unit_of,
+)
 from orchestration.reports.task_list import faults, tasks_as_values, tasks_at_hand
 
 __all__ = [
+    "GUESSES",
+    "ROWS",
     "SCORE_FILE",
     "SCORE_MARK",
     "SHARES",
+    "TRAIN_ROWS",
     "WHOLE",
     "Node",
     "abstract",
     "brief",
     "faults",
+    "figure_of",
     "finished",
+    "guesses",
     "kept",
     "losses",
+    "named",
     "net",
     "ordered",
     "row",

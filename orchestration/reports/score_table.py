@@ -9,6 +9,9 @@ from typing import Any, Final
 
 from training.tasks import TaskScore, spread_of
 
+ROWS: Final = "rows"  # what the number of rows is called that scores of a split are of
+TRAIN_ROWS: Final = "train_rows"  # and of those that were learned from
+GUESSES: Final = ("majority", "chance")
 SHARES = "percent"  # the unit of shares
 _SHARES: Final = {  # words in the names of metrics that are shares or correlations, up to 1
     *("accuracy", "f1", "exact", "precision", "recall", "matthews", "pearson", "spearman", "rouge1", "rouge2"),
@@ -20,13 +23,16 @@ HEAD = (
     *(
         "task",
         "metric",
+        "unit",
         "split",
+        "rows",
         "step",
         "labels",
         "random",
         "pretrained",
         "gain",
         "beyond the seeds",
+        "majority",
         "chance",
         "paper",
     ),
@@ -44,20 +50,64 @@ def score_rows(scores: Sequence[TaskScore]) -> list[dict[str, str]]:
 
 
 def _row(score: TaskScore) -> tuple[str, ...]:
-    gain = score.margin
+    gain, guess = score.margin, guesses(score)
     return (
         score.task,
         score.metric.replace("_", " "),
+        _unit(score.metric),
         score.split,
+        shown(_count(score, ROWS), ROWS),
         f"{score.step:,}" if score.step is not None else "",
         f"{score.labels:,}" if score.labels else "",
         shown(score.values("random"), score.metric),
         shown(score.values("pretrained"), score.metric),
         f"{scaled(gain, score.metric):+.1f}" if gain is not None else "",
         beyond_seeds(score),
-        f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else "",
-        ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in score.paper.items()),
+        *(f"{scaled(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
+        ", ".join(_figure(name, value) for name, value in score.paper.items()),
     )
+
+
+def _figure(name: str, value: float) -> str:
+    figure, split = figure_of(name)
+    return f"{figure} {value:g}" + (f" ({split})" if split else "")
+
+
+def figure_of(name: str) -> tuple[str, str]:
+    """The figure of a paper by the last part of its name, and the split that it is of, "" where that is not known.
+
+    >>> figure_of("glue.rte (test)"), figure_of("lambada.accuracy")
+    (('rte', 'test'), ('accuracy', ''))
+    """
+    figure, _, split = name.partition(" (")
+    return figure.rpartition(".")[2], split.removesuffix(")")
+
+
+def guesses(score: TaskScore) -> dict[str, float]:
+    """What a guess gets, by its name: `majority` is the share of the most frequent answer, `chance` that of any answer
+    taken blindly; {} where neither is known."""
+    counted = next(iter(score.starts.values())).scores[score.split]
+    found = {name: counted[name][0] for name in GUESSES if name in counted}
+    if not found and score.chance is not None:
+        found["majority"] = score.chance
+    return found
+
+
+def _count(score: TaskScore, name: str) -> tuple[float, ...]:
+    """A count that stands beside a score; () where that is not known."""
+    return next(iter(score.starts.values())).scores[score.split].get(name, ())
+
+
+def _unit(metric: str) -> str:
+    """The unit of what is no share; shares are in percent, as is said above the table.
+
+    >>> [_unit(metric) for metric in ("f1", "word_perplexity", "bits_per_byte", "effective_length")]
+    ['', 'perplexity', 'bits', 'tokens']
+    """
+    if unit_of(metric) == SHARES:
+        return ""
+    named = {"perplexity": "perplexity", "bits": "bits", "length": "tokens", "loss": "nats"}
+    return next((unit for word, unit in named.items() if word in metric.split("_")), unit_of(metric))
 
 
 def beyond_seeds(score: TaskScore) -> str:
@@ -153,6 +203,9 @@ def score_values(scores: Sequence[TaskScore]) -> list[dict[str, Any]]:
     return [
         asdict(score)
         | {start: score.values(start) for start in score.starts}
+        | {"chance": None, "majority": None}
+        | guesses(score)
+        | {name: next(iter(_count(score, name)), None) for name in (ROWS, TRAIN_ROWS)}
         | {"margin": score.margin, "spread": score.spread, "wins": score.wins}
         for score in scores
     ]

@@ -157,7 +157,7 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """Scores of downstream tasks, a row each."""
     if not rows:
         return Text("no downstream scores: the recipe names no evals, or what they need is not at hand")
-    table = _table(*rows[0], title="downstream scores in percent, median and deviation over the seeds")
+    table = _table(*rows[0], title="downstream scores, median and deviation over the seeds; shares in percent")
     for row in rows:
         _add(table, *row.values())
     return table
@@ -169,7 +169,7 @@ def examples(scores: Sequence[TaskScore]) -> Text:
     for score in scores:
         for start, said in (("random", "before"), ("pretrained", "after")):
             if start in score.examples:
-                lines.append(f"{score.task}, {said} pretraining:")
+                lines.append(f"{reports.named(score)}, {said} pretraining:")
                 lines += [f"  {line}" for line in score.examples[start].splitlines()]
     return Text("\n".join(lines))
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from orchestration import launch
+from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
 from orchestration.jobs.request import Subject, Wanted, asked_for
@@ -18,9 +19,11 @@ from orchestration.jobs.score_plan import planned
 from orchestration.launch import cell as launch_cell
 from orchestration.launch.cell import Cell, drawn, evaluate_cell
 from orchestration.progress import ignore
-from preprocessing.errors import BadInput, Diverged
+from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
     QUICK,
+    questions,
+    reviews,
     scored,
     wanted,
 )
@@ -34,12 +37,17 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     score = scored(net, wanted(data, against_random=True))
     assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
     assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
-    assert score.paper == {"glue.sst2": 93.5}
+    assert score.paper == {"glue.sst2 (test)": 93.5}
+    for one in score.starts.values():
+        assert (one.scores["dev"]["rows"], one.scores["dev"]["train_rows"]) == ((12,), (24,))
     assert len(done) == 4
     (folder,) = (net.folder / "scores").glob("sst2-*")
     answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
+    asked = json.loads((folder / evaluate.QUESTIONS).read_text())
+    assert (list(asked), len(asked["dev"])) == (["dev"], 12)
+    assert asked["dev"][:2] == [{"place": "SST-2/dev.tsv:2", "gold": "0"}, {"place": "SST-2/dev.tsv:3", "gold": "1"}]
     assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
     assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
 
@@ -61,6 +69,17 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
     for name in held_out:
         assert set(notes) <= set(scored(net, wanted(None, name, seeds=1)).notes)
+
+
+def test_answers_to_questions_with_ids_stand_beside_these(net: Subject, tmp_path: Path, done: list[str]) -> None:
+    """No official script could be fed from bare triples."""
+    asked = Wanted(tasks=asked_for("squad1"), data=questions(tmp_path / "data", dev=2), **QUICK)
+    scored(net, asked)
+    (folder,) = (net.folder / "scores").glob("squad1-*")
+    (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
+    assert (first["id"], second["id"]) == ("0", "1")
+    assert first["gold"] == {"answers": ["bad"], "starts": [12]}
+    assert len(json.loads((folder / evaluate.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
 
 
 def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
@@ -96,6 +115,28 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
     assert scored(net, wanted(tmp_path, "blimp")) == first
     assert len(done) == 2
     assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
+
+
+def test_a_share_of_a_few_rows_is_told(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of one row, which had also chosen the rate, it was a score like any other."""
+    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3)))
+    said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
+    assert plan.notes == (said,)
+    assert said in caplog.text
+    (plan,) = planned(net, wanted(reviews(data.parent / "more", dev=30)))
+    assert plan.notes == ()
+
+
+def test_a_kept_score_gets_what_is_known_of_it_now(net: Subject, data: Path, done: list[str]) -> None:
+    """A figure of a paper from before, and no number of rows."""
+    first = scored(net, wanted(data))
+    (file,) = (net.folder / "scores").glob("sst2-*/scores.json")
+    old = json.loads(file.read_text())
+    del old[0]["starts"]["pretrained"]["scores"]["dev"]["rows"]
+    file.write_text(json.dumps([old[0] | {"paper": {"glue.sst2": 93.5}}]))
+    assert scored(net, wanted(data)) == first
+    assert json.loads(file.read_text())[0]["paper"] == first.paper
+    assert len(done) == 2
 
 
 def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
@@ -175,6 +216,8 @@ def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, do
     (whole,) = evaluate.evaluate(net.folder, planned(net, wanted(data)), load_cluster("local"), ignore)
     scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore)
     assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])  # kept, and said as it is asked for
+    assert [score.paper for score in scores] == [{}, {}, whole.paper]  # of no part of the labels
+    assert [score.starts["pretrained"].scores["dev"]["train_rows"] for score in scores] == [(8,), (12,), (rows,)]
     assert "sst2,,12,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
     assert "* sst2 with 8 labels, pretrained:" in (net.folder / "scores" / "table.md").read_text()
     assert len(done) == 6
@@ -233,7 +276,12 @@ def test_a_failed_cell_is_named_and_the_others_count(
 
 
 def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    net: Subject,
+    data: Path,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole = evaluate_cell
 
@@ -246,9 +294,14 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
     plans = planned(net, Wanted(tasks=tasks, data=data, **QUICK))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
-    assert [score.task for score in scores] == ["sst2"]
+    errors: list[SesameError] = []
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore, left_out=errors)
+    assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
     assert "left out: task mine: its rows are too long" in caplog.text
+    more = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "2", "--json"]
+    tasks = ["--tasks", "sst2", "--csv", f"{data}/mine.csv:sentence,label"]
+    assert main(["eval", str(net.folder), "--out", str(net.folder.parent.parent), *tasks, *more]) == 2  # as it is named
+    assert [score["task"] for score in json.loads(capsys.readouterr().out)["scores"]] == ["sst2"]
 
 
 def test_random_weights_alone_are_no_score(
@@ -286,6 +339,7 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: S
         own = f"threshold of {cell.start}, {cell.tuning.peak}, {cell.tuning.seed}"
         scores = {"dev": {"accuracy": cell.tuning.peak}}
         results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
+    plan = replace(plan, notes=())
     score = evaluate._summed_up(plan, results, {})
     assert score.starts["pretrained"].how["peak"] == 3e-3
     assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))

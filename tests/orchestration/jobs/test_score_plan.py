@@ -3,13 +3,14 @@
 import json
 import logging
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from orchestration.cli import main
+from orchestration.config import load
 from orchestration.jobs import Flags, cluster_of, score_plan, stages, subject
 from orchestration.jobs.request import Subject, Wanted, asked_for
 from orchestration.jobs.score_plan import fitting, planned
@@ -21,6 +22,7 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
+from training.tasks import TaskFile
 
 
 def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
@@ -33,11 +35,75 @@ def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
     assert {cell.length for cell in plan.cells} == {128}
     caplog.clear()
     (cut,) = planned(short, wanted(data, length=64))
-    assert ({cell.length for cell in cut.cells}, caplog.text) == ({64}, "")
+    assert ({cell.length for cell in cut.cells}, "positions" in caplog.text) == ({64}, False)
     assert cut.stage.folder != plan.stage.folder
     for grid in ("roberta", "bert"):  # one says its own length
         (plan,) = planned(short, wanted(data, grid=grid, length=48))
         assert {cell.how["length"] for cell in plan.cells} == {48}
+
+
+LONG: Final = """
+name: long
+title: what stands behind a long text
+source: test
+files: FILES
+task: KIND
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ('{kind: likelihood, context: "{text}", options: [" good"]}', "its rows have up to 41 tokens"),
+        ('{kind: likelihood, context: "{text}", options: [" good"], shots: 1}', "its rows have up to 50 tokens"),
+        ("{kind: context_length, lengths: [16, 32]}", "its windows have 64 tokens"),
+        ("{kind: perplexity, window: 48}", "its windows have 48 tokens"),
+        (
+            '{kind: generate, prompt: "{text}", answer: good, writing: {max_new: 8, as_it_is: true}}',
+            "questions and answers have up to 48 tokens",
+        ),
+    ],
+)
+def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
+    net: Subject, tmp_path: Path, kind: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Word perplexity was a quarter higher for them, without a word."""
+    for name, times in (("train", 4), ("test", 4), ("long", 20)):
+        rows = [json.dumps({"text": "the film " * times}) + "\n"] * 3
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    of = {"train": "train", "test": "long"}
+    files = {split: {"paths": [f"{name}.jsonl"], "format": {"kind": "jsonl"}} for split, name in of.items()}
+    (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
+    asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
+    planned(net, asked)
+    assert "positions" not in caplog.text
+    for row in (32, 40):
+        caplog.clear()
+        (plan,) = planned(replace(net, longest_row=row), asked)
+        note = plan.notes[0]
+        assert note.startswith(
+            f"task long: {said}, those of the pretraining had {row}: later positions are untrained; "
+        )
+        assert note in caplog.text
+    (plan,) = planned(replace(net, longest_row=64), asked)
+    assert not any("positions" in note for note in plan.notes)
+
+
+def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: Subject, tmp_path: Path) -> None:
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2/wiki.test.tokens").write_text("the film is good\n" * 40)
+    (whole,), (plan,) = (planned(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
+    assert (whole.kind.window, plan.kind.window, plan.notes) == (0, 16, ())
+    assert (
+        "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
+    )
+    assert plan.stage.hash != whole.stage.hash
+    (cell,) = plan.cells
+    assert isinstance(cell.task, TaskFile)
+    assert cell.task.task == plan.kind
+    (given,) = planned(replace(net, longest_row=16), wanted(tmp_path, "wikitext2_sliding"))
+    assert given.kind.window == 256  # what a task says stays, and is told
+    assert "task wikitext2_sliding: its windows have 256 tokens, those of the pretraining had 16" in given.notes[0]
 
 
 @pytest.mark.parametrize("labels", [(1,), (200, -5)])
@@ -58,7 +124,7 @@ def test_the_verb_on_a_folder_of_transformers(
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert Path(found["folder"]).parent == tmp_path / "out" / "evals"
-    assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2": 93.5})]
+    assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2 (test)": 93.5})]
     assert done == ["sst2, pretrained, 0.003 x 8 x 2 steps, seed 0"]
     assert "sesame export" not in said.err + said.out
     refused = ["eval", folder, "--tasks", "blimp", *how, "--data-dir", str(data / "b"), "--grid", "nonsense"]
@@ -96,6 +162,7 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     every: dict[str, Any] = {"grid": "bert", "rates": (1e-3,), "batches": (8,), "epochs": (1.0,), "length": 32}
     every |= {"features": "last"}
     some: dict[str, Any] = {"steps": 2, "seeds": 2, "labels": (8,)}
+    caplog.clear()
     score_plan.check_flags([sst2], replace(asked, **every, **some))
     score_plan.check_flags([source], replace(asked, **some))
     score_plan.check_flags([blimp, source], asked)
@@ -109,6 +176,11 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     score_plan.check_flags([sst2, blimp, source], replace(asked, rates=(1e-3,), seeds=2))
     assert "--rates: no effect on blimp, source (" in caplog.text
     assert "--seeds: no effect on blimp (" in caplog.text
+    caplog.clear()
+    score_plan.check_flags([sst2, blimp], replace(asked, rates=(1e-3,), batches=(8,), epochs=(1.0,)))
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [
+        "--rates, --batches, --epochs: no effect on blimp"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +212,35 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
     (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
     assert [cell.tuning for cell in plan.cells] == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "trunk", "said"),
+    [
+        ("{kind: perplexity}", "bert_base", "an encoder does not predict a text from left to right, so that it has no"),
+        ("{kind: context_length}", "t5_base", "an encoder_decoder does not predict a text from left to right"),
+        ('{kind: generate, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
+        ('{kind: generate, prompt: "{text}", answer: ""}', "electra_base", "a twin does not write"),
+        ("{kind: perplexity}", "gpt2", ""),
+        ("{kind: perplexity}", "xlnet_base", ""),
+        ('{kind: generate, prompt: "{text}", answer: good}', "t5_base", ""),
+    ],
+)
+def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
+    net: Subject, tmp_path: Path, kind: str, trunk: str, said: str
+) -> None:
+    """It was told once Ray had begun, and the command ended with 0."""
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
+    files = {"test": {"paths": ["test.jsonl"], "format": {"kind": "jsonl"}}}
+    (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
+    run = json.loads((net.folder / "pretrain.json").read_text()) | {"trunk": asdict(load(trunk).trunk)}
+    (net.folder / "pretrain.json").write_text(json.dumps(run))
+    asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
+    if said:
+        with pytest.raises(BadInput, match=f"^task long: {said}"):
+            planned(net, asked)
+    else:
+        assert planned(net, asked)
 
 
 @pytest.mark.parametrize("task", ["xsum", "cnndm"])
@@ -238,9 +339,21 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
         planned(net, wanted(None, tasks="source,follows"))
 
 
-def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(net: Subject) -> None:
+def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(
+    net: Subject, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
         subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
+    for name, value in {
+        "scale": "tiny",
+        "data": ("/nosuch",),
+        "hold_out": 0.3,
+        "seed": 3,
+    }.items():  # they choose another
+        option = f"--{name.replace('_', '-')}"
+        for folder in (net.folder, folder_of_transformers(tmp_path / name)):
+            with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):
+                subject.subject_of(Flags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
     given = Flags(recipe=str(net.folder), overrides=("cluster.tuning_workers=2", "cluster.machine.threads=3"))
     assert subject.subject_of(given) == net
     cluster = cluster_of(given)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate
+from orchestration.jobs import evaluate, score_plan
 from orchestration.jobs.request import Subject, Wanted, asked_for
 from orchestration.jobs.score_plan import fitting, planned
 from orchestration.progress import ignore
@@ -212,9 +212,22 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
     failed = replace(plans[0], task="of which all cells failed")
     assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
-    plans = planned(net, wanted(data))
-    with pytest.raises(BadInput, match="none of these tasks has an unlabelled split at hand"):
-        evaluate.submit(plans, evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore), tmp_path / "to")
+
+
+def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: Subject, data: Path) -> None:
+    """It was refused after all fine-tunings, and their scores were not shown."""
+    asked = wanted(data, submit=True)
+    with pytest.raises(BadInput, match=r"^--submit: none of these tasks has an unlabelled split at hand for a leade"):
+        score_plan.check_flags(planned(net, asked), asked)
+
+
+def test_a_split_with_malformed_rows_is_not_submitted(net: Subject, data: Path) -> None:
+    """Its answers were numbered without the row, each behind it under the index of another."""
+    (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
+    row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --submit out"
+    with pytest.raises(BadInput, match=rf"^task sst2, test: a split that is submitted has no malformed rows; {row}$"):
+        planned(net, wanted(data, submit=True))
+    assert planned(net, wanted(data))[0].notes  # told, as it is not submitted
 
 
 GLUE = {  # the columns of a task and the number of the label, of train and dev; of test; the labels

@@ -8,7 +8,7 @@ import pytest
 
 from orchestration.config import load, load_corpus
 from orchestration.jobs import Stage
-from orchestration.jobs.stages import COMMITS, MARK, plan
+from orchestration.jobs.stages import COMMITS, MARK, other_values, plan
 from pipeline.spec import Clean
 
 
@@ -124,6 +124,22 @@ def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path:
         f"run: {before.folder.name} has other values of recipe.optim.peak, recipe.trunk.layers; it stays as it is"
     )
     assert before.state == "done"
+
+
+def test_of_several_earlier_scores_there_is_one_line(tmp_path: Path):
+    """It was one for each of them, times each that is due."""
+    earlier, due = (
+        [Stage("scores", tmp_path, label, {"labels": labels}) for label in ("sst2", "cola") for labels in numbers]
+        for numbers in ((1, 2), (3, 4))
+    )
+    for stage in earlier:
+        finish(stage)
+    assert [line for stage in due for line in stage.said()] == [f"scores: to do ({stage.folder})" for stage in due]
+    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay as they are"
+    assert other_values(due[:1] + earlier[:1]) == (
+        f"scores: {earlier[1].folder.name} has other values of labels; it stays as it is"
+    )
+    assert other_values(earlier) == ""
 
 
 def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):

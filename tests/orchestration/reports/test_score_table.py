@@ -26,12 +26,44 @@ def test_the_gain_over_random_weights_is_beside() -> None:
     random = Chosen({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
     both = score("squad", starts={**one.starts, "random": random}, chance=0.25, labels=200)
     (row,) = score_rows([both])
-    assert (row["random"], row["gain"], row["beyond the seeds"], row["chance"]) == (
+    assert (row["random"], row["gain"], row["beyond the seeds"], row["majority"]) == (
         "50.0 +- 0.0",
         "+31.0",
         "yes",
         "25.0",
     )
+
+
+def test_majority_and_chance_are_two_words_for_two_things() -> None:
+    """The share of the most frequent answer was called chance."""
+
+    def row(**counted: tuple[float, ...]) -> dict[str, str]:
+        starts = {"pretrained": Chosen({}, {"test": {"accuracy": (0.6,)} | counted})}
+        one = score("x", metric="accuracy", split="test", starts=starts, chance=0.5)
+        (found,), (values,) = score_rows([one]), score_values([one])
+        assert [values[name] for name in ("majority", "chance")] == [
+            float(found[name]) / 100 if name in found else None for name in ("majority", "chance")
+        ]
+        return {name: found[name] for name in ("majority", "chance") if name in found}
+
+    assert row() == {"majority": "50.0"}
+    assert row(chance=(0.25,), majority=(0.5,)) == {"majority": "50.0", "chance": "25.0"}
+    assert row(chance=(0.5,)) == {"chance": "50.0"}
+
+
+def test_what_is_no_share_has_its_unit_and_rows_are_counted() -> None:
+    one = score("wiki", metric="word_perplexity", split="test", starts={"pretrained": Chosen({}, {"test": {
+        "word_perplexity": (884745.0,)}})})  # fmt: skip
+    both = score_rows(
+        [one, score("squad", starts={"pretrained": Chosen({}, {"dev": {"f1": (0.5,), "rows": (30.0,)}})})]
+    )
+    assert [(row["unit"], row["rows"]) for row in both] == [("perplexity", ""), ("", "30")]
+    assert [(values["rows"], values["train_rows"]) for values in score_values([one])] == [(None, None)]
+
+
+def test_the_split_of_a_papers_figure_is_beside_it() -> None:
+    (row,) = score_rows([score("rte", paper={"glue.rte (test)": 66.4, "glue.mnli_m": 84.6})])
+    assert row["paper"] == "rte 66.4 (test), mnli_m 84.6"
 
 
 def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:

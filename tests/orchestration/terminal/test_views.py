@@ -4,6 +4,7 @@ from rich.console import Console
 
 from orchestration.terminal import views
 from preprocessing.manifest import Count, Ledger, Manifest
+from training.tasks import TaskScore
 
 
 def test_what_a_repair_adds_is_not_called_dropped() -> None:
@@ -28,3 +29,11 @@ def test_what_a_net_writes_is_shown_before_and_after_in_a_paragraph_each() -> No
     assert lines[3].startswith("  Return the name of a a")
     assert lines[3].endswith(" ...")
     assert views.samples({}).plain == ""
+
+
+def test_examples_of_several_steps_are_named_with_their_step() -> None:
+    said = [TaskScore("cloze", "accuracy", "test", "", {}, step, examples={"pretrained": "a b"}) for step in (200, 400)]
+    assert views.examples(said).plain.splitlines()[::2] == [
+        "cloze at step 200, after pretraining:",
+        "cloze at step 400, after pretraining:",
+    ]

@@ -298,7 +298,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
         params={"labels": 200, "chosen": {"pretrained": {"peak": 3e-4}}},
         series=series,
         headline={"pretrained_accuracy": 0.625},
-        figures={"scores": figures.comparison("sst2", series, chance=0.5)},
+        figures={"scores": figures.comparison("sst2", series, {"majority": 0.5})},
         files={"table.md": "a table"},
         labels=200,
         dataset="d" * 64,

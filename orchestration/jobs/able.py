@@ -1,0 +1,42 @@
+"""Whether a net can do a task, as far as its trunk says: what is impossible is refused before anything runs."""
+
+import json
+from typing import cast
+
+from orchestration.jobs.request import Subject
+from orchestration.launch import RUN
+from preprocessing.errors import BadInput
+from preprocessing.spec import part
+from training.specs import Trunk
+from training.tasks import ContextLength, LanguageModelling, TaskFile, WrittenTask
+
+
+def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
+    """BadInput where the net of a run cannot do a task; what a folder of transformers can is seen when it is read."""
+    trunk = _trunk(subject)
+    if trunk is None:
+        return
+    a_net = f"{'an' if trunk.kind[0] in 'aeiou' else 'a'} {trunk.kind}"
+    predicts = not trunk.reads_source and (trunk.visibility == "causal" or trunk.hides_own_token)
+    if isinstance(task.task, LanguageModelling | ContextLength) and not predicts:
+        raise BadInput(
+            f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of "
+            "one; score a decoder"
+        )
+    if task.task.way != "written":
+        return
+    fresh = cast(WrittenTask, task.task).writing.decoder == "fresh"
+    if not trunk.writes and not fresh:
+        raise BadInput(f"task {task.name}: {a_net} does not write; score a decoder, an encoder, or both")
+    if not is_tuned and (fresh or trunk.writes not in ("causal", "encoder_decoder")):
+        raise BadInput(
+            f"task {task.name}: {a_net} writes once it is fine-tuned to, and nothing is fine-tuned here: a task file "
+            "names a split train, without shots and without as_it_is"
+        )
+
+
+def _trunk(subject: Subject) -> Trunk | None:
+    """That of a run; None where that is not known."""
+    file = subject.folder / RUN
+    run = json.loads(file.read_text()) if file.is_file() else {}
+    return part(Trunk, run["trunk"]) if "trunk" in run else None

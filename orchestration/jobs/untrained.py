@@ -1,0 +1,98 @@
+"""Which positions of a net a task reads that its pretraining never had: they are as they began, and so are scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import nlargest
+from typing import Final, cast
+
+from orchestration.jobs.request import Subject
+from preprocessing.vocab import Vocab
+from training.finetuning import Tuning
+from training.likelihood import LogP, Perplexity, PseudoKind, Request, Text, Windowing
+from training.tasks import Item, LanguageModelling, ScoredTask, TaskFile, WrittenTask, asked
+
+MOST_WINDOW: Final = 1_024  # tokens that a perplexity reads at once where its task does not say how many
+_LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
+
+
+def trained_window(subject: Subject, task: TaskFile) -> tuple[TaskFile, str]:
+    """A perplexity that leaves its window to the net with as many tokens as were trained, and a line that says so."""
+    kind, row = task.task, subject.longest_row
+    if not isinstance(kind, LanguageModelling) or kind.window or not max(1, kind.stride) <= row < MOST_WINDOW:
+        return task, ""
+    said = f"windows have {row} tokens, as the longest row of its pretraining: later positions are untrained"
+    return replace(task, task=replace(kind, window=row)), said
+
+
+def untrained(
+    subject: Subject, task: TaskFile, length: int, tunings: Sequence[Tuning | None], items: Mapping[str, Sequence[Item]]
+) -> str:
+    """A line where a task reads more tokens than the rows of the pretraining had, "" where it does not. `length`: of
+    the rows of a fine-tuning, where that does not say another."""
+    row = subject.longest_row
+    if not row or subject.corpus is None:
+        return ""
+    reads, begin = "its rows have up to {} tokens", "are untrained"
+    if task.task.way == "tuned":
+        most = max(tuning.length or length for tuning in tunings if tuning)
+        begin, remedy = "begin untrained", f"--length {row} cuts the rows"
+    elif task.task.way == "scored":
+        reader = _Measuring(Vocab.load(subject.corpus / "vocab"))
+        _ask(cast(ScoredTask, task.task), items, reader)
+        most = max(reader.row, reader.window)
+        remedy = "a net that is trained on longer rows reads them"
+        if reader.window:
+            reads, remedy = "its windows have {} tokens", f"a task file of your own gives windows of {row} (window)"
+    else:
+        kind = cast(WrittenTask, task.task)
+        most = _written(kind, items, Vocab.load(subject.corpus / "vocab"))
+        reads = "questions and answers have up to {} tokens"
+        room = row - kind.writing.max_new
+        remedy = "a task file of your own cuts them (max_new of `writing`"
+        remedy += f", source: {room})" if room > 0 else ", source)"
+    if most <= row:
+        return ""
+    return (
+        f"task {task.name}: {reads.format(f'{most:,}')}, those of the pretraining had {row}: later positions {begin}; "
+        f"{remedy}"
+    )
+
+
+def _longest(items: Mapping[str, Sequence[Item]]) -> list[Item]:
+    """The items that are likely to have the most tokens, of all splits but `train`."""
+    others = [item for split, found in items.items() if split != "train" for item in found]
+    return nlargest(_LONGEST, others, key=lambda item: len(str(item.texts)))
+
+
+def _ask(task: ScoredTask, items: Mapping[str, Sequence[Item]], reader: "_Measuring") -> None:
+    task.answers(_longest(items), items.get("train", ()), reader)
+
+
+def _written(task: WrittenTask, items: Mapping[str, Sequence[Item]], vocab: Vocab) -> int:
+    """Tokens of the longest question, with examples before it, and of the longest answer behind it."""
+    shots = items.get("train", ()) if task.writing.shots else ()
+    questions = asked(task, _longest(items), shots)
+    longest = max((len(vocab.encode(question.text)) for question in questions), default=0)
+    return min(longest, task.writing.source or longest) + task.writing.max_new
+
+
+class _Measuring:
+    """A reader that knows nothing of texts but their length in tokens: the longest that it was asked about."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self.vocab, self.row, self.window = vocab, 0, 0
+
+    def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind) -> list[LogP]:
+        lengths = [len(self.vocab.encode(request.context + request.continuation)) for request in requests]
+        self.row = max([self.row, *lengths])
+        return [LogP(0.0, length, greedy=False) for length in lengths]
+
+    def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+        self.window = max(self.window, windowing.window or MOST_WINDOW)
+        return [Perplexity(0.0, 1, 1, 1, self.window, windowing.stride or self.window) for _ in texts]
+
+    def describe(self, pseudo: PseudoKind) -> str:
+        return ""
+
+    def shown(self, request: Request) -> str:
+        return request.context + request.continuation
