@@ -13,6 +13,7 @@ from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import (
     Cluster,
     Recipe,
+    add_task,
     digest,
     load,
     load_cluster,
@@ -30,6 +31,7 @@ __all__ = [
     "Cluster",
     "Part",
     "Recipe",
+    "add_task",
     "check",
     "digest",
     "find_keys",

@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
+from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
 from training.files import Csv, Formats, Jsonl, Records, Tsv, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
@@ -22,7 +23,8 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     Labels are those in the file, by name; a column with numbers that are not all whole is a score to predict. Eight
     tenths of the rows, picked by their texts so that equal ones stay together, are for training, one for dev, one for
     test.
-    BadInput where the file or a column is not there, or the labels are fewer than two or too many.
+    BadInput where the file or a column is not there, the file has the name of one of Sesame's tasks, or the labels are
+    fewer than two or too many.
     """
     path, columns = _parts(given)
     format = FORMATS.get(path.suffix.lower())
@@ -31,6 +33,8 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     if not path.is_file():
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
+    name = path.stem
+    refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
     values = _values(records, columns, given)
     task, said = _task(texts, label, values, given)
@@ -39,7 +43,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
         for name, tenths in TENTHS.items()
     }
     titled = f"{label} of {' and '.join(texts)} in {path.name}"
-    made = TaskFile(name=path.stem, title=titled, source=str(path), licence="your own", files=splits, task=task)
+    made = TaskFile(name=name, title=titled, source=str(path), licence="your own", files=splits, task=task)
     sizes = ", ".join(f"{name} {len(split.records(path.parent)):,}" for name, split in splits.items())
     more = f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
     return made, f"{path}: {len(records):,} rows ({sizes}), {said}{more}"

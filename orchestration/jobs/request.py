@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import task_of_csv, tasks_of
+from orchestration.config import add_task, task_of_csv, tasks_of
 from orchestration.launch import WEIGHTS
 from preprocessing.errors import BadInput
 from training.finetuning import Features
@@ -96,15 +96,20 @@ class Subject:
 
 
 def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
-    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`).
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`),
+    each of them once.
 
-    BadInput where one has no such name, or a table does not have the form.
+    BadInput where one has no such name, a table does not have the form, or two of them have one name.
     """
-    found: list[TaskFile | str] = []
+    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and what it was given as
     for word in filter(None, words.split(",") if isinstance(words, str) else words):
-        found += [word] if word in TASKS else tasks_of(word)
+        for task in [word] if word in TASKS else tasks_of(word):
+            add_task(found, task, word)
+    said = list[str]()
     for given in tables:
-        task, said = task_of_csv(given)
-        log.warning("%s", said)
-        found.append(task)
-    return list({task if isinstance(task, str) else task.name: task for task in found}.values())
+        task, line = task_of_csv(given)
+        if add_task(found, task, given):
+            said.append(line)
+    for line in said:
+        log.warning("%s", line)
+    return [task for task, _ in found.values()]
