@@ -1,5 +1,6 @@
 """A task of a user's own table, without any YAML: `my.csv:text,label`."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from math import isfinite
@@ -33,7 +34,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     if not path.is_file():
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
-    name = path.stem
+    name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[:TaskFile.most_letters] or "table"
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
     values = _values(records, columns, given)

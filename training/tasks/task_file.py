@@ -1,9 +1,10 @@
 """A downstream task as a file says it: what is asked, of which files, how it is scored, and how papers tune for it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
@@ -55,15 +56,22 @@ class TaskFile:
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
     scored: tuple[str, ...] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
 
+    most_letters: ClassVar[int] = 60  # of a name: with a hash behind it still one of a file
+
     def __post_init__(self) -> None:
         require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
         require(len(self.files) > 0, "files", {}, "one split or more")
-        for name in self.submission:
+        _check_name("name", self.name)
+        for word in self.each:
+            _check_name("each", word)
+        for name, file in self.submission.items():
+            _check_name(f"submission.{name}", file)
             require(name in self.files, "submission", name, " or ".join(self.files))
         for name in self.scored:
             others = [split for split in self.files if split != "train"]
             require(name in others, "scored", name, " or ".join(others))
         for name in self.files:
+            _check_name("files", name.replace(EACH, ""))
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
             require(EACH not in name or bool(self.each), "each", [], f"the words that {EACH} stands for in {name}")
@@ -90,6 +98,13 @@ class TaskFile:
             return found, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
+
+
+def _check_name(key: str, given: str) -> None:
+    """Whether it can be the name of a file, of a run and of a metric, in whatever folder."""
+    most = TaskFile.most_letters
+    is_name = len(given) <= most and re.fullmatch(r"\w[\w.-]*", given) is not None
+    require(is_name, key, given, f"letters, digits, _, - and ., {most} at most, the first one a letter or digit")
 
 
 @dataclass(frozen=True)

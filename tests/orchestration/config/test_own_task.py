@@ -90,3 +90,9 @@ def test_a_file_that_is_not_there_or_no_table_is_one_line(tmp_path: Path) -> Non
         task_of_csv("my.xlsx:text,label")
     with pytest.raises(BadInput, match="allowed is FILE:TEXT,LABEL"):
         task_of_csv("my.csv")
+
+
+def test_the_name_of_a_table_becomes_one_of_a_file(tmp_path: Path) -> None:
+    task, _ = task_of_csv(f"{table(tmp_path, 'my reviews: (2) .csv')}:text,label")
+    assert task.name == "my_reviews_2"
+    assert task_of_csv(f"{table(tmp_path, '-+-.csv')}:text,label")[0].name == "table"

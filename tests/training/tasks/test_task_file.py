@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -135,3 +136,19 @@ def test_each_kind_says_how_a_net_is_asked() -> None:
 def test_a_task_file_is_read_without_torch() -> None:
     code = "import sys, training.tasks; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["../../esc", "a/b c", ".hidden", "", "a" * 61, "new\nline", "-rf"])
+def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
+    """`../../esc` was written outside of the folder of the run."""
+    allowed = "allowed is letters, digits, _, - and ., 60 at most, the first one a letter or digit"
+    with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
+        TaskFile(name=name, title="x", source="x", files={"dev": split()}, task=KIND)
+    for given in ({"files": {f"dev_{name}/x": split()}}, {"submission": {"dev": f"{name}/x"}}):
+        with pytest.raises(ValueError, match=f"(files|submission.dev) is '.*', {allowed}$"):
+            TaskFile(**{"name": "x", "title": "x", "source": "x", "files": {"dev": split()}, "task": KIND} | given)
+
+
+def test_a_name_has_letters_of_any_script() -> None:
+    names = {"dev_zh-Hans.2": split(), "test_{each}": split()}
+    assert TaskFile(name="отзывы_1.0-a", title="x", source="x", each=("de",), files=names, task=KIND).name
