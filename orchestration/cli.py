@@ -108,15 +108,19 @@ def tasks(
     as_json: options.Json = False,
 ) -> int:
     """Downstream tasks: what they ask, how they are scored, and with --data-dir what of their data is at hand."""
-    from orchestration.config import tasks_of
+    from orchestration.config import beside_first, is_shipped_task, tasks_of
     from orchestration.reports import tasks_as_values, tasks_at_hand
     from orchestration.terminal import views
 
     found = tasks_of(task)
+    if data_dir is None:
+        found = [beside_first(one) for one in found]
+    are_own = not any(is_shipped_task(one.name) for one in found)  # their files may lie beside them
     with waiting("reading the files of the tasks"):
-        there = tasks_at_hand(found, data_dir) if data_dir else {}
+        there = tasks_at_hand(found, data_dir or Path()) if data_dir or are_own else {}
     shown = views.task(found[0], there.get(found[0].name)) if len(found) == 1 else views.tasks(found, there)
-    one = "sst2" if not task else found[0].name
+    first = found[0].name if task else "sst2"
+    one = first if is_shipped_task(first) else next(filter(None, task.split(",")))  # its file
     next_ = (shlex.join(["sesame", "tasks", one, *(["--data-dir", str(data_dir)] if data_dir else [])]),)
     return print_answer(Answer((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json)
 

@@ -34,7 +34,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     if not path.is_file():
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
-    name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[:TaskFile.most_letters] or "table"
+    name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
     values = _values(records, columns, given)

@@ -281,8 +281,9 @@ def load_corpus(name_or_path: str) -> Corpus:
 
 
 def load_task(name_or_path: str) -> TaskFile:
-    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it.
-    Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text to text.
+    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it
+    (`beside_first` turns the two round). Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text
+    to text.
 
     BadInput where a user's own task has the name of one of Sesame's.
 
@@ -306,7 +307,7 @@ def load_task(name_or_path: str) -> TaskFile:
     }
     scored = tuple(name.replace(EACH, word) for name in task.scored for word in each[name])
     if not is_shipped:
-        folder = Path(name_or_path).parent.absolute()
+        folder = Path(name_or_path).parent.resolve()
         files = {name: _beside(split, folder) for name, split in files.items()}
     return dataclasses.replace(task, files=files, scored=scored)
 
@@ -340,6 +341,8 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
         for task in named:
             if word in (task.group, task.name) or len(named) == 1:
                 add_task(found, task, word)
+    if not found:
+        raise BadInput(f"{asked!r} names no task; `sesame tasks` lists them")
     return [task for task, _ in found.values()]
 
 
@@ -379,6 +382,17 @@ def _beside(split: Split, folder: Path) -> Split:
     return dataclasses.replace(
         split, paths=(*split.paths, *there), or_else=tuple(_beside(one, folder) for one in split.or_else)
     )
+
+
+def beside_first(task: TaskFile) -> TaskFile:
+    """The task with the files beside a user's own task file before those below the data folder: where no data folder is
+    named, that is the current one, whose files have nothing to do with the task."""
+
+    def turned(split: Split) -> Split:
+        paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
+        return dataclasses.replace(split, paths=tuple(paths), or_else=tuple(map(turned, split.or_else)))
+
+    return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
 
 
 def digest(value: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import add_task, task_of_csv, tasks_of
+from orchestration.config import add_task, beside_first, task_of_csv, tasks_of
 from orchestration.launch import WEIGHTS
 from preprocessing.errors import BadInput
 from training.finetuning import Features
@@ -50,6 +50,9 @@ class Wanted:
             raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
         if self.data is not None and not self.data.is_dir():
             raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
+        if self.data is None:
+            own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
+            object.__setattr__(self, "tasks", own)  # who reads the files need not ask which come first
 
     @property
     def held_out(self) -> list[str]:

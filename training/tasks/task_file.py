@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Records
+from training.files import Records, is_there
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.context_length import ContextLength
@@ -90,14 +90,26 @@ class TaskFile:
             raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
         try:
             chosen = self.files[split].chosen(data)
+            files = files_of(chosen, data)
             found, records = of_whole_rows(
                 lambda records: self.task.items(records, chosen.columns), chosen.records(data)
             )
             if records.malformed and not len(records):
                 raise BadInput(f"no row can be read; {records.malformed[0]}")
+            if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # of a user's own task
+                records.remarks.append(f"{files[0]} is read, {files[1]} is there too")
             return found, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
+
+
+def files_of(split: Split, data: Path) -> list[Path]:
+    """The files that a split could be read from, or patterns of some; the first one is."""
+    found = dict[Path, Path]()
+    for path in split.paths:
+        if is_there(data, path):
+            found.setdefault((data / path).resolve(), (data / path).absolute())
+    return list(found.values())
 
 
 def _check_name(key: str, given: str) -> None:
@@ -117,6 +129,7 @@ class AtHand:
     left_out: int = 0
     wrong: str = ""  # why it cannot be read, in one line
     is_there: bool = True
+    file: str = ""  # that is read, or a pattern of some
 
 
 def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
@@ -127,12 +140,13 @@ def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
 def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
     if not task.files[split].is_there(data):
         return AtHand(is_there=False)
+    file = str(files_of(task.files[split].chosen(data), data)[0])
     try:
         items, records = task.items(split, data)
     except BadInput as error:
-        return AtHand(wrong=str(error))
+        return AtHand(wrong=str(error), file=file)
     labelled = sum(item.gold is not None for item in items)
-    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
+    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out, file=file)
 
 
 def _is_a_kind(task: Kinds) -> TaskKind:

@@ -5,28 +5,10 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load_task, tasks_of
-from orchestration.jobs.request import asked_for
+from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.score_plan import planned
 from preprocessing.errors import BadInput
-
-TASK = """
-name: {name}
-title: is this review positive
-source: my own
-files:
-  train: {{paths: [train.tsv], format: {{kind: tsv}}}}
-  dev: {{paths: [dev.tsv], format: {{kind: tsv}}}}
-task: {{kind: classify, text: review, label: stars, labels: ["0", "1"]}}
-"""
-
-
-def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8) -> Path:
-    """A task file with its data beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(TASK.format(name=name))
-    lines = [f"the film is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(rows)]
-    for split in ("train", "dev"):
-        (folder / f"{split}.tsv").write_text("review\tstars\n" + "\n".join(lines) + "\n")
-    return folder / file
+from tests.orchestration.jobs.runs import QUICK, own
 
 
 def table(folder: Path, name: str = "data.csv") -> Path:
@@ -41,7 +23,7 @@ def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
     first, second = own(tmp_path / "a"), own(tmp_path / "b")
     with pytest.raises(BadInput, match=f"^two tasks are named mine: {first} and {second}; rename one of them$"):
         asked_for(f"{first},{second}")
-    with pytest.raises(BadInput, match="^two tasks are named mine: "):
+    with pytest.raises(BadInput, match=r"^two tasks are named mine: "):
         tasks_of(f"{first},{second}")
     first, second = table(tmp_path / "a"), table(tmp_path / "b")
     with pytest.raises(BadInput, match=f"^two tasks are named data: {first}:text,label and {second}:text,label; "):
@@ -70,3 +52,25 @@ def test_a_task_of_ones_own_with_the_name_of_another_one_is_refused(name: str, t
     given = f"{table(tmp_path, f'{name}.csv')}:text,label"
     with pytest.raises(BadInput, match=f"^--csv {given}: name is '{name}', which Sesame's own .*; rename the file$"):
         asked_for("", [given])
+
+
+def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
+    net: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files of the current directory took their place without a word."""
+    file, other = own(tmp_path / "mine", rows=8), own(tmp_path / "other", rows=12).parent
+    monkeypatch.chdir(other)
+    found = {data: Wanted(tasks=asked_for(str(file)), data=data, **QUICK) for data in (None, other)}
+    for data, rows in ((None, 8), (other, 12)):
+        caplog.clear()
+        (plan,) = planned(net, found[data])
+        assert len(plan.items["train"]) == rows
+        first, second = (file.parent, other) if data is None else (other, file.parent)
+        said = f"task mine, train: {first / 'train.tsv'} is read, {second / 'train.tsv'} is there too"
+        assert said in caplog.text
+        assert said.removeprefix("task mine, ") in plan.notes[0]
+    (other / "train.tsv").unlink()
+    (other / "dev.tsv").unlink()
+    caplog.clear()
+    assert len(planned(net, found[other])[0].items["train"]) == 8
+    assert caplog.text == ""

@@ -1,10 +1,10 @@
 """What a task file may say: splits, grids; and that none of it needs torch."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
-import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,7 +92,7 @@ def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> N
     assert at_hand(task, tmp_path) == {"dev": AtHand(is_there=False)}
     (tmp_path / "b.tsv").write_text("b\tThe text\n")
     assert [(item.texts, item.gold) for item in task.items("dev", tmp_path)[0]] == [(("The text",), 1)]
-    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1)}
+    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))}
 
 
 def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
