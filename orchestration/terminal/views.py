@@ -216,7 +216,7 @@ def _rows(one: AtHand | None) -> Text:
         return Text("" if one is None else "-", QUIET)
     if one.wrong:
         return Text("!", BAD)
-    marks = ("" if one.labelled else "*") + ("!" if one.malformed else "")
+    marks = ("*" if one.rows and not one.labelled else "") + ("!" if one.malformed else "")
     return Text(f"{one.rows:,}{marks}", NUMBER)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
@@ -96,6 +96,9 @@ class TaskFile:
             )
             if records.malformed and not len(records):
                 raise BadInput(f"no row can be read; {records.malformed[0]}")
+            is_one_of_many = split.partition("_")[2] in self.each  # of the languages of a file, some may be lacking
+            if not len(records) and (why := _why_none(chosen, records, data, is_one_of_many=is_one_of_many)):
+                raise BadInput(why)
             if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # of a user's own task
                 records.remarks.append(f"{files[0]} is read, {files[1]} is there too")
             return found, records
@@ -110,6 +113,17 @@ def files_of(split: Split, data: Path) -> list[Path]:
         if is_there(data, path):
             found.setdefault((data / path).resolve(), (data / path).absolute())
     return list(found.values())
+
+
+def _why_none(split: Split, found: Records, data: Path, *, is_one_of_many: bool) -> str:
+    """Why a split has no records though its file is there; "" where that may be: a tenth of a few rows."""
+    (file, *_), count = files_of(split, data), found.others + found.left_out
+    if found.others and not is_one_of_many:
+        return f"none of the {count:,} rows of {file} has the values of `only`"
+    if found.left_out and not found.others:
+        return f"`without` leaves out all {count:,} rows of {file}"
+    whole = replace(split, tenths=(), only={}, without={}).records(data)
+    return "" if whole.rows else f"{file} has no rows"
 
 
 def _check_name(key: str, given: str) -> None:

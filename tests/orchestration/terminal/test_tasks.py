@@ -12,6 +12,7 @@ from orchestration.config import names, tasks_of
 from orchestration.reports import tasks_at_hand
 from orchestration.terminal import views
 from tests.orchestration.jobs.runs import own
+from training.tasks import AtHand
 
 
 @pytest.fixture
@@ -138,3 +139,9 @@ def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_e
     assert capsys.readouterr().out.splitlines()[-1].split("next  ")[1] == "sesame tasks sst2"
     assert main(["tasks", ","]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "sesame: ',' names no task; `sesame tasks` lists them"
+
+
+def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
+    (task,) = tasks_of("rte")
+    found = {task.name: {"train": AtHand(), "dev": AtHand(rows=3), "test": AtHand(rows=2, labelled=2)}}
+    assert shown(views.tasks([task], found))[1].split()[-3:] == ["0", "3*", "2"]

@@ -152,3 +152,43 @@ def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
 def test_a_name_has_letters_of_any_script() -> None:
     names = {"dev_zh-Hans.2": split(), "test_{each}": split()}
     assert TaskFile(name="отзывы_1.0-a", title="x", source="x", each=("de",), files=names, task=KIND).name
+
+
+TABLE = Split(paths=("dev.tsv",), format=Tsv())
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "said"),
+    [
+        ("", {}, "dev.tsv has no rows"),
+        ("t\ty\n\n", {}, "dev.tsv has no rows"),
+        ("t\ty\n\n", {"tenths": (0,), "only": {"y": ("c",)}}, "dev.tsv has no rows"),
+        ("t\ty\nx\ta\nx\tb\n", {"only": {"y": ("c",)}}, "none of the 2 rows of dev.tsv has the values of `only`"),
+        ("t\ty\nx\ta\n", {"without": {"y": ("a",)}}, "`without` leaves out all 1 rows of dev.tsv"),
+    ],
+)
+def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """It was said not to be there."""
+    (tmp_path / "dev.tsv").write_text(content)
+    one = replace(TABLE, **given)
+    task = TaskFile(name="x", title="x", source="x", files={"dev": one}, task=KIND)
+    line = f"task x, dev: {said.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
+    with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
+        task.items("dev", tmp_path)
+    assert at_hand(task, tmp_path)["dev"].wrong == line
+    if "only" in given:  # the file of all languages lacks one of them, and the others count
+        task = replace(task, each=("de",), files={"dev_de": replace(one, tenths=())})
+        assert (at_hand(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
+
+
+def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("t\ty\nx\ta\n")
+    found = [
+        len(
+            TaskFile(name="x", title="x", source="x", files={"dev": replace(TABLE, tenths=(n,))}, task=KIND).items(
+                "dev", tmp_path
+            )[0]
+        )
+        for n in range(10)
+    ]
+    assert sorted(found) == [0] * 9 + [1]
