@@ -3,16 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Final
 
 from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
-from training.files import Csv, Formats, Jsonl, Records, Tsv, read
+from training.files import Csv, Jsonl, Records, Tsv, first, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
-FORMATS: Final[Mapping[str, Formats]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, Csv | Tsv | Jsonl]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
@@ -39,6 +40,11 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
     labels = _labels(records, columns, given)
+    if not isinstance(format, Jsonl) and label.lstrip("-").isdigit():
+        cell = str((first(path.parent, path.name, replace(format, header=False)) or {}).get(label, "")).strip()
+        if cell and cell in (found for _, found in labels):
+            said = f"line 1 has the label {cell!r} in column {label}, and is read as a header"
+            raise BadInput(f"--csv {given}: {path}: {said}: write a line with the names of the columns above it")
     task, said = _task(texts, label, labels, given)
     nothing = {raw: None for raw, name in labels if not name}
     renamed = {raw: name for raw, name in labels if name and raw != name}

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Records, is_there
+from training.files import Csv, Records, Tsv, first, is_there
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.context_length import ContextLength
@@ -91,6 +91,10 @@ class TaskFile:
         try:
             chosen = self.files[split].chosen(data)
             files = files_of(chosen, data)
+            if (label := _label_of_header(self.task, chosen, data)) is not None:
+                raise BadInput(
+                    f"{files[0]}: line 1 is read as a header, and has {label}: give header: false in its format"
+                )
             found, records = of_whole_rows(
                 lambda records: self.task.items(records, chosen.columns), chosen.records(data)
             )
@@ -113,6 +117,32 @@ def files_of(split: Split, data: Path) -> list[Path]:
         if is_there(data, path):
             found.setdefault((data / path).resolve(), (data / path).absolute())
     return list(found.values())
+
+
+def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
+    """The label that stands in what is read as the header of a table, where its column is given by number: "the label
+    'pos' in column 1". Such a line is a row, which would be lost."""
+    of, format = getattr(task, "of", task), split.format
+    if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv) or not format.header:
+        return None
+    column = split.columns.get("label", of.label)
+    if not column.lstrip("-").isdigit():
+        return None
+    path = next(path for path in split.paths if is_there(data, path))
+    try:
+        cell = (first(data, path, replace(format, header=False), split.member) or {}).get(column)
+    except UnicodeDecodeError:
+        return None  # which the reader of all rows says
+    known = cell in split.values.get(column, {})
+    is_label = known or (cell in of.labels if isinstance(of, Classify) else _is_between(cell, of.least, of.most))
+    return f"the label {cell!r} in column {column}" if is_label else None
+
+
+def _is_between(cell: str | None, least: float, most: float) -> bool:
+    try:
+        return least <= float(cell or "nan") <= most
+    except ValueError:
+        return False
 
 
 def _why_none(split: Split, found: Records, data: Path, *, is_one_of_many: bool) -> str:

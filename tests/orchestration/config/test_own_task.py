@@ -158,3 +158,12 @@ def test_what_is_no_label_is_refused(rows: str, said: str, tmp_path: Path) -> No
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:t,y")
     assert str(caught.value).startswith(f"--csv {path}:t,y: {said}")
+
+
+def test_a_table_without_a_header_is_refused_where_columns_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    path.write_text("".join(f"x{n},{('neg', 'pos')[n % 2]}\n" for n in range(20)))
+    with pytest.raises(
+        BadInput, match=r"my\.csv: line 1 has the label 'neg' in column 1, and is read as a header: write"
+    ):
+        task_of_csv(f"{path}:0,1")

@@ -12,7 +12,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from training.files import Csv, Jsonl, Tsv
-from training.tasks import AtHand, Classify, Grid, Kinds, Scored, Split, TaskFile, Tuned, Way, at_hand
+from training.tasks import AtHand, Classify, Grid, Kinds, Regress, Scored, Split, TaskFile, Tuned, Way, as_text, at_hand
 
 KIND = Classify(text="t", label="y", labels=("a", "b"))
 ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} for n in range(120)]
@@ -192,3 +192,30 @@ def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
         for n in range(10)
     ]
     assert sorted(found) == [0] * 9 + [1]
+
+
+@pytest.mark.parametrize("kind", [replace(KIND, text="0", label="1"), Regress(text="0", label="-1", least=0, most=5)])
+@pytest.mark.parametrize("format", [Tsv(), Csv()])
+def test_a_first_row_that_is_taken_for_a_header_is_refused(kind: Kinds, format: Tsv | Csv, tmp_path: Path) -> None:
+    """Where columns are given by number, nothing said that the first row was lost."""
+    mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classify" else "3.5"
+    (tmp_path / "dev.tsv").write_text(f"good{mark}{label}\nbad{mark}{label}\n")
+
+    def items(one: Split, of: Kinds = kind) -> int:
+        return len(TaskFile(name="x", title="x", source="x", files={"dev": one}, task=of).items("dev", tmp_path)[0])
+
+    one = replace(TABLE, format=format)
+    said = (
+        f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, and has the label '{label}' in column -?1"
+    )
+    for of in (kind, as_text(kind, "x")):
+        with pytest.raises(BadInput, match=f"{said}: give header: false in its format$"):
+            items(one, of)
+    assert items(replace(one, format=replace(format, header=False))) == 2
+    (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
+    assert items(one) == 2
+    assert items(replace(one, values={"1": {"c": "a"}})) == 2
+    if kind.kind == "classify":  # what the labels are called in the file
+        (tmp_path / "dev.tsv").write_text(f"good{mark}c\nbad{mark}c\n")
+        with pytest.raises(BadInput, match="line 1 is read as a header, and has the label 'c' in column 1"):
+            items(replace(one, values={"1": {"c": "a"}}))
