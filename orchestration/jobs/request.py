@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,15 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        for name, values, allowed in (
+            ("rates", self.rates, "learning rates above 0, as 3e-5"),
+            ("batches", self.batches, "whole numbers from 1 up"),
+            ("epochs", self.epochs, "numbers above 0"),
+        ):
+            if wrong := [value for value in values if not 0 < value < inf]:
+                raise BadInput(f"--{name} has {wrong[0]:g}, allowed are {allowed}")
+        if self.epochs and self.steps:
+            raise BadInput("--epochs and --steps are given, allowed is one of the two")
         for name, given in (("steps", self.steps), ("seeds", self.seeds)):
             if given < 0:
                 raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
@@ -102,12 +112,14 @@ def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[Ta
     """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`),
     each of them once.
 
-    BadInput where one has no such name, a table does not have the form, or two of them have one name.
+    BadInput where one has no such name, a table does not have the form, two of them have one name, or words name none.
     """
     found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and what it was given as
-    for word in filter(None, words.split(",") if isinstance(words, str) else words):
+    for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
         for task in [word] if word in TASKS else tasks_of(word):
             add_task(found, task, word)
+    if words and not found:
+        raise BadInput(f"--tasks {words!r} names no task; `sesame tasks` lists them")
     said = list[str]()
     for given in tables:
         task, line = task_of_csv(given)

@@ -1,6 +1,8 @@
 """What an evaluation is asked for: tasks by name and file, each of them once, and values that go together."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,3 +76,29 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
     caplog.clear()
     assert len(planned(net, found[other])[0].items["train"]) == 8
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": (2.0,), "steps": 3}, "--epochs and --steps are given, allowed is one of the two"),
+        ({"rates": (1e-3, math.nan)}, "--rates has nan, allowed are learning rates above 0, as 3e-5"),
+        ({"rates": (math.inf,)}, "--rates has inf, allowed are learning rates above 0, as 3e-5"),
+        ({"rates": (-1.0,)}, "--rates has -1, allowed are learning rates above 0, as 3e-5"),
+        ({"epochs": (math.inf,)}, "--epochs has inf, allowed are numbers above 0"),
+        ({"epochs": (0.0,)}, "--epochs has 0, allowed are numbers above 0"),
+        ({"batches": (0,)}, "--batches has 0, allowed are whole numbers from 1 up"),
+    ],
+)
+def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Wanted(tasks=[], **given)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("words", [",", " ", ",,"])
+def test_words_that_name_no_task_are_refused(words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"^--tasks '{words}' names no task; `sesame tasks` lists them$"):
+        asked_for(words, [f"{table(tmp_path)}:text,label"])
+    assert asked_for("") == asked_for([]) == []
+    assert [task.name for task in asked_for(" sst2 , rte") if not isinstance(task, str)] == ["sst2", "rte"]
