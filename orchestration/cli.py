@@ -32,6 +32,12 @@ WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
+_PYDANTIC = {  # what it says of values of options, and we
+    r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
+    "Input should be a valid integer.*": "allowed is a whole number",
+    "Input should be a valid number.*": "allowed is a number",
+    "Value error, ": "",
+}
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
     pretty_exceptions_enable=False,
@@ -635,7 +641,10 @@ def _usage(error: TyperException) -> str:
     option = getattr(error, "option_name", "") or ""
     if key := key_of(option.lstrip("-").replace("-", "_")):
         return f"no such option: {option}; here it is a key: write {key}=VALUE"
-    return error.format_message().replace("\n", " ")
+    said = error.format_message().replace("\n", " ")
+    for pattern, ours in _PYDANTIC.items():
+        said = re.sub(pattern, ours, said)
+    return said
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
