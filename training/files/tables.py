@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, Literal
@@ -78,17 +79,19 @@ def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:
 
 
 def _named(names: Sequence[str]) -> list[str]:
-    """The names of the first line. BadInput where one could mean two columns; columns without a name are not meant."""
+    """The names of the first line; a name that several columns have is none that can be asked for, and is said to be so
+    among those that are. BadInput where one is the number of another column.
+
+    >>> _named(["text", "label", "label"])
+    ['text', 'label (named twice on line 1)', 'label (named twice on line 1)']
+    """
     numbers = _numbers(len(names))
-    for number, name in enumerate(names):
-        said = ""
-        if name and names.index(name) < number:
-            said = f"names two columns {name}"
-        elif name in numbers and name not in (numbers[number], numbers[number - len(names)]):
+    for at, name in enumerate(names):
+        if name in numbers and name not in (numbers[at], numbers[at - len(names)]):
             said = f"names a column {name}, which stands for another one, counted from 0 or back from the end"
-        if said:
             raise BadInput(f"line 1 {said}; rename it, or where the line is a row and no header, give header: false")
-    return [*names]
+    counted = Counter(names)
+    return [f"{name} (named twice on line 1)" if name and counted[name] > 1 else name for name in names]
 
 
 def _record(cells: Sequence[str], names: Sequence[str]) -> Record | Fault:

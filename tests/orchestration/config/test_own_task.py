@@ -67,6 +67,11 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
         ("text,", None, "allowed is FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL, as my.csv:text,label"),
         ("text,gold", None, "has no column gold; its columns are text, label"),
         ("text,label", "text,label\n", "no row in it"),
+        (
+            "text,label",
+            "text,label,label\na,x,y\n",
+            "has no column label; its columns are text, label (named twice on line 1)",
+        ),
         ("text,label", "text,label\na,x\nb,x\n", "label has 1 labels, allowed are 2 to 50"),
         (
             "text,label",

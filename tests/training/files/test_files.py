@@ -90,10 +90,20 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_lines_which_are_named(tmp
 
 
 @pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
-def test_a_name_that_two_columns_have_is_refused(format: files.Format, mark: str, tmp_path: Path) -> None:
-    """The last of them was read, without a word; 0 is the first column where nothing has the name."""
+def test_a_name_that_two_columns_have_is_none_of_either(format: files.Format, mark: str, tmp_path: Path) -> None:
+    """The last of them was read, without a word."""
+    row = found(tmp_path, "text,label,label\na,b,c\n".replace(",", mark), format).rows[0]
+    assert "label" not in row
+    assert (row["text"], row["1"], row["2"]) == ("a", "b", "c")
+    assert "label (named twice on line 1)" in row
+
+
+@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+def test_a_name_that_is_the_number_of_another_column_is_refused(
+    format: files.Format, mark: str, tmp_path: Path
+) -> None:
+    """It was read in place of the column that the number stands for."""
     for line, said in (
-        ("text,label,label", "names two columns label"),
         ("good,0", "names a column 0, which stands for another one, counted from 0 or back from the end"),
         ("-1,text", "names a column -1, which stands for another one, counted from 0 or back from the end"),
     ):
