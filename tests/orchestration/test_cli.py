@@ -74,7 +74,8 @@ BAD = {
     "eval gpt2 --seeds 0": "Invalid value for '--seeds': allowed is a number from 1 up",
     "eval gpt2 --steps 1.5": "Invalid value for '--steps': allowed is a whole number",
     "sample gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
-    "eval gpt2 --features middle": "Invalid value for '--features': 'middle' is not one of 'none', 'last', ",
+    "eval gpt2 --features middle": "Invalid value for '--features': 'middle' is not one of 'none', 'last', "
+    "'last_four', 'mix'.",
     "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
     "cluster.machine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
