@@ -32,6 +32,12 @@ WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
 UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
+_PYDANTIC = {  # what it says of values of options, and we
+    r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
+    "Input should be a valid integer.*": "allowed is a whole number",
+    "Input should be a valid number.*": "allowed is a number",
+    "Value error, ": "",
+}
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
     pretty_exceptions_enable=False,
@@ -108,15 +114,19 @@ def tasks(
     as_json: options.Json = False,
 ) -> int:
     """Downstream tasks: what they ask, how they are scored, and with --data-dir what of their data is at hand."""
-    from orchestration.config import tasks_of
+    from orchestration.config import beside_first, is_shipped_task, tasks_of
     from orchestration.reports import tasks_as_values, tasks_at_hand
     from orchestration.terminal import views
 
     found = tasks_of(task)
+    if data_dir is None:
+        found = [beside_first(one) for one in found]
+    are_own = not any(is_shipped_task(one.name) for one in found)  # their files may lie beside them
     with waiting("reading the files of the tasks"):
-        there = tasks_at_hand(found, data_dir) if data_dir else {}
+        there = tasks_at_hand(found, data_dir or Path()) if data_dir or are_own else {}
     shown = views.task(found[0], there.get(found[0].name)) if len(found) == 1 else views.tasks(found, there)
-    one = "sst2" if not task else found[0].name
+    first = found[0].name if task else "sst2"
+    one = first if is_shipped_task(first) else next(filter(None, task.split(",")))  # its file
     next_ = (shlex.join(["sesame", "tasks", one, *(["--data-dir", str(data_dir)] if data_dir else [])]),)
     return print_answer(Answer((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json)
 
@@ -635,7 +645,10 @@ def _usage(error: TyperException) -> str:
     option = getattr(error, "option_name", "") or ""
     if key := key_of(option.lstrip("-").replace("-", "_")):
         return f"no such option: {option}; here it is a key: write {key}=VALUE"
-    return error.format_message().replace("\n", " ")
+    said = error.format_message().replace("\n", " ")
+    for pattern, ours in _PYDANTIC.items():
+        said = re.sub(pattern, ours, said)
+    return said
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -128,6 +128,8 @@ def _say(dotted: str, found: Any) -> str:
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
             return _at(dotted, str(context["error"]))
+        case "string_type" if isinstance(given, int | float):  # of YAML, also true and false
+            return f"{dotted} is {given!r}, allowed is {_WANTED['string_type']}: put it in quotes"
         case kind if kind in _WANTED:
             return f"{dotted} is {given!r}, allowed is {_WANTED[kind]}"
         case _:

@@ -1,16 +1,19 @@
 """A task of a user's own table, without any YAML: `my.csv:text,label`."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Final
 
+from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
-from training.files import Csv, Formats, Jsonl, Records, Tsv, read
+from training.files import Csv, Jsonl, Records, Tsv, first, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
-FORMATS: Final[Mapping[str, Formats]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, Csv | Tsv | Jsonl]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
@@ -19,10 +22,12 @@ _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 def task_of_csv(given: str) -> tuple[TaskFile, str]:
     """The task of a table and its columns, as `--csv` has them, and what is said of it.
 
-    Labels are those in the file, by name; a column with numbers that are not all whole is a score to predict. Eight
-    tenths of the rows, picked by their texts so that equal ones stay together, are for training, one for dev, one for
-    test.
-    BadInput where the file or a column is not there, or the labels are fewer than two or too many.
+    Labels are those in the file, by name and without blanks around them; rows that have none are left out. A column
+    with numbers that are not all whole is a score to predict. Eight tenths of the rows, picked by their texts so that
+    equal ones stay together, are for training, one for dev, one for test.
+
+    BadInput where the file or a column is not there, the file has the name of one of Sesame's tasks, or the labels are
+    fewer than two or too many.
     """
     path, columns = _parts(given)
     format = FORMATS.get(path.suffix.lower())
@@ -31,18 +36,36 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     if not path.is_file():
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
+    name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
+    refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
-    values = _values(records, columns, given)
-    task, said = _task(texts, label, values, given)
+    labels = _labels(records, columns, given)
+    if not isinstance(format, Jsonl) and label.lstrip("-").isdigit():
+        cell = str((first(path.parent, path.name, replace(format, header=False)) or {}).get(label, "")).strip()
+        if cell and cell in (found for _, found in labels):
+            said = f"line 1 has the label {cell!r} in column {label}, and is read as a header"
+            raise BadInput(f"--csv {given}: {path}: {said}: write a line with the names of the columns above it")
+    task, said = _task(texts, label, labels, given)
+    nothing = {raw: None for raw, name in labels if not name}
+    renamed = {raw: name for raw, name in labels if name and raw != name}
     splits = {
-        name: Split(paths=(str(path.absolute()),), format=format, tenths=tenths, by=texts[0])
+        name: Split(
+            paths=(str(path.absolute()),),
+            format=format,
+            tenths=tenths,
+            by=texts[0],
+            without={label: tuple(nothing)} if nothing else {},
+            values={label: renamed} if renamed else {},
+        )
         for name, tenths in TENTHS.items()
     }
     titled = f"{label} of {' and '.join(texts)} in {path.name}"
-    made = TaskFile(name=path.stem, title=titled, source=str(path), licence="your own", files=splits, task=task)
+    made = TaskFile(name=name, title=titled, source=str(path), licence="your own", files=splits, task=task)
     sizes = ", ".join(f"{name} {len(split.records(path.parent)):,}" for name, split in splits.items())
-    more = f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
-    return made, f"{path}: {len(records):,} rows ({sizes}), {said}{more}"
+    lacking = sum(not name for _, name in labels)
+    more = f"; rows without a label, which are left out: {lacking:,}" if lacking else ""
+    more += f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
+    return made, f"{path}: {len(records) - lacking:,} rows ({sizes}), {said}{more}"
 
 
 def _parts(given: str) -> tuple[Path, list[str]]:
@@ -54,31 +77,52 @@ def _parts(given: str) -> tuple[Path, list[str]]:
     return Path(file), columns
 
 
-def _values(records: Records, columns: list[str], given: str) -> list[str]:
-    """What the last column has, row by row."""
+def _labels(records: Records, columns: list[str], given: str) -> list[tuple[str, str]]:
+    """What the last column has, row by row: as it stands there, and the label, "" where there is none."""
     if not records.rows:
         raise BadInput(f"--csv {given}: no row in it" + "".join(f"; {one}" for one in records.malformed[:1]))
     names = [name for name in records.rows[0] if not name.lstrip("-").isdigit()]
     for column in columns:
         if column not in records.rows[0]:
             raise BadInput(f"--csv {given}: has no column {column}; its columns are {', '.join(names)}")
-    return [str(row.get(columns[-1], "")) for row in records.rows]
+    found, places = list[tuple[str, str]](), dict[tuple[str, str], str]()
+    for row, place in zip(records.rows, records.places, strict=True):
+        if lacking := [column for column in columns if column not in row]:
+            raise BadInput(f"--csv {given}: {place}: has no column {lacking[0]}; its columns are {', '.join(row)}")
+        value = row[columns[-1]]
+        one = str(value), "" if value is None else str(value).strip()
+        if isinstance(value, list | dict) or one[1].lower() == "nan":
+            allowed = "a word or number, or nothing where a row has no label"
+            raise BadInput(f"--csv {given}: {place}: the label {columns[-1]} is {value!r}, allowed is {allowed}")
+        found.append(one)
+        places.setdefault(one, place)
+    null, word = (str(None), ""), (str(None), str(None))
+    if null in places and word in places:
+        said = f"{places[word]}: the label {columns[-1]} is {word[1]!r}, and {places[null]} has null"
+        raise BadInput(f"--csv {given}: {said}; give another name to the one that is a label")
+    return found
 
 
-def _task(texts: list[str], label: str, values: list[str], given: str) -> tuple[Kinds, str]:
+def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: str) -> tuple[Kinds, str]:
     text, pair = texts[0], texts[1] if len(texts) == 2 else ""
-    counted = Counter(values)
+    counted = Counter(name for _, name in labels if name)
     numbers = _numbers(counted)
     if numbers and not all(number.is_integer() for number in numbers):
         least, most = min(numbers), max(numbers)
         score = Regress(text=text, pair=pair, label=label, least=least, most=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
     if not 2 <= len(counted) <= MOST_LABELS:
-        raise BadInput(f"--csv {given}: {label} has {len(counted)} labels, allowed are 2 to {MOST_LABELS}")
-    labels = tuple(sorted(counted, key=float) if numbers else sorted(counted))
-    named = ", ".join(f"{name} ({counted[name]:,})" for name in labels)
+        remedy = ""
+        if len(numbers) > MOST_LABELS:
+            example = f"text: {text}, label: {label}, least: {min(numbers):g}, most: {max(numbers):g}"
+            remedy = f"; for scores write a task file (README, Scores) with task: {{kind: regress, {example}}}"
+        raise BadInput(f"--csv {given}: {label} has {len(counted)} labels, allowed are 2 to {MOST_LABELS}{remedy}")
+    ordered = tuple(sorted(counted, key=float) if numbers else sorted(counted))
+    named = ", ".join(f"{name} ({counted[name]:,})" for name in ordered)
     metrics = ("accuracy", "macro_f1", "matthews")
-    return Classify(text=text, pair=pair, label=label, labels=labels, metrics=metrics), f"{len(labels)} labels: {named}"
+    return Classify(
+        text=text, pair=pair, label=label, labels=ordered, metrics=metrics
+    ), f"{len(ordered)} labels: {named}"
 
 
 def _numbers(values: Counter[str]) -> list[float]:

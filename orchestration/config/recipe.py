@@ -38,6 +38,7 @@ HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
 LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
 T = TypeVar("T")
+A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
@@ -105,8 +106,7 @@ class Recipe:
             require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
         for number, task in enumerate(self.evals):
-            known = task in TASKS or task in names("tasks") or task in task_groups() or bool(_labelled(task))
-            require(known, f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
+            require(is_shipped_task(task), f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
 
     @property
     def sampling(self) -> Sampling:
@@ -281,8 +281,11 @@ def load_corpus(name_or_path: str) -> Corpus:
 
 
 def load_task(name_or_path: str) -> TaskFile:
-    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it.
-    Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text to text.
+    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it
+    (`beside_first` turns the two round). Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text
+    to text.
+
+    BadInput where a user's own task has the name of one of Sesame's.
 
     >>> load_task("sst2").task.labels
     ('0', '1')
@@ -293,6 +296,9 @@ def load_task(name_or_path: str) -> TaskFile:
         return text_form(load_task(labelled))
     document, where = _open("tasks", name_or_path)
     task = _validated(TaskFile, document, where)
+    is_shipped = name_or_path in names("tasks")
+    if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
+        refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
     each = {name: task.each if EACH in name else ("",) for name in task.files}
     files = {
         name.replace(EACH, word): _put(split, word) if EACH in name else split
@@ -300,10 +306,21 @@ def load_task(name_or_path: str) -> TaskFile:
         for word in each[name]
     }
     scored = tuple(name.replace(EACH, word) for name in task.scored for word in each[name])
-    if name_or_path not in names("tasks"):
-        folder = Path(name_or_path).parent.absolute()
+    if not is_shipped:
+        folder = Path(name_or_path).parent.resolve()
         files = {name: _beside(split, folder) for name, split in files.items()}
     return dataclasses.replace(task, files=files, scored=scored)
+
+
+def is_shipped_task(name: str) -> bool:
+    """Whether Sesame has a task, or a group of tasks, of this name."""
+    return name in TASKS or name in names("tasks") or name in task_groups() or bool(_labelled(name))
+
+
+def refuse_name(name: str, where: str, remedy: str) -> None:
+    """BadInput where a user's own task has the name of one of Sesame's: their scores would lie in one place."""
+    if is_shipped_task(name):
+        raise BadInput(f"{where}, which Sesame's own task has; {remedy}")
 
 
 def _labelled(name: str) -> str:
@@ -318,11 +335,28 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
     """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
     if not asked:
         return [load_task(name) for name in names("tasks")]
-    found: dict[str, TaskFile] = {}
+    found: dict[str, tuple[TaskFile, str]] = {}
     for word in filter(None, asked.split(",")):
         named = [load_task(name) for name in names("tasks")] if word in task_groups() else [load_task(word)]
-        found |= {task.name: task for task in named if word in (task.group, task.name) or len(named) == 1}
-    return list(found.values())
+        for task in named:
+            if word in (task.group, task.name) or len(named) == 1:
+                add_task(found, task, word)
+    if not found:
+        raise BadInput(f"{asked!r} names no task; `sesame tasks` lists them")
+    return [task for task, _ in found.values()]
+
+
+def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
+    """Take over a task and what it was given as, by its name; whether it is a new one. BadInput where another one has
+    the name: their scores would lie in one place."""
+    name = task if isinstance(task, str) else task.name
+    if name not in found:
+        found[name] = task, given
+        return True
+    known, before = found[name]
+    if known != task and Path(before).resolve() != Path(given).resolve():
+        raise BadInput(f"two tasks are named {name}: {before} and {given}; rename one of them")
+    return False
 
 
 def unavailable() -> dict[str, str]:
@@ -348,6 +382,17 @@ def _beside(split: Split, folder: Path) -> Split:
     return dataclasses.replace(
         split, paths=(*split.paths, *there), or_else=tuple(_beside(one, folder) for one in split.or_else)
     )
+
+
+def beside_first(task: TaskFile) -> TaskFile:
+    """The task with the files beside a user's own task file before those below the data folder: where no data folder is
+    named, that is the current one, whose files have nothing to do with the task."""
+
+    def turned(split: Split) -> Split:
+        paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
+        return dataclasses.replace(split, paths=tuple(paths), or_else=tuple(map(turned, split.or_else)))
+
+    return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
 
 
 def digest(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import load_task
+from orchestration.config import is_shipped_task, load_task
 from orchestration.jobs.request import Subject, Wanted
 from preprocessing.errors import BadInput
 from training.finetuning import Tuning
@@ -60,7 +60,7 @@ def tunings_of(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[T
     """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
     name, grid = grid_of(subject, task, wanted.grid)
     given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
-    changed: dict[str, Any] = {key: value for key, value in given.items() if value}
+    changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in given.items()}
     if wanted.steps:
         changed |= {"steps": wanted.steps, "epochs": ()}
     elif wanted.epochs:
@@ -76,16 +76,30 @@ def tunings_of(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[T
         cells: list[Tuning | None] = list(asked.cells())
     except ValueError as error:  # what is asked for does not go with another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    remark = "" if wanted.grid else _not_its_own(subject, name)
-    why = "; ".join(filter(None, ("" if wanted.grid else subject.why, remark)))
+    remark = "" if wanted.grid else _not_its_own(subject, task, name)
+    why = "" if wanted.grid else _why(subject, task, name, remark)
     said = f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_other_than(grid, asked)}"
     return cells, said, remark
 
 
-def _not_its_own(subject: Subject, grid: str) -> str:
+def _is_own(task: TaskFile) -> bool:
+    """Whether a task is a user's own, so that its grids are for the nets of the user, too."""
+    return bool(task.grids) and not is_shipped_task(task.name)
+
+
+def _why(subject: Subject, task: TaskFile, grid: str, remark: str) -> str:
+    """Why a net gets a grid, where that is no matter of course."""
+    if _is_own(task) and len(task.grids) == 1:
+        return "the only one of its file"
+    is_another = _is_own(task) and (grid not in task.grids or remark)
+    others = f"its file has {', '.join(task.grids)}, which --grid names" if is_another else ""
+    return "; ".join(filter(None, (subject.why, remark, others)))
+
+
+def _not_its_own(subject: Subject, task: TaskFile, grid: str) -> str:
     """A line where a net gets BERT's grid because the task has none of the net's own paper."""
     paper = subject.paper or subject.name
-    if grid not in BERTS or paper.partition("_")[0] == "bert":
+    if (_is_own(task) and len(task.grids) == 1) or grid not in BERTS or paper.partition("_")[0] == "bert":
         return ""
     return f"{paper} has no grid for this task, BERT's is used"
 
@@ -102,7 +116,7 @@ def _other_than(paper: Grid, grid: Grid) -> str:
 
 def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
     """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
-    larger rates.
+    larger rates. The only grid of a user's own task is meant for any net.
 
     BadInput where the task has no grid of the name.
     """
@@ -111,6 +125,8 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
             known = ", ".join(task.grids) or "none"
             raise BadInput(f"task {task.name}: has no grid {asked}; its grids are {known}")
         return asked, task.grids[asked]
+    if _is_own(task) and len(task.grids) == 1:
+        return next(iter(task.grids.items()))
     if subject.parameters < SMALL_NET and not subject.is_published:
         return "of small nets", SMALL
     paper = subject.paper or subject.name

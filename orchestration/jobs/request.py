@@ -4,10 +4,11 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import task_of_csv, tasks_of
+from orchestration.config import add_task, beside_first, task_of_csv, tasks_of
 from orchestration.launch import WEIGHTS
 from preprocessing.errors import BadInput
 from training.finetuning import Features
@@ -43,6 +44,15 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        for name, values, allowed in (
+            ("rates", self.rates, "learning rates above 0, as 3e-5"),
+            ("batches", self.batches, "whole numbers from 1 up"),
+            ("epochs", self.epochs, "numbers above 0"),
+        ):
+            if wrong := [value for value in values if not 0 < value < inf]:
+                raise BadInput(f"--{name} has {wrong[0]:g}, allowed are {allowed}")
+        if self.epochs and self.steps:
+            raise BadInput("--epochs and --steps are given, allowed is one of the two")
         for name, given in (("steps", self.steps), ("seeds", self.seeds)):
             if given < 0:
                 raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
@@ -50,6 +60,9 @@ class Wanted:
             raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
         if self.data is not None and not self.data.is_dir():
             raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
+        if self.data is None:
+            own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
+            object.__setattr__(self, "tasks", own)  # who reads the files need not ask which come first
 
     @property
     def held_out(self) -> list[str]:
@@ -96,15 +109,22 @@ class Subject:
 
 
 def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
-    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`).
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`),
+    each of them once.
 
-    BadInput where one has no such name, or a table does not have the form.
+    BadInput where one has no such name, a table does not have the form, two of them have one name, or words name none.
     """
-    found: list[TaskFile | str] = []
-    for word in filter(None, words.split(",") if isinstance(words, str) else words):
-        found += [word] if word in TASKS else tasks_of(word)
+    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and what it was given as
+    for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
+        for task in [word] if word in TASKS else tasks_of(word):
+            add_task(found, task, word)
+    if words and not found:
+        raise BadInput(f"--tasks {words!r} names no task; `sesame tasks` lists them")
+    said = list[str]()
     for given in tables:
-        task, said = task_of_csv(given)
-        log.warning("%s", said)
-        found.append(task)
-    return list({task if isinstance(task, str) else task.name: task for task in found}.values())
+        task, line = task_of_csv(given)
+        if add_task(found, task, given):
+            said.append(line)
+    for line in said:
+        log.warning("%s", line)
+    return [task for task, _ in found.values()]

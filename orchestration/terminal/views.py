@@ -216,7 +216,7 @@ def _rows(one: AtHand | None) -> Text:
         return Text("" if one is None else "-", QUIET)
     if one.wrong:
         return Text("!", BAD)
-    marks = ("" if one.labelled else "*") + ("!" if one.malformed else "")
+    marks = ("*" if one.rows and not one.labelled else "") + ("!" if one.malformed else "")
     return Text(f"{one.rows:,}{marks}", NUMBER)
 
 
@@ -230,7 +230,7 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
     files = tree.add("files")
     for name, split in one.files.items():
         there = found[name] if found else AtHand(is_there=False)
-        where = "" if there.is_there else " or ".join(path for each in (split, *split.or_else) for path in each.paths)
+        where = there.file or " or ".join(path for each in (split, *split.or_else) for path in each.paths)
         count = _rows(there).append(" ") if found else Text()
         files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
     grids = tree.add("grids") if one.grids else tree

@@ -71,6 +71,11 @@ BAD = {
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
     "check gpt2 --quux red": "No such option: --quux",
+    "eval gpt2 --seeds 0": "Invalid value for '--seeds': allowed is a number from 1 up",
+    "eval gpt2 --steps 1.5": "Invalid value for '--steps': allowed is a whole number",
+    "sample gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
+    "eval gpt2 --features middle": "Invalid value for '--features': 'middle' is not one of 'none', 'last', "
+    "'last_four', 'mix'.",
     "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
     "cluster.machine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "

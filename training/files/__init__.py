@@ -40,6 +40,7 @@ __all__ = [
     "Squad",
     "Tsv",
     "Whole",
+    "first",
     "is_there",
     "read",
 ]
@@ -63,3 +64,12 @@ def read(folder: Path, pattern: str, format: Format, member: str = "") -> Record
         except BadInput as error:
             raise BadInput(f"{folder / name}: {error}") from None
     return records
+
+
+def first(folder: Path, pattern: str, format: Format, member: str = "") -> Record | None:
+    """The first record of the files of a pattern, as `read` has it; None where the first one is malformed, or none is
+    there. BadInput where there is no such file, UnicodeDecodeError where it is not UTF-8."""
+    for _, content in contents(folder, pattern, member):
+        for _, found in format.records(content):
+            return None if isinstance(found, Fault) else found
+    return None

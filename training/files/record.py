@@ -24,14 +24,15 @@ class Records:
     malformed: list[str] = field(default_factory=list)
     left_out: int = 0  # records that the task file asks to leave out (SNLI's without a gold label)
     others: int = 0  # records that have none of the values that the split is of (XNLI's other languages)
+    remarks: list[str] = field(default_factory=list)  # what else a reader must know of the files
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def notes(self) -> list[str]:
-        """What of the files is not used, a line each."""
-        found, read = list[str](), len(self.rows) + self.left_out + self.others + len(self.malformed)
+        """What of the files is not used, and what else there is to say of them, a line each."""
+        found, read = [*self.remarks], len(self.rows) + self.left_out + self.others + len(self.malformed)
         if self.malformed:
             more = f" (and {len(self.malformed) - 1:,} more)" if len(self.malformed) > 1 else ""
             found.append(f"malformed rows are left out: {self.malformed[0]}{more}")

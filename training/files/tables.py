@@ -2,14 +2,18 @@
 
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, Literal
 
+from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from training.files.record import Fault, Record, text_of
 
 _LONGEST: Final = 2**31 - 1  # characters of a cell
+_QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a cell, and what closes it
 
 
 @spec
@@ -24,11 +28,12 @@ class Tsv:
     header: bool = True  # whether the first line names the columns; where not, they have numbers only
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
-        names: list[str] = []
-        for number, line in enumerate(text_of(content).split("\n"), 1):
+        names, text = list[str](), text_of(content)
+        end = "\n" if "\n" in text else "\r"  # old files of the Macintosh
+        for number, line in enumerate(text.split(end), 1):
             cells = line.removesuffix("\r").split("\t")
             if self.header and number == 1:
-                names = cells
+                names = _named(cells)
             elif line.strip("\r"):
                 yield number, _record(cells, names)
 
@@ -53,13 +58,40 @@ class Csv:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield begins, Fault(f"lines {begins} to {reader.line_num} are no row: {error}")
+                lines = list(io.StringIO(text, newline=""))[begins - 1 : reader.line_num]
+                yield begins, Fault(f"lines {begins} to {reader.line_num} are no row: {_why(lines, begins, error)}")
             else:
                 if self.header and begins == 1:
-                    names = cells
+                    names = _named(cells)
                 elif cells:
                     yield begins, _record(cells, names)
             begins = reader.line_num + 1
+
+
+def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:
+    """What is wrong with the lines of a row, of which the first has the number `begins`."""
+    row = "".join(lines)
+    quoted = [found for found in _QUOTED.finditer(row) if not found[1]]
+    if not quoted:
+        return str(error)
+    line = begins + len(list(io.StringIO(row[: quoted[-1].start() + 1], newline=""))) - 1
+    return f"the quotation mark of line {line} is not closed, which costs {len(lines):,} lines"
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """The names of the first line; a name that several columns have is none that can be asked for, and is said to be so
+    among those that are. BadInput where one is the number of another column.
+
+    >>> _named(["text", "label", "label"])
+    ['text', 'label (named twice on line 1)', 'label (named twice on line 1)']
+    """
+    numbers = _numbers(len(names))
+    for at, name in enumerate(names):
+        if name in numbers and name not in (numbers[at], numbers[at - len(names)]):
+            said = f"names a column {name}, which stands for another one, counted from 0 or back from the end"
+            raise BadInput(f"line 1 {said}; rename it, or where the line is a row and no header, give header: false")
+    counted = Counter(names)
+    return [f"{name} (named twice on line 1)" if name and counted[name] > 1 else name for name in names]
 
 
 def _record(cells: Sequence[str], names: Sequence[str]) -> Record | Fault:

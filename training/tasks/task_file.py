@@ -1,13 +1,14 @@
 """A downstream task as a file says it: what is asked, of which files, how it is scored, and how papers tune for it."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Records
+from training.files import Csv, Records, Tsv, first, is_there
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.context_length import ContextLength
@@ -55,15 +56,22 @@ class TaskFile:
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
     scored: tuple[str, ...] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
 
+    most_letters: ClassVar[int] = 60  # of a name: with a hash behind it still one of a file
+
     def __post_init__(self) -> None:
         require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
         require(len(self.files) > 0, "files", {}, "one split or more")
-        for name in self.submission:
+        _check_name("name", self.name)
+        for word in self.each:
+            _check_name("each", word)
+        for name, file in self.submission.items():
+            _check_name(f"submission.{name}", file)
             require(name in self.files, "submission", name, " or ".join(self.files))
         for name in self.scored:
             others = [split for split in self.files if split != "train"]
             require(name in others, "scored", name, " or ".join(others))
         for name in self.files:
+            _check_name("files", name.replace(EACH, ""))
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
             require(EACH not in name or bool(self.each), "each", [], f"the words that {EACH} stands for in {name}")
@@ -82,14 +90,77 @@ class TaskFile:
             raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
         try:
             chosen = self.files[split].chosen(data)
+            files = files_of(chosen, data)
+            if (label := _label_of_header(self.task, chosen, data)) is not None:
+                raise BadInput(
+                    f"{files[0]}: line 1 is read as a header, and has {label}: give header: false in its format"
+                )
             found, records = of_whole_rows(
                 lambda records: self.task.items(records, chosen.columns), chosen.records(data)
             )
             if records.malformed and not len(records):
                 raise BadInput(f"no row can be read; {records.malformed[0]}")
+            is_one_of_many = split.partition("_")[2] in self.each  # of the languages of a file, some may be lacking
+            if not len(records) and (why := _why_none(chosen, records, data, is_one_of_many=is_one_of_many)):
+                raise BadInput(why)
+            if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # of a user's own task
+                records.remarks.append(f"{files[0]} is read, {files[1]} is there too")
             return found, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
+
+
+def files_of(split: Split, data: Path) -> list[Path]:
+    """The files that a split could be read from, or patterns of some; the first one is."""
+    found = dict[Path, Path]()
+    for path in split.paths:
+        if is_there(data, path):
+            found.setdefault((data / path).resolve(), (data / path).absolute())
+    return list(found.values())
+
+
+def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
+    """The label that stands in what is read as the header of a table, where its column is given by number: "the label
+    'pos' in column 1". Such a line is a row, which would be lost."""
+    of, format = getattr(task, "of", task), split.format
+    if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv) or not format.header:
+        return None
+    column = split.columns.get("label", of.label)
+    if not column.lstrip("-").isdigit():
+        return None
+    path = next(path for path in split.paths if is_there(data, path))
+    try:
+        cell = (first(data, path, replace(format, header=False), split.member) or {}).get(column)
+    except UnicodeDecodeError:
+        return None  # which the reader of all rows says
+    known = cell in split.values.get(column, {})
+    is_label = known or (cell in of.labels if isinstance(of, Classify) else _is_between(cell, of.least, of.most))
+    return f"the label {cell!r} in column {column}" if is_label else None
+
+
+def _is_between(cell: str | None, least: float, most: float) -> bool:
+    try:
+        return least <= float(cell or "nan") <= most
+    except ValueError:
+        return False
+
+
+def _why_none(split: Split, found: Records, data: Path, *, is_one_of_many: bool) -> str:
+    """Why a split has no records though its file is there; "" where that may be: a tenth of a few rows."""
+    (file, *_), count = files_of(split, data), found.others + found.left_out
+    if found.others and not is_one_of_many:
+        return f"none of the {count:,} rows of {file} has the values of `only`"
+    if found.left_out and not found.others:
+        return f"`without` leaves out all {count:,} rows of {file}"
+    whole = replace(split, tenths=(), only={}, without={}).records(data)
+    return "" if whole.rows else f"{file} has no rows"
+
+
+def _check_name(key: str, given: str) -> None:
+    """Whether it can be the name of a file, of a run and of a metric, in whatever folder."""
+    most = TaskFile.most_letters
+    is_name = len(given) <= most and re.fullmatch(r"\w[\w.-]*", given) is not None
+    require(is_name, key, given, f"letters, digits, _, - and ., {most} at most, the first one a letter or digit")
 
 
 @dataclass(frozen=True)
@@ -102,6 +173,7 @@ class AtHand:
     left_out: int = 0
     wrong: str = ""  # why it cannot be read, in one line
     is_there: bool = True
+    file: str = ""  # that is read, or a pattern of some
 
 
 def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
@@ -112,12 +184,13 @@ def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
 def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
     if not task.files[split].is_there(data):
         return AtHand(is_there=False)
+    file = str(files_of(task.files[split].chosen(data), data)[0])
     try:
         items, records = task.items(split, data)
     except BadInput as error:
-        return AtHand(wrong=str(error))
+        return AtHand(wrong=str(error), file=file)
     labelled = sum(item.gold is not None for item in items)
-    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out)
+    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out, file=file)
 
 
 def _is_a_kind(task: Kinds) -> TaskKind:

@@ -7,7 +7,7 @@ import pytest
 
 from orchestration.config import task_of_csv
 from preprocessing.errors import BadInput
-from training.tasks import Classify, Regress
+from training.tasks import Classify, Regress, TaskFile
 
 
 def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:
@@ -58,8 +58,6 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
     task, _ = task_of_csv(f"{path}:t,y")
     assert isinstance(task.task, Classify)
     assert task.task.labels == tuple(map(str, range(11)))
-    path.write_text("t,y\na,nan\nb,1.5\n")
-    assert isinstance(task_of_csv(f"{path}:t,y")[0].task, Classify)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +67,23 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
         ("text,", None, "allowed is FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL, as my.csv:text,label"),
         ("text,gold", None, "has no column gold; its columns are text, label"),
         ("text,label", "text,label\n", "no row in it"),
+        (
+            "text,label",
+            "text,label,label\na,x,y\n",
+            "has no column label; its columns are text, label (named twice on line 1)",
+        ),
         ("text,label", "text,label\na,x\nb,x\n", "label has 1 labels, allowed are 2 to 50"),
-        ("text,label", "text,label\n" + "".join(f"a,l{n}\n" for n in range(51)), "label has 51 labels"),
+        (
+            "text,label",
+            "text,label\n" + "".join(f"a,l{n}\n" for n in range(51)),
+            "label has 51 labels, allowed are 2 to 50",
+        ),
+        (
+            "text,label",
+            "text,label\n" + "".join(f"a,{n}\n" for n in range(72)),
+            "label has 72 labels, allowed are 2 to 50; for scores write a task file (README, Scores) with "
+            "task: {kind: regress, text: text, label: label, least: 0, most: 71}",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(columns: str, content: str | None, said: str, tmp_path: Path) -> None:
@@ -90,3 +103,72 @@ def test_a_file_that_is_not_there_or_no_table_is_one_line(tmp_path: Path) -> Non
         task_of_csv("my.xlsx:text,label")
     with pytest.raises(BadInput, match="allowed is FILE:TEXT,LABEL"):
         task_of_csv("my.csv")
+
+
+def test_the_name_of_a_table_becomes_one_of_a_file(tmp_path: Path) -> None:
+    task, _ = task_of_csv(f"{table(tmp_path, 'my reviews: (2) .csv')}:text,label")
+    assert task.name == "my_reviews_2"
+    assert task_of_csv(f"{table(tmp_path, '-+-.csv')}:text,label")[0].name == "table"
+
+
+def labels_of(task: TaskFile) -> set[str]:
+    assert isinstance(task.task, Classify)
+    items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
+    return {task.task.labels[item.gold] for item in items}
+
+
+def test_rows_without_a_label_are_left_out_and_blanks_around_labels_are_none(tmp_path: Path) -> None:
+    """Nothing was a class of its own, and so were "neg " and "neg"."""
+    path = tmp_path / "my.csv"
+    path.write_text("t,y\n" + "".join(f"x{n},{('pos', ' neg ', 'neg', '', '  ')[n % 5]}\n" for n in range(200)))
+    task, said = task_of_csv(f"{path}:t,y")
+    assert said.endswith(", 2 labels: neg (80), pos (40); rows without a label, which are left out: 80")
+    assert f"{path}: 120 rows (train " in said
+    assert labels_of(task) == {"neg", "pos"}
+    notes = [note for split in task.files for note in task.items(split, Path("/"))[1].notes]
+    assert sum(int(note.split(" of ")[0]) for note in notes) == 80
+    path.write_text("t,y\n" + "".join(f"x{n},{('1.5 ', '', '2')[n % 3]}\n" for n in range(99)))
+    task, said = task_of_csv(f"{path}:t,y")
+    assert said.endswith("y is a number from 1.5 to 2; rows without a label, which are left out: 33")
+    assert {item.gold for item in task.items("train", Path("/"))[0]} == {1.5, 2}
+
+
+def test_null_is_no_label(tmp_path: Path) -> None:
+    path = tmp_path / "my.jsonl"
+    rows = [{"t": f"x{n}", "y": (None, 0, 1, 1)[n % 4]} for n in range(80)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task, said = task_of_csv(f"{path}:t,y")
+    assert said.endswith("2 labels: 0 (20), 1 (40); rows without a label, which are left out: 20")
+    assert labels_of(task) == {"0", "1"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "a", "y": "None"}]))
+    with pytest.raises(BadInput, match=r"my\.jsonl:81: the label y is 'None', and my\.jsonl:1 has null; give another"):
+        task_of_csv(f"{path}:t,y")
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "lacks its label"}]))
+    with pytest.raises(BadInput, match=r"my\.jsonl:81: has no column y; its columns are t$"):
+        task_of_csv(f"{path}:t,y")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ('{"t": "a", "y": "x"}\n{"t": "b", "y": [0]}\n', "my.jsonl:2: the label y is [0], allowed is a word or number"),
+        ('{"t": "a", "y": "x"}\n{"t": "b", "y": {}}\n', "my.jsonl:2: the label y is {}, allowed is a word or number"),
+        ('{"t": "a", "y": 1}\n{"t": "b", "y": NaN}\n', "my.jsonl:2: the label y is nan, allowed is a word or number"),
+        ('{"t": "a", "y": "NaN"}\n', "my.jsonl:1: the label y is 'NaN', allowed is a word or number, or nothing where"),
+    ],
+)
+def test_what_is_no_label_is_refused(rows: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.jsonl"
+    path.write_text(rows)
+    with pytest.raises(BadInput) as caught:
+        task_of_csv(f"{path}:t,y")
+    assert str(caught.value).startswith(f"--csv {path}:t,y: {said}")
+
+
+def test_a_table_without_a_header_is_refused_where_columns_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    path.write_text("".join(f"x{n},{('neg', 'pos')[n % 2]}\n" for n in range(20)))
+    with pytest.raises(
+        BadInput, match=r"my\.csv: line 1 has the label 'neg' in column 1, and is read as a header: write"
+    ):
+        task_of_csv(f"{path}:0,1")

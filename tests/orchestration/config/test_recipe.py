@@ -163,7 +163,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optim=[1]", "optim is [1], allowed is a mapping of keys"),
         ("trunk.heads=7", "trunk.heads is 7, allowed is a divisor of width 768"),
         ("data.vocab.lowercase=yes", "data.vocab.lowercase is 'yes', allowed is true or false"),
-        ("name=7", "name is 7, allowed is a word"),
+        ("name=7", "name is 7, allowed is a word: put it in quotes"),
         ("objective.rewrite.mask=0.95", "objective.rewrite.mask + swap is 1.05, allowed is at most 1"),
         ("objective.choose.rate=0", "objective.choose.rate is 0.0, allowed is a share above 0, at most 1"),
         ("objective.losses=[]", "objective.losses is [], allowed is one loss or more"),

@@ -67,6 +67,27 @@ def questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
     return folder
 
 
+OWN = """
+name: {name}
+title: is this review positive
+source: my own
+files:
+  train: {{paths: [train.tsv], format: {{kind: tsv}}}}
+  dev: {{paths: [dev.tsv], format: {{kind: tsv}}}}
+task: {{kind: classify, text: review, label: stars, labels: ["0", "1"]}}
+"""
+
+
+def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8) -> Path:
+    """A task file with its data beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(OWN.format(name=name))
+    lines = [f"the film is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(rows)]
+    for split in ("train", "dev"):
+        (folder / f"{split}.tsv").write_text("review\tstars\n" + "\n".join(lines) + "\n")
+    return folder / file
+
+
 QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
 
 

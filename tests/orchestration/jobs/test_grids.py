@@ -10,7 +10,7 @@ from orchestration.jobs.grids import SMALL, grid_of
 from orchestration.jobs.request import Subject, Wanted, asked_for
 from orchestration.jobs.score_plan import planned
 from preprocessing.errors import BadInput
-from tests.orchestration.jobs.runs import wanted
+from tests.orchestration.jobs.runs import own, wanted
 from training.specs import Machine
 
 
@@ -108,3 +108,46 @@ def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> N
         planned(net, wanted(data, rates=(1e-3, 2e-3)))
     (plan,) = planned(net, wanted(data))
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
+
+
+def test_a_value_that_is_given_twice_counts_once(net: Subject, data: Path) -> None:
+    """Its seeds counted twice."""
+    (plan,) = planned(net, wanted(data, rates=(1e-3, 1e-3, 2e-3), batches=(8, 8), seeds=2))
+    assert len(plan.cells) == 4
+    assert "0.001 0.002 x batches of 8 x 2 steps, 2 runs each" in plan.said
+    (plan,) = planned(net, wanted(data, epochs=(1.0, 1.0), steps=0, seeds=2))
+    assert len(plan.cells) == 2
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    mine = replace(task, grids={"mine": replace(SMALL, rates=(1e-3, 1e-3), batches=(8, 8), epochs=(1.0, 1.0))})
+    (plan,) = planned(net, Wanted([mine], data, grid="mine"))
+    assert len(plan.cells) == 3
+
+
+def test_the_grids_of_a_task_of_ones_own_are_meant(net: Subject, data: Path, tmp_path: Path) -> None:
+    """Its only grid was not used for a net of less than 20 million parameters."""
+    large = replace(net, name="bert_base", parameters=110_000_000)
+    file = own(tmp_path / "mine")
+    file.write_text(
+        file.read_text() + "grids:\n  quick: {rates: [2e-4], batches: [8], epochs: [1], source: tried here}\n"
+    )
+    for one in (net, large):
+        (plan,) = planned(one, Wanted(asked_for(str(file))))
+        assert plan.said.startswith("mine: grid quick (the only one of its file): 0.0002 x batches of 8 x 1 epochs")
+        assert plan.remarks == ()
+    file.write_text(file.read_text() + "  slow: {rates: [1e-5], batches: [8], epochs: [9], source: tried here}\n")
+    others = r"its file has quick, slow, which --grid names"
+    (plan,) = planned(net, Wanted(asked_for(str(file))))
+    assert plan.said.startswith(f"mine: grid of small nets ({others}): 0.001 0.0003 x")
+    (plan,) = planned(large, Wanted(asked_for(str(file))))
+    assert plan.said.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
+    (plan,) = planned(large, Wanted(asked_for(str(file)), grid="slow"))
+    assert plan.said.startswith("mine: grid slow: 1e-5 x")
+    file.write_text(file.read_text() + "  bert: {rates: [1e-6], batches: [8], epochs: [9], source: tried here}\n")
+    (plan,) = planned(large, Wanted(asked_for(str(file))))
+    assert plan.said.startswith("mine: grid bert: 1e-6 x")
+    (plan,) = planned(replace(large, name="xlnet_base"), Wanted(asked_for(str(file))))
+    why = "xlnet_base has no grid for this task, BERT's is used; its file has quick, slow, bert, which --grid names"
+    assert plan.said.startswith(f"mine: grid bert ({why}): 1e-6 x")
+    (plan,) = planned(net, Wanted(asked_for("sst2"), data))
+    assert plan.said.startswith("sst2: grid of small nets: 0.001 0.0003 x")

@@ -11,6 +11,8 @@ from orchestration.cli import main
 from orchestration.config import names, tasks_of
 from orchestration.reports import tasks_at_hand
 from orchestration.terminal import views
+from tests.orchestration.jobs.runs import own
+from training.tasks import AtHand
 
 
 @pytest.fixture
@@ -118,3 +120,28 @@ def test_what_is_wrong_is_one_line_with_exit_code_2(
     lines = capsys.readouterr()
     assert lines.out == ""
     assert lines.err.splitlines()[-1].startswith(f"sesame: {said}")
+
+
+def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`next sesame tasks mine` named a task that nothing finds by its name."""
+    first, second = own(tmp_path / "a b", "one"), own(tmp_path / "b", "two")
+    monkeypatch.chdir(tmp_path / "b")
+    assert main(["tasks", str(first)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"train: 8 {tmp_path / 'a b' / 'train.tsv'}" in out.replace("a b / ", "a b/")
+    assert main(["tasks", f"{first},{second}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("next  ")[1] == f"sesame tasks '{first}'"
+    assert main(["tasks", f"{first},sst2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("next  ")[1] == f"sesame tasks '{first}'"
+    assert main(["tasks", f"sst2,{second}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("next  ")[1] == "sesame tasks sst2"
+    assert main(["tasks", ","]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "sesame: ',' names no task; `sesame tasks` lists them"
+
+
+def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
+    (task,) = tasks_of("rte")
+    found = {task.name: {"train": AtHand(), "dev": AtHand(rows=3), "test": AtHand(rows=2, labelled=2)}}
+    assert shown(views.tasks([task], found))[1].split()[-3:] == ["0", "3*", "2"]

@@ -77,7 +77,48 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_lines_which_are_named(tmp
     assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: ',' expected after '\"'"]
     records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,c\n', Csv())
     assert [record["article"] for record in records.rows] == ["a"]
-    assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: unexpected end of data"]
+    assert records.malformed == [
+        "in.txt:3: lines 3 to 4 are no row: the quotation mark of line 3 is not closed, which costs 2 lines"
+    ]
+    records = found(tmp_path, 'id,article\n1,a\n"2\n",b "so" ""\n4,"b ""so""\n' + "3,c\n" * 110, Csv())
+    assert [record["article"] for record in records.rows] == ["a", 'b "so" ""']
+    assert records.malformed == [
+        "in.txt:5: lines 5 to 115 are no row: the quotation mark of line 5 is not closed, which costs 111 lines"
+    ]
+    records = found(tmp_path, 'id,article\n"2\n3","b\n', Csv())
+    assert "lines 2 to 3 are no row: the quotation mark of line 3 is" in records.malformed[0]
+
+
+@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+def test_a_name_that_two_columns_have_is_none_of_either(format: files.Format, mark: str, tmp_path: Path) -> None:
+    """The last of them was read, without a word."""
+    row = found(tmp_path, "text,label,label\na,b,c\n".replace(",", mark), format).rows[0]
+    assert "label" not in row
+    assert (row["text"], row["1"], row["2"]) == ("a", "b", "c")
+    assert "label (named twice on line 1)" in row
+
+
+@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+def test_a_name_that_is_the_number_of_another_column_is_refused(
+    format: files.Format, mark: str, tmp_path: Path
+) -> None:
+    """It was read in place of the column that the number stands for."""
+    for line, said in (
+        ("good,0", "names a column 0, which stands for another one, counted from 0 or back from the end"),
+        ("-1,text", "names a column -1, which stands for another one, counted from 0 or back from the end"),
+    ):
+        with pytest.raises(BadInput) as caught:
+            found(tmp_path, f"{line}\n1,2,3\n".replace(",", mark), format)
+        remedy = "rename it, or where the line is a row and no header, give header: false"
+        assert str(caught.value) == f"{tmp_path / 'in.txt'}: line 1 {said}; {remedy}"
+    for line in ("text,label,,", "0,1,2,3", "2019,2020,2018,a", "a,b,-2,-1"):
+        assert len(found(tmp_path, f"{line}\nx,y,z,1\n".replace(",", mark), format)) == 1
+
+
+@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+def test_lines_may_end_in_a_carriage_return_alone(format: files.Format, mark: str, tmp_path: Path) -> None:
+    records = found(tmp_path, "text,label\ra,0\rb,1\r".replace(",", mark), format)
+    assert [record["label"] for record in records.rows] == ["0", "1"]
 
 
 # JSON

@@ -1,6 +1,7 @@
 """What a task file may say: splits, grids; and that none of it needs torch."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from training.files import Csv, Jsonl, Tsv
-from training.tasks import AtHand, Classify, Grid, Kinds, Scored, Split, TaskFile, Tuned, Way, at_hand
+from training.tasks import AtHand, Classify, Grid, Kinds, Regress, Scored, Split, TaskFile, Tuned, Way, as_text, at_hand
 
 KIND = Classify(text="t", label="y", labels=("a", "b"))
 ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} for n in range(120)]
@@ -91,7 +92,7 @@ def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> N
     assert at_hand(task, tmp_path) == {"dev": AtHand(is_there=False)}
     (tmp_path / "b.tsv").write_text("b\tThe text\n")
     assert [(item.texts, item.gold) for item in task.items("dev", tmp_path)[0]] == [(("The text",), 1)]
-    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1)}
+    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))}
 
 
 def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
@@ -135,3 +136,86 @@ def test_each_kind_says_how_a_net_is_asked() -> None:
 def test_a_task_file_is_read_without_torch() -> None:
     code = "import sys, training.tasks; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["../../esc", "a/b c", ".hidden", "", "a" * 61, "new\nline", "-rf"])
+def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
+    """`../../esc` was written outside of the folder of the run."""
+    allowed = "allowed is letters, digits, _, - and ., 60 at most, the first one a letter or digit"
+    with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
+        TaskFile(name=name, title="x", source="x", files={"dev": split()}, task=KIND)
+    for given in ({"files": {f"dev_{name}/x": split()}}, {"submission": {"dev": f"{name}/x"}}):
+        with pytest.raises(ValueError, match=f"(files|submission.dev) is '.*', {allowed}$"):
+            TaskFile(**{"name": "x", "title": "x", "source": "x", "files": {"dev": split()}, "task": KIND} | given)
+
+
+def test_a_name_has_letters_of_any_script() -> None:
+    names = {"dev_zh-Hans.2": split(), "test_{each}": split()}
+    assert TaskFile(name="отзывы_1.0-a", title="x", source="x", each=("de",), files=names, task=KIND).name
+
+
+TABLE = Split(paths=("dev.tsv",), format=Tsv())
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "said"),
+    [
+        ("", {}, "dev.tsv has no rows"),
+        ("t\ty\n\n", {}, "dev.tsv has no rows"),
+        ("t\ty\n\n", {"tenths": (0,), "only": {"y": ("c",)}}, "dev.tsv has no rows"),
+        ("t\ty\nx\ta\nx\tb\n", {"only": {"y": ("c",)}}, "none of the 2 rows of dev.tsv has the values of `only`"),
+        ("t\ty\nx\ta\n", {"without": {"y": ("a",)}}, "`without` leaves out all 1 rows of dev.tsv"),
+    ],
+)
+def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """It was said not to be there."""
+    (tmp_path / "dev.tsv").write_text(content)
+    one = replace(TABLE, **given)
+    task = TaskFile(name="x", title="x", source="x", files={"dev": one}, task=KIND)
+    line = f"task x, dev: {said.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
+    with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
+        task.items("dev", tmp_path)
+    assert at_hand(task, tmp_path)["dev"].wrong == line
+    if "only" in given:  # the file of all languages lacks one of them, and the others count
+        task = replace(task, each=("de",), files={"dev_de": replace(one, tenths=())})
+        assert (at_hand(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
+
+
+def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("t\ty\nx\ta\n")
+    found = [
+        len(
+            TaskFile(name="x", title="x", source="x", files={"dev": replace(TABLE, tenths=(n,))}, task=KIND).items(
+                "dev", tmp_path
+            )[0]
+        )
+        for n in range(10)
+    ]
+    assert sorted(found) == [0] * 9 + [1]
+
+
+@pytest.mark.parametrize("kind", [replace(KIND, text="0", label="1"), Regress(text="0", label="-1", least=0, most=5)])
+@pytest.mark.parametrize("format", [Tsv(), Csv()])
+def test_a_first_row_that_is_taken_for_a_header_is_refused(kind: Kinds, format: Tsv | Csv, tmp_path: Path) -> None:
+    """Where columns are given by number, nothing said that the first row was lost."""
+    mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classify" else "3.5"
+    (tmp_path / "dev.tsv").write_text(f"good{mark}{label}\nbad{mark}{label}\n")
+
+    def items(one: Split, of: Kinds = kind) -> int:
+        return len(TaskFile(name="x", title="x", source="x", files={"dev": one}, task=of).items("dev", tmp_path)[0])
+
+    one = replace(TABLE, format=format)
+    said = (
+        f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, and has the label '{label}' in column -?1"
+    )
+    for of in (kind, as_text(kind, "x")):
+        with pytest.raises(BadInput, match=f"{said}: give header: false in its format$"):
+            items(one, of)
+    assert items(replace(one, format=replace(format, header=False))) == 2
+    (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
+    assert items(one) == 2
+    assert items(replace(one, values={"1": {"c": "a"}})) == 2
+    if kind.kind == "classify":  # what the labels are called in the file
+        (tmp_path / "dev.tsv").write_text(f"good{mark}c\nbad{mark}c\n")
+        with pytest.raises(BadInput, match="line 1 is read as a header, and has the label 'c' in column 1"):
+            items(replace(one, values={"1": {"c": "a"}}))
