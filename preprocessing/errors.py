@@ -52,3 +52,12 @@ class Preempted(SesameError):
     """Stopped on request after a checkpoint; the same command goes on from there."""
 
     exit_code = 75
+
+
+def with_article(noun: str) -> str:
+    """A noun as it stands in a message.
+
+    >>> with_article("encoder"), with_article("decoder")
+    ('an encoder', 'a decoder')
+    """
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

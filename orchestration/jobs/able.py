@@ -5,10 +5,10 @@ from typing import cast
 
 from orchestration.jobs.request import Subject
 from orchestration.launch import RUN
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, with_article
 from preprocessing.spec import part
 from training.specs import Trunk
-from training.tasks import ContextLength, LanguageModelling, TaskFile, WrittenTask
+from training.tasks import ScoredTask, TaskFile, WrittenTask
 
 
 def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
@@ -16,9 +16,9 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
     trunk = _trunk(subject)
     if trunk is None:
         return
-    a_net = f"{'an' if trunk.kind[0] in 'aeiou' else 'a'} {trunk.kind}"
+    a_net = with_article(trunk.kind)
     predicts = not trunk.reads_source and (trunk.visibility == "causal" or trunk.hides_own_token)
-    if isinstance(task.task, LanguageModelling | ContextLength) and not predicts:
+    if task.task.way == "scored" and cast(ScoredTask, task.task).left_to_right and not predicts:
         raise BadInput(
             f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of "
             "one; score a decoder"

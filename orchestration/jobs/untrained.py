@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from orchestration.jobs.request import Subject
 from preprocessing.vocab import Vocab
 from training.finetuning import Tuning
 from training.likelihood import LogP, Perplexity, PseudoKind, Request, Text, Windowing
-from training.tasks import Item, LanguageModelling, ScoredTask, TaskFile, WrittenTask, asked
+from training.tasks import Item, ScoredTask, TaskFile, WrittenTask, asked
 
 MOST_WINDOW: Final = 1_024  # tokens that a perplexity reads at once where its task does not say how many
 _LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
@@ -17,11 +17,14 @@ _LONGEST: Final = 3  # items whose tokens are counted: those with the most chara
 
 def trained_window(subject: Subject, task: TaskFile) -> tuple[TaskFile, str]:
     """A perplexity that leaves its window to the net with as many tokens as were trained, and a line that says so."""
-    kind, row = task.task, subject.longest_row
-    if not isinstance(kind, LanguageModelling) or kind.window or not max(1, kind.stride) <= row < MOST_WINDOW:
+    row = subject.longest_row
+    if task.task.way != "scored" or not 0 < row < MOST_WINDOW:
+        return task, ""
+    kind: Any = cast(ScoredTask, task.task).within(row)
+    if kind == task.task:
         return task, ""
     said = f"windows have {row} tokens, as the longest row of its pretraining: later positions are untrained"
-    return replace(task, task=replace(kind, window=row)), said
+    return replace(task, task=kind), said
 
 
 def untrained(

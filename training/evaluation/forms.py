@@ -12,7 +12,7 @@ from typing import Protocol, overload
 
 import numpy as np
 
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, with_article
 from preprocessing.rewrite import Cloze
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE, Row
@@ -119,7 +119,9 @@ class GoesOn:
     @property
     def target(self) -> Target:
         if not isinstance(self.loss, NextToken):
-            raise BadInput(f"a {self.trunk.kind} is not fine-tuned to write; give a decoder, or one with an encoder")
+            raise BadInput(
+                f"{with_article(self.trunk.kind)} is not fine-tuned to write; give a decoder, or one with an encoder"
+            )
         return TargetTokens(bias=self.loss.bias, smoothing=self.how.smoothing)
 
     @property
@@ -196,7 +198,7 @@ def form_of(net: Net, how: Writing) -> Form:
         masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
         return GoesOn(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
     if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
-        raise BadInput(f"a {trunk.kind} does not write; give a decoder, an encoder, or both")
+        raise BadInput(f"{with_article(trunk.kind)} does not write; give a decoder, an encoder, or both")
     loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
     segments = (4, 5) if trunk.segments >= 6 else (0, 1) if trunk.segments >= 2 else (0, 0)  # UniLM has six
     return FillsInMasks(replace(trunk, visibility="rows"), loss, vocab, how, Blank(vocab.mask, segments))

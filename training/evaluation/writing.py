@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, with_article
 from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
@@ -99,7 +99,8 @@ def _as_it_is(net: Net, form: Form) -> Model:
     """The net as a model that writes, its weights taken over."""
     if isinstance(form, FillsInMasks) or form.trunk.reads_source != net.spec.trunk.reads_source:
         raise BadInput(
-            f"a {net.spec.trunk.kind} writes once it is fine-tuned to; give hyper-parameters and a split named train"
+            f"{with_article(net.spec.trunk.kind)} writes once it is fine-tuned to; give hyper-parameters and a split "
+            "named train"
         )
     model = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
     return _with_weights(model, net.weights) if net.weights is not None else model

@@ -1,7 +1,7 @@
 """How much of the text before a token does a net use? Perplexity over lengths of context; nothing is fine-tuned."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from preprocessing.spec import require, spec
 from training.files import Records
@@ -24,6 +24,7 @@ class ContextLength:
 
     kind: Literal["context_length"] = "context_length"
     way: ClassVar[Way] = "scored"
+    left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 0
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
@@ -36,6 +37,9 @@ class ContextLength:
         grow = list(self.lengths) == sorted(set(self.lengths)) and len(self.lengths) >= 2 and self.lengths[0] >= 1
         require(grow, "lengths", list(self.lengths), "two or more numbers of tokens, each larger than the one before")
         require(0 < self.gain < 1, "gain", self.gain, "a share between 0 and 1")
+
+    def within(self, rows: int) -> Self:
+        return self
 
     @property
     def _read(self) -> LanguageModelling:

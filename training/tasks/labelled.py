@@ -111,6 +111,12 @@ def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:
 class ScoredTask(TaskKind, Protocol):
     """A kind whose answers are how likely a net finds texts; an answer is whatever `answers` makes of an item."""
 
+    left_to_right: ClassVar[bool]
+    """Whether it asks for the probability of running text, which nets alone have that predict from left to right."""
+
+    def within(self, rows: int) -> Self:
+        """The task in windows of at most `rows` tokens, where its keys leave that to the net."""
+
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Any]:
         """What the reader says about each item, with examples from `train` in prompts. BadInput where one of them does
         not fit, or the reader gives no such likelihood."""

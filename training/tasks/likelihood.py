@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Likelihood:
 
     kind: Literal["likelihood"] = "likelihood"
     way: ClassVar[Way] = "scored"
+    left_to_right: ClassVar[bool] = False
     numerics: ClassVar[int] = 0
     context: str = ""
     options: tuple[str, ...]
@@ -119,6 +120,9 @@ class Likelihood:
         given = {"context": self.context, "subset": self.subset, "area": self.area, "blank": self.blank}
         for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
             require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
+
+    def within(self, rows: int) -> Self:
+        return self
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (Options,) and the number of the right option as gold; none where a split has "" for the

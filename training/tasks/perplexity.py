@@ -1,8 +1,9 @@
 """How well does a net predict a text? Perplexity by token, word and byte; nothing is fine-tuned."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -31,11 +32,14 @@ class LanguageModelling:
 
     kind: Literal["perplexity"] = "perplexity"
     way: ClassVar[Way] = "scored"
+    left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 1
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
-    window: int = 0  # tokens; 0: as many as the net has positions, 1,024 at most
+    window: int = (
+        0  # tokens; 0: as many as were trained at once, where that is known, else as there are positions, 1,024 at most
+    )
     stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
     carry: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
     metrics: tuple[str, ...] = ("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte")
@@ -46,6 +50,10 @@ class LanguageModelling:
         require(not (self.carry and self.stride), "stride", self.stride, "0 where a memory is carried along")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def within(self, rows: int) -> Self:
+        """The task in windows of `rows` tokens, where it has no window and strides are not longer."""
+        return self if self.window or rows < self.stride else replace(self, window=rows)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the text as the file has it; there is no answer beside it."""

@@ -136,7 +136,7 @@ def test_what_ends_an_answer_ends_it() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "tuning", "said"),
     [
-        ("encoder", {}, None, "a encoder writes once it is fine-tuned"),
+        ("encoder", {}, None, "an encoder writes once it is fine-tuned"),
         ("decoder", {"decoder": "fresh"}, None, "it is no encoder"),
         ("xlnet", {}, Tuning(), "a two_stream is not fine-tuned to write"),
         ("decoder", {"max_new": 40}, None, "answers of 40 tokens leave no room for a question"),
