@@ -92,9 +92,9 @@ def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: 
     out = capsys.readouterr().out
     assert "likelihood: macro_accuracy, accuracy; nothing is trained, rows as long as the net's" in out
     assert "BLiMP.zip" in out  # which is no archive
-    assert main(["tasks", "wikitext2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["wikitext2"]
-    assert (found["kind"], found["way"], found["figures"]) == ("perplexity", "scored", ["wikitext2.perplexity"])
+    assert main(["tasks", "wikitext103", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["wikitext103"]
+    assert (found["kind"], found["way"], found["figures"]) == ("perplexity", "scored", ["wikitext103.perplexity"])
     assert main(["tasks", "rte", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rte"]["way"] == "tuned"
 
