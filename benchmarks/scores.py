@@ -10,6 +10,7 @@ over their labels; what is drawn is what the table says.
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -173,14 +174,16 @@ def bars(rows: Sequence[Row]) -> Figure:
 
 
 def curves(rows: Sequence[Row], tasks: Sequence[str]) -> Figure:
-    """Scores over labelled rows, a panel for each task."""
+    """Scores over labelled rows, a panel for each task, of the nets that were scored with several numbers of them."""
     figure = Figure(figsize=(3.8 * len(tasks), 3.8), dpi=120, layout="constrained")
-    nets = list(dict.fromkeys(row.net for row in rows))
+    nets = list(dict.fromkeys(row.net for row in rows if row.has_both))
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         mine = sorted(
             (row for row in rows if row.task == task and row.labels and row.has_both), key=lambda row: row.rows
         )
-        if len({row.labels for row in mine}) < 2:
+        counts = Counter(row.net for row in mine)
+        mine = [row for row in mine if counts[row.net] > 1]
+        if not mine:
             raise SystemExit(f"--curves {task}: no net was scored with --labels A,B and --against random")
         for net in dict.fromkeys(row.net for row in mine):
             of_net = [row for row in mine if row.net == net]
