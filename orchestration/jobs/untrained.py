@@ -8,10 +8,9 @@ from typing import Any, Final, cast
 from orchestration.jobs.request import Subject
 from preprocessing.vocab import Vocab
 from training.finetuning import Tuning
-from training.likelihood import LogP, Perplexity, PseudoKind, Request, Text, Windowing
+from training.likelihood import MOST_WINDOW, LogP, Perplexity, PseudoKind, Request, Text, Windowing
 from training.tasks import Item, ScoredTask, TaskFile, WrittenTask, asked
 
-MOST_WINDOW: Final = 1_024  # tokens that a perplexity reads at once where its task does not say how many
 _LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
 
 
@@ -41,7 +40,7 @@ def untrained(
         begin, remedy = "begin untrained", f"--length {row} cuts the rows"
     elif task.task.way == "scored":
         reader = _Measuring(Vocab.load(subject.corpus / "vocab"))
-        _ask(cast(ScoredTask, task.task), items, reader)
+        cast(ScoredTask, task.task).answers(_longest(items), items.get("train", ()), reader)
         most = max(reader.row, reader.window)
         remedy = "a net that is trained on longer rows reads them"
         if reader.window:
@@ -65,10 +64,6 @@ def _longest(items: Mapping[str, Sequence[Item]]) -> list[Item]:
     """The items that are likely to have the most tokens, of all splits but `train`."""
     others = [item for split, found in items.items() if split != "train" for item in found]
     return nlargest(_LONGEST, others, key=lambda item: len(str(item.texts)))
-
-
-def _ask(task: ScoredTask, items: Mapping[str, Sequence[Item]], reader: "_Measuring") -> None:
-    task.answers(_longest(items), items.get("train", ()), reader)
 
 
 def _written(task: WrittenTask, items: Mapping[str, Sequence[Item]], vocab: Vocab) -> int:

@@ -9,6 +9,7 @@ answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity 
 from training.likelihood.ngram import NGramReader, NGrams, fit
 from training.likelihood.normalise import NORMALISATIONS, Normalise, normalised
 from training.likelihood.perplexities import (
+    MOST_WINDOW,
     Perplexity,
     Targets,
     Text,
@@ -38,6 +39,7 @@ from training.likelihood.requests import (
 from training.likelihood.trees import Tree, alone, as_array, trees
 
 __all__ = [
+    "MOST_WINDOW",
     "NORMALISATIONS",
     "PSEUDO_KINDS",
     "Example",

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from preprocessing.vocab import Vocab
 
+MOST_WINDOW: Final = 1_024  # tokens that are read at once where neither a task nor the positions of a net say fewer
+
 
 class Windowing(NamedTuple):
     """How a text that is longer than a row is read; 0 leaves a number to the net."""

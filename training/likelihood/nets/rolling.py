@@ -11,7 +11,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.vocab import Vocab
-from training.likelihood import Pair, Perplexity, Text, Windowing, first_of, targets_of, total, windows
+from training.likelihood import MOST_WINDOW, Pair, Perplexity, Text, Windowing, first_of, targets_of, total, windows
 from training.likelihood.nets.batches import (
     CAUSAL,
     MICRO_TOKENS,
@@ -28,7 +28,6 @@ from training.model import Model
 from training.specs import Relative, Trunk
 
 _SLOT: Final = -1  # of the memory: below those of training
-_MOST: Final = 1_024  # tokens of a window where positions need no table
 
 
 def perplexity(
@@ -99,7 +98,7 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
         raise BadInput("this net has no memory to carry along; leave `carry` out")
     if carry and stride not in (0, window):
         raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
-    window = window or min(trunk.longest, _MOST, (trunk.reuse or _MOST) if carry else _MOST)
+    window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse or MOST_WINDOW) if carry else MOST_WINDOW)
     if carry and trunk.reuse and window > trunk.reuse:
         raise BadInput(f"window is {window}, allowed is 1 to {trunk.reuse}, the tokens of a row that the memory keeps")
     least = 2 if carry and trunk.hides_own_token else 1  # the token behind which a text begins is asked of nobody
