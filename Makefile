@@ -54,7 +54,7 @@ train: $(READY) ## pretrain RECIPE; resumes by itself
 	@sesame train $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
 
 eval: $(READY) ## downstream scores of RECIPE's run
-	@sesame eval $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+	@sesame eval $(RECIPE) $(if $(wildcard $(RECIPE)/),,--scale $(SCALE)) --out $(OUT) $(ARGS)
 
 table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-sp
 	@sesame table $(TABLE) --scale $(SCALE) --out $(OUT) $(ARGS)
