@@ -34,7 +34,7 @@ def make_env() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENV], check=True)
     (packages,) = ENV.glob("lib/python*/site-packages")
     (packages / "beside.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [ENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [ENV / "bin" / "python", "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-deps", *PINS], check=True)
     made.write_text("\n".join(PINS))
 

@@ -9,10 +9,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -36,6 +36,7 @@ from training.tasks import EACH, TASKS, TEXT, Split, TaskFile, text_form
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
+SPLITS_OF_FIGURES: Final = ("dev", "test")
 LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
 T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
@@ -89,7 +90,8 @@ class Recipe:
     evals: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0  # of rows, first weights and dropout
-    # Figures as a paper prints them, their `source` (which tables), and `of` what training and what test they are
+    # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`: dev,
+    # test, or one for each figure that has one
     expected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     shrinks: ClassVar[Shrinks] = {
@@ -104,6 +106,10 @@ class Recipe:
         for key in ("source", "of"):
             said = self.expected.get(key, "not said")
             require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
+        splits = self.expected.get("split", "test")
+        for figure, split in splits.items() if isinstance(splits, Mapping) else [("", splits)]:
+            require(not figure or figure in self.expected, "expected.split", figure, "figures that are in `expected`")
+            require(split in SPLITS_OF_FIGURES, "expected.split", split, " or ".join(SPLITS_OF_FIGURES))
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
         for number, task in enumerate(self.evals):
             require(is_shipped_task(task), f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")

@@ -273,12 +273,11 @@ def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
 def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
     """This training, another one, or none: no figure is taken for one of the recipe that is not."""
     expected = shipped(name).expected
-    said, scores = expected["of"], expected.keys() - {"parameters", "source", "of"}
+    said, scores = expected["of"], expected.keys() - {"parameters", "source", "of", "split"}
     beginnings = r"this |as long |the released |a training whose |one net that |a net for each |another training"
     assert bool(re.match(beginnings, said)) == bool(scores)
     assert said.startswith("no figures but the size") != bool(scores)
-    tests = ("dev", "test", "zero-shot", "no fine-tuning", "evaluated")
-    assert not scores or name.startswith("t5_") or name == "transformer_xl_lm1b" or any(word in said for word in tests)
+    assert not scores or "split" in expected or "no fine-tuning" in said
 
 
 def test_figures_of_multi_task_training_are_said_to_be_such():
@@ -366,6 +365,21 @@ def test_what_a_paper_found_is_not_expected_of_a_changed_recipe():
 def test_expected_parameters_are_a_number(tmp_path: Path, count):
     (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
     with pytest.raises(BadInput, match=r"expected\.parameters is .*, allowed is a whole number from 1 up"):
+        load(str(tmp_path / "x.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ("split: tset", r"expected\.split is 'tset', allowed is dev or test"),
+        ("split: {lambada: train}", r"expected\.split is 'train', allowed is dev or test"),
+        ("split: {lambda: test}", r"expected\.split is 'lambda', allowed is figures that are in `expected`"),
+    ],
+)
+def test_the_split_of_a_paper_s_figures_is_dev_or_test(tmp_path: Path, split: str, said: str):
+    recipe = (HOME / "recipes" / "gpt2.yaml").read_text()
+    (tmp_path / "x.yaml").write_text(recipe.replace("expected:\n", f"expected:\n  {split}\n"))
+    with pytest.raises(BadInput, match=said):
         load(str(tmp_path / "x.yaml"))
 
 
