@@ -76,6 +76,18 @@ def test_make_targets_of_the_readme_exist(line: str) -> None:
     assert subprocess.run(["make", "-n", *shlex.split(line)[1:]], cwd=ROOT, capture_output=True).returncode == 0
 
 
+def test_make_eval_takes_a_recipe_or_the_folder_of_a_run(tmp_path: Path) -> None:
+    """A run knows its scale; with --scale beside its folder the command refused."""
+
+    def said(recipe: str) -> str:
+        return subprocess.run(
+            ["make", "-n", "eval", f"RECIPE={recipe}"], cwd=ROOT, capture_output=True, text=True
+        ).stdout
+
+    assert "sesame eval gpt2 --scale tiny" in said("gpt2")
+    assert f"sesame eval {tmp_path}" in said(str(tmp_path)) and "--scale" not in said(str(tmp_path))
+
+
 @pytest.mark.parametrize("line", [line for line in lines(heavy=False) if line.startswith("sesame")])
 def test_commands_of_the_readme_work(newcomer: Path, line: str) -> None:
     assert run(line) == 0

@@ -67,6 +67,14 @@ class TaskFile:
         for name, file in self.submission.items():
             _check_name(f"submission.{name}", file)
             require(name in self.files, "submission", name, " or ".join(self.files))
+            one = self.files[name]
+            is_whole = not any(of.only or of.without or of.tenths for of in (one, *one.or_else))
+            require(
+                is_whole,
+                "submission",
+                name,
+                "a split of all rows: no only, without, tenths (a leaderboard counts rows)",
+            )
         for name in self.scored:
             others = [split for split in self.files if split != "train"]
             require(name in others, "scored", name, " or ".join(others))

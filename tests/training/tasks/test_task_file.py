@@ -149,6 +149,16 @@ def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
             TaskFile(**{"name": "x", "title": "x", "source": "x", "files": {"dev": split()}, "task": KIND} | given)
 
 
+@pytest.mark.parametrize("keys", [{"only": {"lang": ("de",)}}, {"without": {"y": ("-",)}}, {"tenths": (0,)}])
+def test_a_submission_is_of_all_rows(keys: Any) -> None:
+    """Rows that are left out shifted the answers behind them."""
+    about = {"name": "x", "title": "x", "source": "x", "task": KIND, "submission": {"dev": "x.tsv"}}
+    for one in (split(**keys), split(or_else=(split(**keys),))):
+        with pytest.raises(ValueError, match=r"submission is 'dev', allowed is a split of all rows"):
+            TaskFile(**about, files={"dev": one})
+    assert TaskFile(**about, files={"dev": split()}).submission
+
+
 def test_a_name_has_letters_of_any_script() -> None:
     names = {"dev_zh-Hans.2": split(), "test_{each}": split()}
     assert TaskFile(name="отзывы_1.0-a", title="x", source="x", each=("de",), files=names, task=KIND).name
