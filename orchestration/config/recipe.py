@@ -90,8 +90,8 @@ class Recipe:
     evals: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0  # of rows, first weights and dropout
-    # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`: dev,
-    # test, or one for each figure that has one
+    # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`:
+    # dev, test, or one for each figure that has one
     expected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     shrinks: ClassVar[Shrinks] = {
