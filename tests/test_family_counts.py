@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from orchestration.config import check, load, load_cluster
+from orchestration.config import Recipe, check, load, load_cluster
 from orchestration.reports import net
 from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
@@ -19,6 +19,38 @@ POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as fam
 def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
     """To the last digit, from BERT-tiny to 530 billion: the figures of reference/family.md, D4."""
     assert net(recipe(name)).parameters == recipe(name).expected["parameters"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
+    """By formulas, which a plan adds up without building the net."""
+    assert stated(recipe(name)) == recipe(name).expected["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("albert_base", ["trunk.sharing=attention", "trunk.groups=3"]),
+        ("albert_base", ["trunk.sharing=feed_forward"]),
+        ("bert_base", ["trunk.norm=pre", "trunk.head_width=48", "trunk.inner=1000", "trunk.languages=3"]),
+        ("electra_small", ["trunk.generator=1", "trunk.shared=all"]),
+        ("electra_small", ["trunk.samples=uniform", "objective.losses=[{kind: replaced, asks: original}]"]),
+        ("electra_small", ["trunk.samples=uniform", "objective.losses=[{kind: replaced, asks: original, at: chosen}]"]),
+        ("electra_small", ["objective.losses=[{kind: adversarial}, {kind: replaced}]"]),
+        ("bart_base", ["trunk.embedding_norm=false", "trunk.norm=pre", "trunk.bias=false"]),
+        ("transformer_xl_base", ["trunk.tables.shrink=1"]),
+        ("gpt2", ["objective.losses=[{kind: next_token, bias: true}]"]),
+    ],
+)
+def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
+    changed = load(name, changes)
+    assert stated(changed) == net(changed).parameters
+
+
+def stated(one: Recipe) -> int:
+    rows = table_rows(one.data.vocab)
+    heads = sum(loss.weights(one.trunk, rows) for loss in one.objective.losses)
+    return one.trunk.weights(rows).total + heads
 
 
 @pytest.mark.parametrize("name", RECIPES)

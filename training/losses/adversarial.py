@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
+from training.specs.weights import fills_masks, linear
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +40,10 @@ class Adversarial:
         from training.losses.heads import AdversarialHead
 
         return AdversarialHead(trunk.net("generator"), vocab_size)
+
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        net = trunk.net("generator")
+        return fills_masks(net.width, net.table_width, vocab_size) + linear(net.width, 1, bias=False)
 
     def fits(self, trunk: Trunk) -> str:
         if trunk.nets & self.reads:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
+from training.specs.weights import linear
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,6 +43,12 @@ class NextToken:
         from training.losses.heads import AdaptiveHead, NextTokenHead
 
         return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
+
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        if not trunk.cutoffs:
+            return vocab_size if self.bias else 0
+        projected = linear(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else 0
+        return projected + len(trunk.cutoffs) * (trunk.width + 1) + vocab_size
 
     def fits(self, trunk: Trunk) -> str:
         if trunk.cutoffs and not self.bias:

@@ -6,6 +6,7 @@ from preprocessing.schema import IGNORE
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
+from training.specs.weights import linear
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,6 +41,9 @@ class PairLabel:
         from training.losses.heads import PairLabelHead
 
         return PairLabelHead(trunk)
+
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        return linear(trunk.width, trunk.width) + linear(trunk.width, 2)
 
     def fits(self, trunk: Trunk) -> str:
         return ""

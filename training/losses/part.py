@@ -84,6 +84,9 @@ class LossPart(Protocol):
         projects anything to the vocabulary. Its module of torch is imported when this is called.
         """
 
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        """How many its head has; the table that it borrows counts in the trunk."""
+
     def fits(self, trunk: Trunk) -> str:
         """Why it cannot be combined with this trunk, in one line that begins with "losses"; "" where it can."""
 

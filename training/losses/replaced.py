@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
+from training.specs.weights import fills_masks, linear
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +55,12 @@ class Replaced:
         if self.asks == "replaced":
             return ReplacedHead(trunk, self.at)
         return OriginalHead(trunk, vocab_size) if self.at == "all" else ChosenOriginalHead(trunk, vocab_size)
+
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        if self.asks == "replaced":
+            return linear(trunk.width, trunk.width) + linear(trunk.width, 1)
+        tokens = fills_masks(trunk.width, trunk.table_width, vocab_size)
+        return tokens + linear(trunk.width, 1) if self.at == "all" else tokens
 
     def fits(self, trunk: Trunk) -> str:
         return ""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.spec import Shrinks, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
 from training.specs import NetName, Trunk, Visibility
+from training.specs.weights import linear, norm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +55,11 @@ class SpanBoundary:
         from training.losses.heads import SpanBoundaryHead
 
         return SpanBoundaryHead(trunk, vocab_size, self.positions, self.position_width)
+
+    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+        first = linear(2 * trunk.width + self.position_width, trunk.width) + norm(trunk.width)
+        second = linear(trunk.width, trunk.table_width) + norm(trunk.table_width)
+        return self.positions * self.position_width + first + second + vocab_size
 
     def fits(self, trunk: Trunk) -> str:
         return ""

@@ -27,6 +27,7 @@ from training.specs.stack import Activation, Stack
 from training.specs.tables import Adaptive, Plain, Tables
 from training.specs.twin import Twin
 from training.specs.two_stream import TwoStream
+from training.specs.weights import Layers, Weights
 from training.specs.window import Around, Band, Everything, Window
 from training.specs.work import Work
 
@@ -44,6 +45,7 @@ __all__ = [
     "EncoderDecoder",
     "Everything",
     "Init",
+    "Layers",
     "Learned",
     "LearnedCausal",
     "LearnedPlain",
@@ -64,6 +66,7 @@ __all__ = [
     "Twin",
     "TwoStream",
     "Visibility",
+    "Weights",
     "Window",
     "Work",
 ]

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, Protocol
 from preprocessing.spec import Shrinks
 from training.specs.positions import Positions
 from training.specs.tables import Tables
+from training.specs.weights import Weights
 from training.specs.window import Window
 from training.specs.work import Work
 
@@ -136,6 +137,9 @@ class TrunkPart(Protocol):
 
     def answers(self, vocab_size: int) -> int:
         """Rows of the token table that a target is compared with."""
+
+    def weights(self, vocab_size: int) -> Weights:
+        """How many it has, heads aside, with so many rows of the token table."""
 
     def products(self, work: Work) -> float:
         """Multiplications of a forward pass between the token table and the heads, as arXiv:2104.04473 counts: one for

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from preprocessing.spec import Shrinks, require, spec
 from training.specs.part import NetName, Read
 from training.specs.tables import Plain
+from training.specs.weights import Layers, attention, feed_forward, norm
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -84,6 +85,16 @@ class Stack:
     def keys_values(self) -> int:
         """Multiplications of the linears for a token's keys and values alone."""
         return 2 * self.width * self.width_of_heads
+
+    def self_attentions(self, number: int, copies: int) -> Layers:
+        """The weights of so many attentions with one linear for queries, keys and values, and a norm each."""
+        split, whole = attention(self.width, self.width_of_heads)
+        return Layers(number, copies, split, whole + norm(self.width))
+
+    def feed_forwards(self, number: int, copies: int) -> Layers:
+        """The weights of so many feed-forward layers, with a norm each."""
+        split, whole = feed_forward(self.width, self.inner_width)
+        return Layers(number, copies, split, whole + norm(self.width))
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size

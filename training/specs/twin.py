@@ -10,6 +10,7 @@ from training.specs.part import Init, NetName, Read, Visibility, Writing
 from training.specs.positions import Learned
 from training.specs.stack import Stack
 from training.specs.tables import Plain
+from training.specs.weights import Weights, fills_masks
 from training.specs.window import Everything
 from training.specs.work import Work
 
@@ -131,6 +132,16 @@ class Twin(Stack):
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size
+
+    def weights(self, vocab_size: int) -> Weights:
+        """A frozen generator has tables, and a head, of its own."""
+        both = self.discriminator_net.weights(vocab_size)
+        if self.samples == "generator" and self.shared == "embeddings":
+            both += self.generator_net.tower
+        if self.samples == "frozen":
+            head = fills_masks(self.width, self.table_width, vocab_size)
+            both += self.generator_net.weights(vocab_size) + Weights(others=head)
+        return both
 
     def products(self, work: Work) -> float:
         """Of a frozen net there is no backward pass, which is two thirds."""

@@ -7,6 +7,7 @@ from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import RelativeStreams
 from training.specs.stack import Stack
 from training.specs.tables import Plain
+from training.specs.weights import Layers, Weights, linear, norm
 from training.specs.window import Everything
 from training.specs.work import Work
 
@@ -54,6 +55,13 @@ class TwoStream(Stack):
 
     def net(self, name: NetName) -> "TwoStream":
         return self
+
+    def weights(self, vocab_size: int) -> Weights:
+        """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
+        split = 5 * linear(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads
+        attentions = Layers(self.layers, self.layers, split, norm(self.width))
+        layers = (attentions, self.feed_forwards(self.layers, self.layers))
+        return Weights(tables=vocab_size * self.width, layers=layers, others=self.width)
 
     def products(self, work: Work) -> float:
         """A query of the second stream is made at the targets only."""
