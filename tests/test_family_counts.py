@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from orchestration.config import Recipe, check, load, load_cluster
+from orchestration.config import check, load, load_cluster
 from orchestration.reports import net
+from orchestration.reports.family import parameters
 from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from tests.training.parity import hf
@@ -24,7 +25,7 @@ def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
     """By formulas, which a plan adds up without building the net."""
-    assert stated(recipe(name)) == recipe(name).expected["parameters"]
+    assert parameters(recipe(name)) == recipe(name).expected["parameters"]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +45,7 @@ def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
 )
 def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
     changed = load(name, changes)
-    assert stated(changed) == net(changed).parameters
-
-
-def stated(one: Recipe) -> int:
-    rows = table_rows(one.data.vocab)
-    heads = sum(loss.weights(one.trunk, rows) for loss in one.objective.losses)
-    return one.trunk.weights(rows).total + heads
+    assert parameters(changed) == net(changed).parameters
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -94,7 +94,7 @@ class Decoder(Stack):
         if self.tables.shrink > 1:
             bounds = (0, *self.cutoffs, vocab_size)
             widths = [self.width // self.tables.shrink**cluster for cluster in range(len(bounds) - 1)]
-            tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths))
+            tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths, strict=False))
             others += sum(linear(width, self.width, bias=False) for width in widths)
         return Weights(tables, (attentions, self.feed_forwards(self.layers, self.layers)), others)
 

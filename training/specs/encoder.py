@@ -1,7 +1,7 @@
 """The encoder: BERT and its line."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -11,6 +11,8 @@ from training.specs.tables import Plain
 from training.specs.weights import Weights, attention, linear, norm
 from training.specs.window import Around, Everything
 from training.specs.work import Work
+
+SUBLAYERS: Final = ("attention", "feed_forward")
 
 
 @spec
@@ -83,7 +85,7 @@ class Encoder(Stack):
     @property
     def tower(self) -> Weights:
         """The weights of its layers and of what is between them and the tables."""
-        own = {name: self.groups if self.sharing in (name, "all") else self.layers for name in ("attention", "feed_forward")}
+        own = {name: self.groups if self.sharing in (name, "all") else self.layers for name in SUBLAYERS}
         attentions = self.self_attentions(self.layers, own["attention"])
         if self.window.global_first:  # a second set of queries, keys and values
             split, _ = attention(self.width, self.width_of_heads)
