@@ -48,6 +48,12 @@ class MiscountedLoss(SesameError):
     exit_code = 1
 
 
+class MiscountedWeights(SesameError):
+    """A bug in a trunk or a loss: its net or head has other weights than it states, by which memory is planned."""
+
+    exit_code = 1
+
+
 class Preempted(SesameError):
     """Stopped on request after a checkpoint; the same command goes on from there."""
 

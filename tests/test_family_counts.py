@@ -6,12 +6,13 @@ import torch
 from orchestration.config import check, load, load_cluster
 from orchestration.reports import net
 from orchestration.reports.family import parameters
+from preprocessing.errors import MiscountedWeights
 from preprocessing.vocab import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from tests.training.parity import hf
 from training.engines.engine import to_tensors
-from training.losses import SpanBoundary
-from training.specs import Decoder
+from training.losses import PairLabel, SpanBoundary
+from training.specs import Decoder, Encoder
 
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
 
@@ -69,6 +70,17 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
     assert torch.isfinite(total)
     norms = [parameter.grad.norm() for parameter in one.parameters() if parameter.grad is not None]
     assert 0 < torch.stack(norms).norm() < 1e4
+
+
+@pytest.mark.parametrize(("part", "name"), [(PairLabel, "loss pair_label"), (Encoder, "trunk")])
+def test_a_part_that_states_other_weights_than_it_makes_is_named(
+    part: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = part.weights
+    monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
+    tiny = recipe("bert_base", "tiny")
+    with pytest.raises(MiscountedWeights, match=rf"\.py: {name} states [\d,]+ weights, what it makes has [\d,]+; mend"):
+        model(tiny)
 
 
 SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md, B2.6

@@ -1,6 +1,7 @@
 """A trunk, its heads, how they start, and which of their tensors decay."""
 
 import hashlib
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from preprocessing.errors import MiscountedWeights
 from preprocessing.spec import require, spec
 from training.losses import Loss, MaskedTokens, check_losses
 from training.optim import Decays
@@ -43,6 +45,7 @@ class Model(nn.Module):
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
+        _check_weights(self)
         self.to_empty(device=device)
         initialise(self, trunk, seed)
 
@@ -54,6 +57,23 @@ class Model(nn.Module):
     def num_parameters(self) -> int:
         """Number of weights; the tied table counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def _check_weights(model: Model) -> None:
+    """Raise MiscountedWeights where a part has another number of weights than it states."""
+    spec = model.spec
+    stated: list[tuple[str, object, nn.Module, int]]
+    stated = [("trunk", spec.trunk, model.trunk, spec.trunk.weights(spec.vocab_size).total)]
+    for loss in spec.losses:
+        weights = loss.weights(spec.trunk, spec.vocab_size)
+        stated.append((f"loss {loss.kind}", loss, model.heads[loss.kind], weights))
+    for name, part, module, weights in stated:
+        found = sum(parameter.numel() for parameter in module.parameters())
+        if found != weights:
+            raise MiscountedWeights(
+                f"{inspect.getfile(type(part))}: {name} states {weights:,} weights, what it makes has {found:,}; "
+                "mend `weights` there"
+            )
 
 
 def build(trunk: Trunk, vocab_size: int) -> Net:

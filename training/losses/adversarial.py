@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import fills_masks, linear
+from training.specs import NetName, Trunk, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +42,7 @@ class Adversarial:
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         net = trunk.net("generator")
-        return fills_masks(net.width, net.table_width, vocab_size) + linear(net.width, 1, bias=False)
+        return mask_head_weights(net.width, net.table_width, vocab_size) + linear_weights(net.width, 1, bias=False)
 
     def fits(self, trunk: Trunk) -> str:
         if trunk.nets & self.reads:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import fills_masks
+from training.specs import NetName, Trunk, Visibility, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +51,7 @@ class MaskedTokens:
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         width = trunk.net("generator").width
-        return fills_masks(width, trunk.table_width, vocab_size) if self.transform else vocab_size
+        return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
 
     def fits(self, trunk: Trunk) -> str:
         factorised = trunk.table_width != trunk.net("generator").width

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import linear
+from training.specs import NetName, Trunk, Visibility, linear_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,7 +46,7 @@ class NextToken:
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         if not trunk.cutoffs:
             return vocab_size if self.bias else 0
-        projected = linear(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else 0
+        projected = linear_weights(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else 0
         return projected + len(trunk.cutoffs) * (trunk.width + 1) + vocab_size
 
     def fits(self, trunk: Trunk) -> str:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.schema import IGNORE
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import linear
+from training.specs import NetName, Trunk, Visibility, linear_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +42,7 @@ class PairLabel:
         return PairLabelHead(trunk)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        return linear(trunk.width, trunk.width) + linear(trunk.width, 2)
+        return linear_weights(trunk.width, trunk.width) + linear_weights(trunk.width, 2)
 
     def fits(self, trunk: Trunk) -> str:
         return ""

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import fills_masks, linear
+from training.specs import NetName, Trunk, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,9 +57,9 @@ class Replaced:
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         if self.asks == "replaced":
-            return linear(trunk.width, trunk.width) + linear(trunk.width, 1)
-        tokens = fills_masks(trunk.width, trunk.table_width, vocab_size)
-        return tokens + linear(trunk.width, 1) if self.at == "all" else tokens
+            return linear_weights(trunk.width, trunk.width) + linear_weights(trunk.width, 1)
+        tokens = mask_head_weights(trunk.width, trunk.table_width, vocab_size)
+        return tokens + linear_weights(trunk.width, 1) if self.at == "all" else tokens
 
     def fits(self, trunk: Trunk) -> str:
         return ""

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility
-from training.specs.weights import linear, norm
+from training.specs import NetName, Trunk, Visibility, linear_weights, norm_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,8 +56,8 @@ class SpanBoundary:
         return SpanBoundaryHead(trunk, vocab_size, self.positions, self.position_width)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        first = linear(2 * trunk.width + self.position_width, trunk.width) + norm(trunk.width)
-        second = linear(trunk.width, trunk.table_width) + norm(trunk.table_width)
+        first = linear_weights(2 * trunk.width + self.position_width, trunk.width) + norm_weights(trunk.width)
+        second = linear_weights(trunk.width, trunk.table_width) + norm_weights(trunk.table_width)
         return self.positions * self.position_width + first + second + vocab_size
 
     def fits(self, trunk: Trunk) -> str:

@@ -27,7 +27,7 @@ from training.specs.stack import Activation, Stack
 from training.specs.tables import Adaptive, Plain, Tables
 from training.specs.twin import Twin
 from training.specs.two_stream import TwoStream
-from training.specs.weights import Layers, Weights
+from training.specs.weights import Layers, Weights, linear_weights, mask_head_weights, norm_weights
 from training.specs.window import Around, Band, Everything, Window
 from training.specs.work import Work
 
@@ -69,6 +69,9 @@ __all__ = [
     "Weights",
     "Window",
     "Work",
+    "linear_weights",
+    "mask_head_weights",
+    "norm_weights",
 ]
 
 Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin

@@ -7,7 +7,7 @@ from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import LearnedCausal, Relative
 from training.specs.stack import Activation, Norm, Sharing, Stack
 from training.specs.tables import Adaptive, Plain
-from training.specs.weights import Layers, Weights, linear, norm
+from training.specs.weights import Layers, Weights, linear_weights, norm_weights
 from training.specs.window import Band, Everything
 from training.specs.work import Work
 
@@ -84,18 +84,18 @@ class Decoder(Stack):
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
     def weights(self, vocab_size: int) -> Weights:
-        others = self.positions.rows * self.width + (norm(self.width) if self.norm == "pre" else 0)
+        others = self.positions.rows * self.width + (norm_weights(self.width) if self.norm == "pre" else 0)
         attentions = self.self_attentions(self.layers, self.layers)
         if self.positions.relative:  # a linear for distances, none with a bias, and two biases that all layers share
-            split = 5 * linear(self.width, self.width_of_heads, bias=False)
-            attentions = Layers(self.layers, self.layers, split, norm(self.width))
+            split = 5 * linear_weights(self.width, self.width_of_heads, bias=False)
+            attentions = Layers(self.layers, self.layers, split, norm_weights(self.width))
             others += 2 * self.width_of_heads
         tables = vocab_size * self.width
         if self.tables.shrink > 1:
             bounds = (0, *self.cutoffs, vocab_size)
             widths = [self.width // self.tables.shrink**cluster for cluster in range(len(bounds) - 1)]
             tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths, strict=False))
-            others += sum(linear(width, self.width, bias=False) for width in widths)
+            others += sum(linear_weights(width, self.width, bias=False) for width in widths)
         return Weights(tables, (attentions, self.feed_forwards(self.layers, self.layers)), others)
 
     def products(self, work: Work) -> float:

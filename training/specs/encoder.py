@@ -8,7 +8,7 @@ from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Learned, Sinusoidal
 from training.specs.stack import Sharing, Stack
 from training.specs.tables import Plain
-from training.specs.weights import Weights, attention, linear, norm
+from training.specs.weights import Weights, attention_weights, linear_weights, norm_weights
 from training.specs.window import Around, Everything
 from training.specs.work import Work
 
@@ -88,10 +88,10 @@ class Encoder(Stack):
         own = {name: self.groups if self.sharing in (name, "all") else self.layers for name in SUBLAYERS}
         attentions = self.self_attentions(self.layers, own["attention"])
         if self.window.global_first:  # a second set of queries, keys and values
-            split, _ = attention(self.width, self.width_of_heads)
+            split, _ = attention_weights(self.width, self.width_of_heads)
             attentions = replace(attentions, split=attentions.split + split - self.width * self.width_of_heads)
-        widened = linear(self.table_width, self.width) if self.table_width != self.width else 0
-        above = norm(self.width) if self.norm == "pre" else 0
+        widened = linear_weights(self.table_width, self.width) if self.table_width != self.width else 0
+        above = norm_weights(self.width) if self.norm == "pre" else 0
         return Weights(
             layers=(attentions, self.feed_forwards(self.layers, own["feed_forward"])), others=widened + above
         )
@@ -99,7 +99,7 @@ class Encoder(Stack):
     def embeddings(self, vocab_size: int) -> Weights:
         """The weights of its tables."""
         rows = self.positions.rows + self.segments + self.languages
-        others = rows * self.table_width + (norm(self.table_width) if self.embedding_norm else 0)
+        others = rows * self.table_width + (norm_weights(self.table_width) if self.embedding_norm else 0)
         return Weights(tables=vocab_size * self.table_width, others=others)
 
     def weights(self, vocab_size: int) -> Weights:

@@ -7,7 +7,7 @@ from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
 from training.specs.stack import Stack
 from training.specs.tables import Plain
-from training.specs.weights import Layers, Weights, attention, feed_forward, norm
+from training.specs.weights import Layers, Weights, attention_weights, feed_forward_weights, norm_weights
 from training.specs.window import Everything
 from training.specs.work import Work
 
@@ -71,13 +71,13 @@ class EncoderDecoder(Stack):
 
     def weights(self, vocab_size: int) -> Weights:
         """Both stacks have tables of positions, distances and languages of their own."""
-        of_norm = norm(self.width, bias=self.bias and self.norm_kind == "layer")
+        of_norm = norm_weights(self.width, bias=self.bias and self.norm_kind == "layer")
         norms = self.embedding_norm + (self.norm == "pre")
         rows = self.positions.rows + self.languages
         others = 2 * (rows * self.width + self.positions.buckets * self.heads + norms * of_norm)
-        split, whole = attention(self.width, self.width_of_heads, bias=self.bias)
+        split, whole = attention_weights(self.width, self.width_of_heads, bias=self.bias)
         attentions = Layers(3 * self.layers, 3 * self.layers, split, whole + of_norm)  # a decoder's layer has two
-        split, whole = feed_forward(self.width, self.inner_width, bias=self.bias)
+        split, whole = feed_forward_weights(self.width, self.inner_width, bias=self.bias)
         feed_forwards = Layers(2 * self.layers, 2 * self.layers, split, whole + of_norm)
         return Weights(vocab_size * self.width, (attentions, feed_forwards), others)
 

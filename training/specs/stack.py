@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from preprocessing.spec import Shrinks, require, spec
 from training.specs.part import NetName, Read
 from training.specs.tables import Plain
-from training.specs.weights import Layers, attention, feed_forward, norm
+from training.specs.weights import Layers, attention_weights, feed_forward_weights, norm_weights
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -88,13 +88,13 @@ class Stack:
 
     def self_attentions(self, number: int, copies: int) -> Layers:
         """The weights of so many attentions with one linear for queries, keys and values, and a norm each."""
-        split, whole = attention(self.width, self.width_of_heads)
-        return Layers(number, copies, split, whole + norm(self.width))
+        split, whole = attention_weights(self.width, self.width_of_heads)
+        return Layers(number, copies, split, whole + norm_weights(self.width))
 
     def feed_forwards(self, number: int, copies: int) -> Layers:
         """The weights of so many feed-forward layers, with a norm each."""
-        split, whole = feed_forward(self.width, self.inner_width)
-        return Layers(number, copies, split, whole + norm(self.width))
+        split, whole = feed_forward_weights(self.width, self.inner_width)
+        return Layers(number, copies, split, whole + norm_weights(self.width))
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size

@@ -10,7 +10,7 @@ from training.specs.part import Init, NetName, Read, Visibility, Writing
 from training.specs.positions import Learned
 from training.specs.stack import Stack
 from training.specs.tables import Plain
-from training.specs.weights import Weights, fills_masks
+from training.specs.weights import Weights, mask_head_weights
 from training.specs.window import Everything
 from training.specs.work import Work
 
@@ -139,7 +139,7 @@ class Twin(Stack):
         if self.samples == "generator" and self.shared == "embeddings":
             both += self.generator_net.tower
         if self.samples == "frozen":
-            head = fills_masks(self.width, self.table_width, vocab_size)
+            head = mask_head_weights(self.width, self.table_width, vocab_size)
             both += self.generator_net.weights(vocab_size) + Weights(others=head)
         return both
 

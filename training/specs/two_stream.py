@@ -7,7 +7,7 @@ from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import RelativeStreams
 from training.specs.stack import Stack
 from training.specs.tables import Plain
-from training.specs.weights import Layers, Weights, linear, norm
+from training.specs.weights import Layers, Weights, linear_weights, norm_weights
 from training.specs.window import Everything
 from training.specs.work import Work
 
@@ -58,8 +58,8 @@ class TwoStream(Stack):
 
     def weights(self, vocab_size: int) -> Weights:
         """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
-        split = 5 * linear(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads
-        attentions = Layers(self.layers, self.layers, split, norm(self.width))
+        split = 5 * linear_weights(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads
+        attentions = Layers(self.layers, self.layers, split, norm_weights(self.width))
         layers = (attentions, self.feed_forwards(self.layers, self.layers))
         return Weights(tables=vocab_size * self.width, layers=layers, others=self.width)
 

@@ -42,29 +42,29 @@ class Weights:
         return Weights(self.tables + more.tables, (*self.layers, *more.layers), self.others + more.others)
 
 
-def linear(inputs: int, outputs: int, *, bias: bool = True) -> int:
+def linear_weights(inputs: int, outputs: int, *, bias: bool = True) -> int:
     """
-    >>> linear(8, 4), linear(8, 4, bias=False)
+    >>> linear_weights(8, 4), linear_weights(8, 4, bias=False)
     (36, 32)
     """
     return inputs * outputs + (outputs if bias else 0)
 
 
-def norm(width: int, *, bias: bool = True) -> int:
+def norm_weights(width: int, *, bias: bool = True) -> int:
     """A gain and a bias for each element; the root mean square has no bias."""
     return width * (1 + bias)
 
 
-def attention(width: int, heads: int, *, bias: bool = True) -> tuple[int, int]:
+def attention_weights(width: int, heads: int, *, bias: bool = True) -> tuple[int, int]:
     """What is split and whole of queries, keys, values and output; `heads` is the width of all together."""
-    return 3 * linear(width, heads, bias=bias) + heads * width, width * bias
+    return 3 * linear_weights(width, heads, bias=bias) + heads * width, width * bias
 
 
-def fills_masks(width: int, table_width: int, vocab_size: int) -> int:
+def mask_head_weights(width: int, table_width: int, vocab_size: int) -> int:
     """Weights of a head that fills in masks: linear, norm, and a bias for each token (BERT 3.1, task 1)."""
-    return linear(width, table_width) + norm(table_width) + vocab_size
+    return linear_weights(width, table_width) + norm_weights(table_width) + vocab_size
 
 
-def feed_forward(width: int, inner: int, *, bias: bool = True) -> tuple[int, int]:
+def feed_forward_weights(width: int, inner: int, *, bias: bool = True) -> tuple[int, int]:
     """What is split and whole of both linears."""
-    return linear(width, inner, bias=bias) + inner * width, width * bias
+    return linear_weights(width, inner, bias=bias) + inner * width, width * bias
