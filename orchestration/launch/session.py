@@ -25,6 +25,7 @@ PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the env
     "RAY_raylet_start_wait_time_s": START_S,  # this machine registers there (GlobalStateAccessor::GetNode); 30 s
     "RAY_worker_register_timeout_seconds": START_S,  # the process of a worker says that it is there; 60 s
 }
+NICENESS = "RAY_worker_niceness"  # by itself Ray gives its workers 15: beside other work, training comes to a halt
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
 
 
@@ -74,6 +75,7 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any
 
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, str(seconds))
+    os.environ.setdefault(NICENESS, "0")
     for _ in range(2):
         try:
             return _start_here(temporary, cpus, gpus, quiet)

@@ -88,3 +88,14 @@ def test_ray_starts_though_its_processes_take_longer_than_it_gives_them_by_itsel
     monkeypatch.setattr(session, "TOO_SLOW", ())
     with session.ray_session(cpus=1):
         assert ray.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_have_the_priority_of_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.delenv(session.NICENESS, raising=False)
+    with session.ray_session(cpus=1):
+        niceness = ray.remote(lambda: os.nice(0)).remote()
+        assert ray.get(niceness) == os.nice(0)
