@@ -1,5 +1,6 @@
 """What surrounds a job: a connection to Ray, and signals that are noted and do not end the process."""
 
+import json
 import logging
 import os
 import secrets
@@ -25,6 +26,7 @@ PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the env
     "RAY_raylet_start_wait_time_s": START_S,  # this machine registers there (GlobalStateAccessor::GetNode); 30 s
     "RAY_worker_register_timeout_seconds": START_S,  # the process of a worker says that it is there; 60 s
 }
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what Ray tells a driver that `ray job submit` has started
 NICENESS = "RAY_worker_niceness"  # by itself Ray gives its workers 15: beside other work, training comes to a halt
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
 
@@ -52,8 +54,7 @@ def ray_session(
     try:
         report({"stage": "starting Ray"})
         if address:
-            shipped = {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
-            ray.init(address, runtime_env=shipped, **quiet)
+            ray.init(address, runtime_env=_shipped(), **quiet)
         else:
             _start_patiently(temporary, cpus, gpus, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
@@ -67,6 +68,15 @@ def ray_session(
     finally:
         ray.shutdown()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _shipped() -> dict[str, Any]:
+    """What goes to the machines of a running cluster: our code, unless the Ray job that this is part of has brought it:
+    Ray refuses a second working directory."""
+    job = json.loads(os.environ.get(JOB, "{}")).get("runtime_env") or {}
+    if "working_dir" in job:
+        return {}
+    return {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
 
 
 def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The connection to Ray: what happens where it is slow to start."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,21 @@ def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
     assert session.room(workers, cpus, gpus) == fit
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0})
     assert session.room(1, 1, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "ships"),
+    [({}, True), ({"runtime_env": None}, True), ({"runtime_env": {"env_vars": {"A": "1"}}}, True)]
+    + [({"runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}}, False)],
+)
+def test_a_ray_job_that_has_brought_the_code_is_not_given_it_again(
+    job: dict[str, Any], ships: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ray job submit --working-dir .` failed: "Failed to merge the Job's runtime env"."""
+    monkeypatch.setenv(session.JOB, json.dumps(job))
+    assert ("working_dir" in session._shipped()) == ships
+    monkeypatch.delenv(session.JOB)
+    assert "working_dir" in session._shipped()
 
 
 @pytest.mark.slow

@@ -181,6 +181,9 @@ class FocalTokens:
     def head(self, trunk: Any, vocab_size: int) -> nn.Module:
         return FocalHead(vocab_size, self.gamma)
 
+    def weights(self, trunk: Any, vocab_size: int) -> int:
+        return vocab_size
+
     def fits(self, trunk: Any) -> str:
         return ""
 
