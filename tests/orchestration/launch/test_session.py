@@ -74,8 +74,12 @@ def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
 
 @pytest.mark.parametrize(
     ("job", "ships"),
-    [({}, True), ({"runtime_env": None}, True), ({"runtime_env": {"env_vars": {"A": "1"}}}, True)]
-    + [({"runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}}, False)],
+    [
+        ({}, True),
+        ({"runtime_env": None}, True),
+        ({"runtime_env": {"env_vars": {"A": "1"}}}, True),
+        ({"runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}}, False),
+    ],
 )
 def test_a_ray_job_that_has_brought_the_code_is_not_given_it_again(
     job: dict[str, Any], ships: bool, monkeypatch: pytest.MonkeyPatch
