@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from _pytest.doctest import DoctestModule
 
-# Nothing in a test looks anything up, two cores are not four, and matrices are multiplied alike on all processors (MKL
-# else takes other kernels where there is AVX-512): set before any engine is imported.
+# Nothing in a test looks anything up, and two cores are not four: set before any engine is imported.
 os.environ.update(
     {
         "HF_HUB_OFFLINE": "1",
-        "MKL_CBWR": "AVX2",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "OMP_NUM_THREADS": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
