@@ -127,6 +127,12 @@ TERMS: Final = (
     Term("cluster.machine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
     Term("cluster.machine.zero", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)),
     Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
+    Term(
+        "cluster.machine.activation_checkpointing",
+        "activation checkpointing",
+        ("gradient_checkpointing",),
+        ("recompute_granularity", "recompute_activations"),
+    ),
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
     Term("cluster.log_every", "steps between points of the metrics", ("logging_steps",), ("log_interval",)),
@@ -182,8 +188,6 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {  # what others call a part -> it
 
 ABSENT: Final[Mapping[str, str]] = {  # names of others for which there is no key, and what to do
     "warmup_ratio": "the warm-up is a number of steps here: optim.warmup",
-    "gradient_checkpointing": "activations are always kept; where memory is short, lower cluster.machine.micro_tokens",
-    "recompute_granularity": "activations are always kept; where memory is short, lower cluster.machine.micro_tokens",
 }
 
 

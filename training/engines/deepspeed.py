@@ -23,6 +23,7 @@ from training.model import parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
+from training.trunks import set_recompute
 
 TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
 
@@ -87,6 +88,7 @@ class DeepSpeedEngine(Generic[M]):
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
         self.model = model
         self.zero: int | str = machine.zero
+        set_recompute(model, machine.activation_checkpointing)
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,

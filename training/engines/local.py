@@ -14,6 +14,7 @@ from training.model import parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
+from training.trunks import set_recompute
 
 
 class LocalEngine(Generic[M]):
@@ -26,6 +27,7 @@ class LocalEngine(Generic[M]):
         assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
         self.model, self.clip = model.to(self.device), spec.clip
+        set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = 0, 1
         self.zero: int | str = "none"
         self.optimizer = spec.build(groups or parameter_groups(model, spec.decay, spec.decays))

@@ -10,7 +10,7 @@ from typing import Final
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
-from training.specs.machine import Machine, Phase
+from training.specs.machine import ActivationCheckpointing, Machine, Phase
 from training.specs.part import Init, NetName, Read, TrunkPart, Visibility
 from training.specs.positions import (
     Buckets,
@@ -36,6 +36,7 @@ __all__ = [
     "TABLES",
     "WINDOWS",
     "Activation",
+    "ActivationCheckpointing",
     "Adaptive",
     "Around",
     "Band",

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from preprocessing.spec import Shrinks, require, spec
 
 Precision = Literal["fp32", "bf16"]
+ActivationCheckpointing = Literal["none", "full", "selective"]
 
 
 @spec
@@ -39,6 +40,9 @@ class Machine:
     threads: int = 1  # torch threads per worker
     loader_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
     compile: bool = False
+    # what is computed a second time instead of being kept for the backward pass: nothing, each block, or the scores and
+    # the softmax of attention alone, which take much room and little time
+    activation_checkpointing: ActivationCheckpointing = "none"
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:

@@ -14,12 +14,13 @@ from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.fused import Fused
 from training.trunks.layers import activate
 from training.trunks.net import MaskHead, Net
+from training.trunks.recompute import set_recompute
 from training.trunks.relative import RelativeDecoder, sinusoids
 from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
 
-__all__ = ["NETS", "Cache", "Fused", "Net", "activate", "bounds", "build", "sinusoids", "sinusoids_at"]
+__all__ = ["NETS", "Cache", "Fused", "Net", "activate", "bounds", "build", "set_recompute", "sinusoids", "sinusoids_at"]
 
 NETS: Final[tuple[type[Net], ...]] = (Transformer, RelativeDecoder, EncoderDecoderNet, TwoStreamNet, TwinNet)
 

@@ -18,6 +18,7 @@ from training.trunks.cache import Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, going_on, layout, spread
 from training.trunks.net import MaskHead, Net, last_at
+from training.trunks.recompute import Blocks, recomputed
 from training.trunks.relative import sinusoids
 
 
@@ -120,7 +121,7 @@ class Side(nn.Module):
         self.distances = nn.Embedding(buckets, trunk.heads) if buckets else None
         self.languages = nn.Embedding(trunk.languages, trunk.width) if trunk.languages else None
         self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
-        self.blocks = nn.ModuleList(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
+        self.blocks = Blocks(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
         self.final_norm = norm(trunk) if trunk.norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(trunk.dropout)
 
@@ -134,7 +135,7 @@ class Side(nn.Module):
             bias = bias if rows.seen is None else bias.masked_fill(~rows.seen, -torch.inf)
             rows = replace(rows, ends_B1=None, causal=False, seen=bias)
         for block in self.blocks:
-            x = block(x, rows, source)
+            x = self.blocks.run(block, x, rows, source)
         return self.finish(x)
 
     def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: Cache) -> Tensor:
@@ -225,7 +226,7 @@ class Attention(nn.Module):
         super().__init__()
         self.head_width, inside = trunk.width_of_head, trunk.heads * trunk.width_of_head
         self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
-        self.dropout = trunk.attention_dropout
+        self.dropout, self.recompute_core = trunk.attention_dropout, False
         self.query = nn.Linear(trunk.width, inside, bias=trunk.bias)
         self.key_value = FusedLinear(2, trunk.width, inside, bias=trunk.bias)
         self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
@@ -259,6 +260,9 @@ class Attention(nn.Module):
             return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for
                 query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
             )
+        return recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
+
+    def _mix_padded(self, query: Tensor, rows: Layout, key_value: Tensor, source: Layout, dropout: float) -> Tensor:
         query_BHSK = spread(query, rows.token_at).view(*rows.shape, *query.shape[-2:]).transpose(1, 2)
         key_value = spread(key_value, source.token_at).view(*source.shape, *key_value.shape[-3:])
         key_BHUK, value_BHUK = key_value.permute(2, 0, 3, 1, 4)

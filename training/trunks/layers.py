@@ -17,6 +17,7 @@ from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
 from training.trunks.cache import Held
 from training.trunks.fused import FusedLinear
+from training.trunks.recompute import recomputed
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,12 @@ def spread(x: Tensor, token_at: Tensor | None) -> Tensor:
     return x if token_at is None else x.index_select(0, token_at)
 
 
-def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
+def attend(qkv: Tensor, rows: Layout, dropout: float, *, recompute: bool = False) -> Tensor:
     """Scaled dot-product attention of each row to itself: [B, S, 3, H, K] -> [B, S, H, K], [T, 3, H, K] -> [T, H, K].
 
     Unpadded tokens on CUDA go through FlexAttention where their row has a mask, and in 16 bits through the
-    variable-length kernel; neither has dropout. All else is spread to [B, H, S, K] around torch's padded kernel.
+    variable-length kernel; neither has dropout, nor anything that it were worth to `recompute`. All else is spread to
+    [B, H, S, K] around torch's padded kernel.
     """
     if rows.held is not None:
         return rows.held.attend(qkv)
@@ -98,6 +100,10 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
         ends, longest, window = rows.ends_B1, rows.shape[1], (-1, 0 if rows.causal else -1)
         mixed_THK = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=window)
         return mixed_THK  # type: ignore[return-value]  # a tuple only where more is asked for
+    return recomputed(recompute, _attend_padded, qkv, rows, dropout)
+
+
+def _attend_padded(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
     query, key, value = spread(qkv, rows.token_at).view(*rows.shape, *qkv.shape[-3:]).permute(2, 0, 3, 1, 4)
     mixed_BHSK = F.scaled_dot_product_attention(
         query, key, value, attn_mask=rows.seen, dropout_p=dropout, is_causal=rows.causal
@@ -114,13 +120,14 @@ class Attention(nn.Module):
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
         self.head_width = trunk.width_of_head
-        self.dropout = trunk.attention_dropout
+        self.dropout, self.recompute_core = trunk.attention_dropout, False
         self.qkv = FusedLinear(3, trunk.width, trunk.heads * self.head_width)
         self.out = nn.Linear(trunk.heads * self.head_width, trunk.width)
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
-        return self.out(attend(qkv, rows, self.dropout if self.training else 0.0).flatten(-2))
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(qkv, rows, dropout, recompute=self.recompute_core).flatten(-2))
 
 
 class FeedForward(nn.Module):

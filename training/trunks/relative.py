@@ -19,6 +19,7 @@ from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
+from training.trunks.recompute import Blocks, recomputed
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class RelativeAttention(nn.Module):
     def __init__(self, trunk: Stack, biases: Biases) -> None:
         super().__init__()
         self.heads, self.head_width, self.dropout = trunk.heads, trunk.width_of_head, trunk.attention_dropout
+        self.recompute_core = False
         inside = self.heads * self.head_width
         self.query = nn.Linear(trunk.width, inside, bias=False)
         self.key_value = FusedLinear(2, trunk.width, inside, bias=False)
@@ -85,22 +87,36 @@ class RelativeAttention(nn.Module):
 
     def forward(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
         query = self.query(x_BQD).unflatten(-1, (self.heads, self.head_width))
-        scale = self.head_width**-0.5
         for_content, for_distance, *for_segment = self.biases(query)
-        by_distance_BHQR = by_distance(scale * for_distance, context.distance, view.ways)
-        score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
+        by_segment_BHQ2 = None
         if self.segments is not None and view.differs is not None:
-            by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", scale * for_segment[0], self.segments)
+            by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", self.head_width**-0.5 * for_segment[0], self.segments)
+        mixed_BHQK = recomputed(
+            self.recompute_core, self._mix, for_content, for_distance, by_segment_BHQ2, context, view
+        )
+        return self.out(mixed_BHQK.transpose(1, 2).flatten(-2))
+
+    def _mix(
+        self,
+        for_content: Tensor,
+        for_distance: Tensor,
+        by_segment_BHQ2: Tensor | None,
+        context: Context,
+        view: View,
+    ) -> Tensor:
+        """The core: queries [B, Q, H, K] of each term, scores of segments (same, other) -> [B, H, Q, K]."""
+        by_distance_BHQR = by_distance(self.head_width**-0.5 * for_distance, context.distance, view.ways)
+        score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
+        if by_segment_BHQ2 is not None and view.differs is not None:
             same_BHQ1, other_BHQ1 = by_segment_BHQ2.split(1, -1)
             score_BHQC = score_BHQC + torch.where(view.differs, other_BHQ1, same_BHQ1)
-        mixed_BHQK = F.scaled_dot_product_attention(
+        return F.scaled_dot_product_attention(
             for_content.transpose(1, 2),
             context.key.transpose(1, 2),
             context.value.transpose(1, 2),
             attn_mask=score_BHQC.masked_fill(~view.seen, -torch.inf),
             dropout_p=self.dropout if self.training else 0.0,
         )
-        return self.out(mixed_BHQK.transpose(1, 2).flatten(-2))
 
 
 class RelativeBlock(nn.Module):
@@ -147,7 +163,7 @@ class RelativeDecoder(Net):
         narrowing = trunk.tables.shrink > 1
         self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else nn.Embedding(vocab_size, trunk.width)
         biases = Biases(trunk)
-        self.blocks = nn.ModuleList(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
+        self.blocks = Blocks(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
 
     @classmethod
@@ -185,9 +201,13 @@ class RelativeDecoder(Net):
             distance_R = distance_R.clamp(max=clamp)
         sinusoids_WRD = self.dropout(sinusoids(distance_R[None], self.trunk.width).to(x_BSD.dtype))
         inputs = []
+
+        def read(block: nn.Module, number: int, x_BSD: Tensor) -> Tensor:
+            return block((x_BSD,), (view,), recalled.before(number, x_BSD), sinusoids_WRD)[0]
+
         for number, block in enumerate(self.blocks):
             inputs.append(x_BSD)
-            (x_BSD,) = block((x_BSD,), (view,), recalled.before(number, x_BSD), sinusoids_WRD)
+            x_BSD = self.blocks.run(read, block, number, x_BSD)
         self.memory.keep(batch, inputs, recalled)
         return as_given(self.dropout(x_BSD), batch, rows)
 
@@ -230,7 +250,7 @@ class RelativeDecoder(Net):
         self.memory.load(state, device)
 
 
-def blocks_of(modules: nn.ModuleList) -> list[RelativeBlock]:
+def blocks_of(modules: Blocks) -> list[RelativeBlock]:
     """The blocks of a net."""
     return [block for block in modules if isinstance(block, RelativeBlock)]
 

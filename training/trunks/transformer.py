@@ -11,6 +11,7 @@ from training.specs import Decoder, Encoder, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
 from training.trunks.net import MaskHead, Net, last_at, no_writer
+from training.trunks.recompute import Blocks
 from training.trunks.window import WindowAttention
 
 
@@ -49,7 +50,7 @@ class Tables(Net):
 class Tower(nn.Module):
     """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
 
-    def __init__(self, trunk: Encoder | Decoder, blocks: nn.ModuleList) -> None:
+    def __init__(self, trunk: Encoder | Decoder, blocks: Blocks) -> None:
         super().__init__()
         widened = trunk.table_width != trunk.width
         self.widen = nn.Linear(trunk.table_width, trunk.width) if widened else nn.Identity()
@@ -59,7 +60,7 @@ class Tower(nn.Module):
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         x = self.widen(x)
         for block in self.blocks:
-            x = block(x, rows)
+            x = self.blocks.run(block, x, rows)
         return self.final_norm(x)
 
 
@@ -108,7 +109,7 @@ class Transformer(Tables):
     def _through(self, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
         x = self.widen(self.embed(batch))
         for block in self.blocks:
-            x = block(x, rows)
+            x = self.blocks.run(block, x, rows)
         return self.final_norm(x)
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
@@ -151,7 +152,7 @@ class Transformer(Tables):
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
 
 
-def blocks(trunk: Encoder | Decoder) -> nn.ModuleList:
+def blocks(trunk: Encoder | Decoder) -> Blocks:
     """The blocks of a stack. What layers of a group share is one module, so that its weights exist once (ALBERT 3.1).
 
     A sub-layer takes its norm along: with `all` a group is one block, again and again.
@@ -167,7 +168,7 @@ def blocks(trunk: Encoder | Decoder) -> nn.ModuleList:
         if trunk.sharing in ("feed_forward", "all"):
             block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
         made.append(block)
-    return nn.ModuleList(made)
+    return Blocks(made)
 
 
 def sinusoids_at(position: Tensor, width: int) -> Tensor:

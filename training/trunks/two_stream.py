@@ -12,6 +12,7 @@ from training.trunks.cache import Cache, empty
 from training.trunks.layers import Layout, layout
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
+from training.trunks.recompute import Blocks
 from training.trunks.relative import (
     Biases,
     RelativeBlock,
@@ -48,7 +49,7 @@ class TwoStreamNet(Net):
         self.memory = Memory(trunk.memory)
         self.tokens = nn.Embedding(vocab_size, trunk.width)
         self.unknown = nn.Parameter(torch.empty(1, trunk.width))  # what each query begins as
-        self.blocks = nn.ModuleList(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
+        self.blocks = Blocks(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
 
     @classmethod
@@ -131,12 +132,14 @@ class TwoStreamNet(Net):
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
         distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
         sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.width).to(streams[0].dtype))
+
+        def read(block: nn.Module, number: int, streams: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            left = slice(-1 if number == self.trunk.layers - 1 else 0, None)
+            return block(streams[left], views[left], recalled.before(number, streams[0]), sinusoids_WRD)
+
         for number, block in enumerate(self.blocks):
             inputs.append(streams[0])
-            streams_left = slice(-1 if number == self.trunk.layers - 1 else 0, None)
-            streams = block(
-                streams[streams_left], views[streams_left], recalled.before(number, streams[0]), sinusoids_WRD
-            )
+            streams = self.blocks.run(read, block, number, streams)
         self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
         return streams
 

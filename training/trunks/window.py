@@ -3,6 +3,8 @@
 Axes as in layers.py; N chunks of a row, Q queries of a chunk, U keys that one of them may see.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,6 +13,7 @@ from training.specs import Stack
 from training.trunks import flex
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import Layout, spread
+from training.trunks.recompute import recomputed
 
 
 class WindowAttention(nn.Module):
@@ -23,7 +26,7 @@ class WindowAttention(nn.Module):
     def __init__(self, trunk: Stack, before: int, after: int, *, global_first: bool = False) -> None:
         super().__init__()
         self.head_width, self.before, self.after = trunk.width_of_head, before, after
-        self.dropout = trunk.attention_dropout
+        self.dropout, self.recompute_core = trunk.attention_dropout, False
         inner = trunk.heads * self.head_width
         self.qkv = FusedLinear(3, trunk.width, inner)
         self.out = nn.Linear(inner, trunk.width)
@@ -41,7 +44,8 @@ class WindowAttention(nn.Module):
             mask = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
             return self.out(flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2))
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
-        mixed_BSHK = banded(qkv_BS3HK, lengths_B, self.before, self.after, first=first, dropout=dropout)
+        band = partial(banded, first=first, dropout=dropout)
+        mixed_BSHK = recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)
         if self.global_query is not None and self.global_key_value is not None:
             key_value_BS2HK = self._spread(self.global_key_value(x), rows, 2)
             first_B1HK = self.global_query(self._spread(x, rows, 0)[:, :1]).unflatten(-1, (-1, self.head_width))
