@@ -60,7 +60,8 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
-        "gradient_clipping": spec.clip,  # DeepSpeed's own default has been 1.0 since June 2026
+        # DeepSpeed's own default has been 1.0 since June 2026; on stage 0 the engine below clips
+        "gradient_clipping": spec.clip if machine.zero else 0.0,
         "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
@@ -81,8 +82,7 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
 class DeepSpeedEngine(Generic[M]):
     """One of `world` workers; call `connect` first.
 
-    Stage 0 is for parity tests: DeepSpeed then applies a gradient that is not finite. `groups` are the parameters for
-    the optimiser, where they are not those of `parameter_groups`.
+    `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
     """
 
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
@@ -97,6 +97,20 @@ class DeepSpeedEngine(Generic[M]):
                 dist_init_required=False,
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.norm_of_stage_0 = math.nan
+        if machine.zero == 0:
+            self._guard(spec.clip)
+
+    def _guard(self, clip: float) -> None:
+        """Clip on stage 0, and let it apply no gradient that is not finite, as DeepSpeed does on the others alone."""
+        update, clip_by = self.optimizer.step, lean.deepspeed().runtime.utils.clip_grad_norm_
+
+        def step() -> None:
+            self.norm_of_stage_0 = float(clip_by(self.model.parameters(), clip or math.inf, mpu=self.engine.mpu))
+            if math.isfinite(self.norm_of_stage_0):
+                update()
+
+        self.optimizer.step = step
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.engine(to_tensors(batch, self.engine.device))
@@ -107,6 +121,8 @@ class DeepSpeedEngine(Generic[M]):
     def step(self, rate: float) -> StepResult:
         set_rate(self.optimizer, rate)
         self.engine.step()
+        if self.zero == 0:
+            return StepResult(self.norm_of_stage_0, skipped=not math.isfinite(self.norm_of_stage_0))
         norm = self.engine.get_global_grad_norm()
         return StepResult(math.nan if norm is None else float(norm), skipped=not self.engine.was_step_applied())
 

@@ -182,6 +182,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 name = cell(world, zero, 96, "bf16")
                 run = mini_run(corpus, folder / name, machine=machine(zero, precision="bf16"), phases=SHORT)
                 jobs[name] = job(run)
+            for zero in STAGES:
                 run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
                 jobs[f"poisoned {zero}"] = job(run, poison_at=3)
             jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3), phases=SHORT)))
@@ -316,11 +317,18 @@ def test_bf16_adds_gradients_in_float32(seen, zero) -> None:
     assert with_crumbs == pytest.approx((1 + CRUMBS * CRUMB) * once, rel=1e-4)
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize("zero", STAGES)
 def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zero) -> None:
     found = seen.runs[f"poisoned {zero}"]
     assert found["skipped"] == 1
     assert all(math.isfinite(loss) for loss in losses(found))
+
+
+@pytest.mark.parametrize("zero", STAGES)
+def test_every_stage_says_the_norm_of_the_raw_gradient(seen, plain, zero) -> None:
+    assert seen.runs[cell(2, zero, 96)]["steps"]["6"]["train/grad_norm"] == pytest.approx(
+        plain.last["train/grad_norm"], rel=1e-3
+    )
 
 
 def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
