@@ -338,7 +338,7 @@ def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:
     """FLOP/s of all workers' devices together, where that is known and means something."""
-    if run.machine.device == "cpu" or run.machine.precision != "bf16":
+    if run.machine.device == "cpu" or run.machine.precision == "fp32":
         return None
     flops = peak(torch.cuda.get_device_name())
     return flops and flops * engine.world

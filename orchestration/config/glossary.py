@@ -133,6 +133,8 @@ TERMS: Final = (
         ("gradient_checkpointing",),
         ("recompute_granularity", "recompute_activations"),
     ),
+    Term("cluster.machine.offload_optimizer", "optimiser offload", ("offload_optimizer_device",), ("cpu_offload",)),
+    Term("cluster.machine.offload_parameters", "parameter offload", ("offload_param_device",), ("cpu_offload_params",)),
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
     Term("cluster.log_every", "steps between points of the metrics", ("logging_steps",), ("log_interval",)),

@@ -22,7 +22,7 @@ from training.engines.engine import M, StepResult, load_memory, save_memory, set
 from training.model import parameter_groups
 from training.optim import Optim
 from training.score import Score
-from training.specs import Machine
+from training.specs import Machine, Offload
 from training.trunks import set_recompute
 
 TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
@@ -43,19 +43,30 @@ def connect(machine: Machine) -> None:
         )
     # DeepSpeed calls collectives by names that torch 2.13 has renamed; torch says so at every single call.
     warnings.filterwarnings("ignore", r".torch\.distributed\.\w+. is deprecated", FutureWarning)
+    _check_disk(machine)
     torch.set_num_threads(machine.threads)
     ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
 
 
+def _check_disk(machine: Machine) -> None:
+    """Raise ResourceError where something is to be offloaded to a disk, and DeepSpeed cannot do that here."""
+    keys = [key for key in ("offload_optimizer", "offload_parameters") if getattr(machine, key) == "nvme"]
+    if keys and not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
+        raise ResourceError(
+            f"machine.{keys[0]} is nvme, but DeepSpeed cannot build async_io here: install libaio "
+            "(apt install libaio-dev), or offload to the cpu"
+        )
+
+
 def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
-    """The whole of what DeepSpeed is told.
+    """The whole of what DeepSpeed is told; `machine.deepspeed` has the last word on keys that it may have.
 
     The batch keys are place-holders: the loop owns accumulation (`managed_gradient_accumulation`), calls `step` when a
     batch is complete, and has already divided the loss by the global count.
     """
-    return {
+    config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
@@ -65,11 +76,15 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
+        # dynamic: from 2^16 down at an overflow, which skips the update, and up again after a thousand without
+        "fp16": {"enabled": machine.precision == "fp16", "loss_scale": 0, "initial_scale_power": 16, "hysteresis": 2},
         "data_types": {"grad_accum_dtype": "fp32"},
-        "communication_data_type": "fp32",  # else gradients of bf16 weights are summed over the workers in bf16
+        "communication_data_type": machine.reduce_dtype,  # by default gradients of bf16 weights are summed in bf16
         "zero_optimization": {
             "stage": machine.zero,
-            "overlap_comm": False,  # with our own accumulation DeepSpeed allows it for stage 2 alone
+            "overlap_comm": machine.overlap_comm,
+            "offload_optimizer": _offload(machine, machine.offload_optimizer),
+            "offload_param": _offload(machine, machine.offload_parameters),
             "reduce_bucket_size": 50_000_000,  # elements; the buffers are that large even for a tiny net
             "allgather_bucket_size": 50_000_000,
             "stage3_param_persistence_threshold": machine.persistence_threshold,
@@ -77,6 +92,17 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "steps_per_print": 1_000_000_000,
         "wall_clock_breakdown": False,
     }
+    for key, value in machine.deepspeed.items():
+        config[key] = config.get(key, {}) | value if isinstance(value, dict) else value
+    return config
+
+
+def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
+    """Where DeepSpeed keeps the optimiser or the parameters."""
+    if to == "none":
+        return None
+    place = {"nvme_path": machine.nvme_dir} if to == "nvme" else {}
+    return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
 class DeepSpeedEngine(Generic[M]):

@@ -10,7 +10,7 @@ from typing import Final
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
-from training.specs.machine import ActivationCheckpointing, Machine, Phase
+from training.specs.machine import ActivationCheckpointing, Machine, Offload, Phase
 from training.specs.part import Init, NetName, Read, TrunkPart, Visibility
 from training.specs.positions import (
     Buckets,
@@ -52,6 +52,7 @@ __all__ = [
     "LearnedPlain",
     "Machine",
     "NetName",
+    "Offload",
     "Phase",
     "Plain",
     "Positions",

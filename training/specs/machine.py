@@ -1,10 +1,13 @@
 """Phases of a run, and how one worker runs: from the recipe and from the cluster file. No torch in here."""
 
-from typing import ClassVar, Literal
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
+from training.specs.deepspeed_keys import check_further
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Offload = Literal["none", "cpu", "nvme"]
 ActivationCheckpointing = Literal["none", "full", "selective"]
 
 
@@ -33,7 +36,7 @@ class Machine:
     """Circumstance: how one worker runs. Comes from the cluster file; never changes what is learned."""
 
     device: Literal["cpu", "cuda"] = "cpu"  # of each worker
-    precision: Precision = "fp32"
+    precision: Precision = "fp32"  # of weights and states; fp16: with a loss scale that adapts
     zero: Literal[0, 1, 2, 3] = 2
     micro_tokens: int = 16_384  # tokens of a micro-batch per worker; rows = micro_tokens // length
     layout: Literal["padded", "unpadded"] = "unpadded"  # of a micro-batch: with or without padding
@@ -43,6 +46,12 @@ class Machine:
     # what is computed a second time instead of being kept for the backward pass: nothing, each block, or the scores and
     # the softmax of attention alone, which take much room and little time
     activation_checkpointing: ActivationCheckpointing = "none"
+    offload_optimizer: Offload = "none"  # where master weights and moments lie, and are updated; zero 1 to 3, nvme: 3
+    offload_parameters: Offload = "none"  # where the weights lie until a layer needs them; zero 3
+    nvme_dir: str = ""  # folder on a local disk, for what is offloaded to nvme
+    reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
+    overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
+    deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:
@@ -55,3 +64,20 @@ class Machine:
             self.zero,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
+        self._check_layout()
+        check_further(self.deepspeed)
+
+    def _check_layout(self) -> None:
+        """Raise ValueError where keys do not go together."""
+        fits = self.precision != "fp16" or (self.device == "cuda" and self.zero > 0)
+        require(fits, "precision", self.precision, "fp32 or bf16; fp16 only with device cuda and zero 1, 2 or 3")
+        optimizer, parameters = self.offload_optimizer, self.offload_parameters
+        allowed = {0: ["none"], 3: ["none", "cpu", "nvme"]}.get(self.zero, ["none", "cpu"])
+        require(optimizer in allowed, "offload_optimizer", optimizer, f"{' or '.join(allowed)} with zero {self.zero}")
+        whole = parameters == "none" or self.zero == 3
+        require(whole, "offload_parameters", parameters, f"none with zero {self.zero}; other stages than 3 need them")
+        to_disk = "nvme" in (optimizer, parameters)
+        wanted = "a folder on a local disk with nvme, empty without"
+        require(bool(self.nvme_dir) == to_disk, "nvme_dir", self.nvme_dir, wanted)
+        overlaps = not self.overlap_comm or self.zero == 2
+        require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")

@@ -94,6 +94,9 @@ def pieces_of(weight: Tensor, shapes: Sequence[Shape]) -> Iterator[Piece]:
 
 def over_workers(sums: Tensor, piece: Piece) -> Tensor:
     """Sums over a whole tensor, from those over this worker's piece of it."""
-    if not piece.is_all:
-        distributed.all_reduce(sums)
-    return sums
+    if piece.is_all:
+        return sums
+    # those of an offloaded optimiser are on the CPU
+    on_group = sums.cuda() if distributed.get_backend() == "nccl" else sums
+    distributed.all_reduce(on_group)
+    return on_group.to(sums.device)

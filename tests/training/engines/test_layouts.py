@@ -1,0 +1,208 @@
+"""Activation checkpointing, offload, overlap, the type of sums: keys of a machine that change nothing learned."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from preprocessing.errors import ResourceError
+from tests.training.corpora import mini_run, two_sided
+from tests.training.engines.test_zero import SHORT, Plain, in_one_process, losses, outcome
+from tests.training.trunks.test_memory import xlnet
+from tests.training.worker import job
+from training.engines import connect, lean
+from training.engines.deepspeed import deepspeed_config
+from training.optim import AdamW, Lamb
+from training.run import Run
+from training.specs import Machine
+from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "recomputed 2": {"zero": 2, "activation_checkpointing": "full"},
+    "recomputed 3": {"zero": 3, "activation_checkpointing": "full"},
+    "selective 3": {"zero": 3, "activation_checkpointing": "selective"},
+    "optimiser on the host 1": {"zero": 1, "offload_optimizer": "cpu"},
+    "optimiser on the host 2": {"zero": 2, "offload_optimizer": "cpu"},
+    "optimiser on the host 3": {"zero": 3, "offload_optimizer": "cpu"},
+    "all on the host 3": {"zero": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
+    "overlapping 2": {"zero": 2, "overlap_comm": True},
+    "small buckets 3": {
+        "zero": 3,
+        "deepspeed": {"zero_optimization": {"reduce_bucket_size": 1_000, "stage3_prefetch_bucket_size": 100}},
+    },
+}
+
+
+def with_memory(run: Run) -> Run:
+    """XLNet without dropout, of which each worker has its own."""
+    run = xlnet(run)
+    return replace(run, trunk=replace(run.trunk, dropout=0, attention_dropout=0))
+
+
+NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": with_memory}
+RECOMPUTED = ("recomputed 3", "selective 3")
+
+
+def cells() -> list[tuple[str, str]]:
+    """Net and layout; only what is recomputed depends on the net."""
+    return [("bert", name) for name in LAYOUTS] + [(net, name) for net in NETS if net != "bert" for name in RECOMPUTED]
+
+
+def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
+    """A run on a layout, in several micro-batches a step."""
+    run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
+    machine = Machine(micro_tokens=96, persistence_threshold=0, **LAYOUTS[layout] | more)
+    return replace(run, machine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].batch),))
+
+
+@pytest.fixture(scope="module")
+def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two workers saw, by net and layout; under "folder" where the weights are."""
+    folder = tmp_path_factory.mktemp("layouts")
+    jobs = {f"{net} {layout}": job(on(corpus, folder, net, layout)) for net, layout in cells()}
+    for zero in (1, 2, 3):
+        for reduce_dtype in ("fp32", "bf16"):
+            run = on(corpus, folder, "bert", "recomputed 2", zero=zero, reduce_dtype=reduce_dtype)
+            jobs[f"sums {zero} {reduce_dtype}"] = job(replace(run, folder=str(folder / f"sums {zero} {reduce_dtype}")))
+    run = on(corpus, folder, "bert", "optimiser on the host 2")
+    jobs["lamb"] = job(replace(run, optim=Lamb(peak=1e-2, warmup=1), folder=str(folder / "lamb")))
+    return dict(zip(jobs, outcome(2, list(jobs.values()), folder / "group"), strict=True)) | {"folder": folder}
+
+
+@pytest.fixture(scope="module")
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
+    """One plain process, which keeps everything."""
+    folder = tmp_path_factory.mktemp("plain")
+    machine = {"zero": 2, "activation_checkpointing": "none"}
+    return {net: in_one_process(on(corpus, folder, net, "recomputed 2", **machine)) for net in NETS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("net", "layout"), cells())
+def test_a_layout_learns_what_one_plain_process_does(
+    seen: Mapping[str, Any], plain: Mapping[str, Plain], net: str, layout: str
+) -> None:
+    assert losses(seen[f"{net} {layout}"]) == pytest.approx(plain[net].losses, rel=1e-5)
+    weights = safetensors.torch.load_file(seen["folder"] / f"{net} {layout}" / "final.safetensors")
+    for name, wanted in plain[net].weights.items():
+        torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_an_optimiser_of_whole_tensors_learns_the_same_on_the_host(
+    seen: Mapping[str, Any], corpus: Path, tmp_path: Path
+) -> None:
+    run = on(corpus, tmp_path, "bert", "recomputed 2", activation_checkpointing="none")
+    assert losses(seen["lamb"]) == pytest.approx(
+        in_one_process(replace(run, optim=Lamb(peak=1e-2, warmup=1))).losses, rel=1e-5
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_sums_in_bf16_are_near_those_in_float32_and_not_the_same(
+    seen: Mapping[str, Any], plain: Mapping[str, Plain], zero: int
+) -> None:
+    whole, half = (losses(seen[f"sums {zero} {dtype}"]) for dtype in ("fp32", "bf16"))
+    assert whole == pytest.approx(plain["bert"].losses, rel=1e-5)
+    assert half == pytest.approx(whole, rel=1e-2)
+    assert half != pytest.approx(whole, rel=1e-6)
+
+
+# The configuration.
+
+
+def config_of(**keys: Any) -> Any:
+    """What DeepSpeed's own classes make of our configuration."""
+    return lean.deepspeed().DeepSpeedConfig(deepspeed_config(Machine(**keys), AdamW(peak=1e-3)))
+
+
+def test_deepspeed_understands_offload_and_overlap() -> None:
+    found = config_of(zero=3, offload_optimizer="nvme", offload_parameters="cpu", nvme_dir="/nvme").zero_config
+    assert (found.offload_optimizer.device, str(found.offload_optimizer.nvme_path)) == ("nvme", "/nvme")
+    assert (found.offload_param.device, found.offload_param.pin_memory) == ("cpu", False)
+    assert config_of(zero=2, overlap_comm=True).zero_config.overlap_comm
+    none = config_of(zero=2).zero_config
+    assert (none.offload_optimizer, none.offload_param, none.overlap_comm) == (None, None, False)
+
+
+def test_deepspeed_understands_half_precision_and_the_type_of_sums() -> None:
+    found = config_of(device="cuda", precision="fp16", reduce_dtype="bf16")
+    half = found.float16_config
+    assert half.enabled
+    assert not found.bfloat16_config.enabled
+    assert (half.loss_scale, half.initial_scale_power, half.min_loss_scale) == (0, 16, 1)  # 0: dynamic
+    assert found.communication_data_type == torch.bfloat16
+    assert config_of().communication_data_type == torch.float32
+
+
+def test_further_keys_reach_deepspeed_and_leave_ours_as_they_are() -> None:
+    further = {"zero_optimization": {"round_robin_gradients": True, "reduce_bucket_size": 7}, "memory_breakdown": True}
+    found = config_of(zero=1, deepspeed=further)
+    assert (found.zero_config.round_robin_gradients, found.zero_config.reduce_bucket_size) == (True, 7)
+    assert (found.zero_config.stage, found.memory_breakdown) == (1, True)
+
+
+def test_the_pinned_deepspeed_knows_each_further_key() -> None:
+    from deepspeed.comm.config import CommsLoggerConfig
+    from deepspeed.profiling import constants as profiling
+    from deepspeed.runtime import constants
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.swap_tensor import constants as aio
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    models = {"zero_optimization": DeepSpeedZeroConfig, "fp16": DeepSpeedFP16Config, "comms_logger": CommsLoggerConfig}
+    named = {block: {field.alias or name for name, field in of.model_fields.items()} for block, of in models.items()}
+    named["aio"] = {value for key, value in vars(aio).items() if key.startswith("AIO_") and isinstance(value, str)}
+    named["flops_profiler"] = {
+        value for key, value in vars(profiling).items() if key.startswith("FLOPS_PROFILER_") and isinstance(value, str)
+    }
+    top = {value for value in vars(constants).values() if isinstance(value, str)}
+    assert {block: keys - named[block] for block, keys in BLOCKS.items()} == dict.fromkeys(BLOCKS, frozenset())
+    assert top >= VALUES
+    for name in OWNED:
+        block, _, key = name.partition(".")
+        assert key in named[block] if key else block in top | {"compile", "activation_checkpointing"}, name
+    assert "enabled" in DeepSpeedBF16Config.model_fields
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"precision": "fp16"}, "precision is 'fp16', allowed is fp32 or bf16; fp16 only with device cuda"),
+        ({"zero": 1, "offload_optimizer": "nvme"}, "offload_optimizer is 'nvme', allowed is none or cpu with zero 1"),
+        ({"zero": 0, "offload_optimizer": "cpu"}, "offload_optimizer is 'cpu', allowed is none with zero 0"),
+        ({"zero": 2, "offload_parameters": "cpu"}, "offload_parameters is 'cpu', allowed is none with zero 2"),
+        ({"zero": 3, "offload_optimizer": "nvme"}, "nvme_dir is '', allowed is a folder on a local disk with nvme"),
+        ({"nvme_dir": "/nvme"}, "nvme_dir is '/nvme', allowed is .* empty without"),
+        ({"zero": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero 3"),
+        ({"deepspeed": {"memory_breakdwon": True}}, r"deepspeed.memory_breakdwon .*did you mean memory_breakdown\?"),
+        (
+            {"deepspeed": {"zero_optimization": {"reduce_bucket": 1}}},
+            r"zero_optimization.reduce_bucket is not .*did you mean zero_optimization.reduce_bucket_size\?",
+        ),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by machine.zero"),
+        ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
+        ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be given: Sesame sets it"),
+        ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        Machine(**keys)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    builders = lean.deepspeed().ops.op_builder
+    monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
+    with pytest.raises(ResourceError, match=r"machine.offload_optimizer is nvme, but DeepSpeed cannot build async_io"):
+        connect(Machine(zero=3, offload_optimizer="nvme", nvme_dir="/nvme"))

@@ -1,0 +1,78 @@
+"""The keys of DeepSpeed's configuration that a cluster file may have under `machine.deepspeed`, in the pinned version.
+
+DeepSpeed ignores a key at the top that it does not know, without a word. What is not here, it does not know, or Sesame
+sets it: from another key, or because a training would be another one. A test compares these with DeepSpeed's own
+classes and constants. No DeepSpeed in here: `sesame check` answers without it.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from preprocessing.spec import require
+
+VALUES: Final = frozenset(
+    {"disable_allgather", "disable_python_gc", "dump_state", "memory_breakdown", "prescale_gradients"}
+    | {"gradient_predivide_factor", "wall_clock_breakdown"}
+)
+BLOCKS: Final[Mapping[str, frozenset[str]]] = {
+    "zero_optimization": frozenset(
+        {"allgather_bucket_size", "allgather_partitions", "contiguous_gradients", "enable_sanity_checks"}
+        | {"log_trace_cache_warnings", "parameter_alignment", "reduce_bucket_size", "reduce_scatter"}
+        | {"round_robin_gradients", "stage3_allgather_sequential", "stage3_max_live_parameters"}
+        | {"stage3_max_reuse_distance", "stage3_model_persistence_threshold", "stage3_module_granularity_threshold"}
+        | {"stage3_prefetch_bucket_size", "stage3_use_all_reduce_for_fetch_params", "sub_group_size"}
+        | {"use_multi_rank_bucket_allreduce", "zero_hpz_partition_size"}
+    ),
+    "fp16": frozenset(
+        {"consecutive_hysteresis", "hysteresis", "initial_scale_power", "loss_scale", "loss_scale_window"}
+        | {"min_loss_scale"}
+    ),
+    "aio": frozenset({"block_size", "intra_op_parallelism", "overlap_events", "queue_depth", "single_submit"}),
+    "comms_logger": frozenset({"debug", "enabled", "prof_all", "prof_ops", "verbose"}),
+    "flops_profiler": frozenset(
+        {"detailed", "enabled", "module_depth", "output_file", "profile_step", "recompute_fwd_factor", "top_modules"}
+    ),
+}
+OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says so; "": no key does
+    "zero_optimization.stage": "machine.zero",
+    "zero_optimization.overlap_comm": "machine.overlap_comm",
+    "zero_optimization.offload_optimizer": "machine.offload_optimizer",
+    "zero_optimization.offload_param": "machine.offload_parameters",
+    "zero_optimization.stage3_param_persistence_threshold": "machine.persistence_threshold",
+    "fp16.enabled": "machine.precision",
+    "bf16": "machine.precision",
+    "torch_autocast": "machine.precision",
+    "data_types": "",
+    "communication_data_type": "machine.reduce_dtype",
+    "activation_checkpointing": "machine.activation_checkpointing",
+    "compile": "machine.compile",
+    "gradient_clipping": "optim.clip",
+    "optimizer": "optim",
+    "scheduler": "optim.schedule",
+    "train_batch_size": "phases.0.batch",
+    "train_micro_batch_size_per_gpu": "machine.micro_tokens",
+    "gradient_accumulation_steps": "machine.micro_tokens",
+    "managed_gradient_accumulation": "",
+    "gradient_allreduce_op": "",
+    "zero_allow_untested_optimizer": "",
+    "zero_force_ds_cpu_optimizer": "",
+    "steps_per_print": "log_every",
+    "checkpoint": "save_every",
+}
+
+
+def check_further(given: Mapping[str, Any]) -> None:
+    """Raise ValueError, one line, where a key is none of those that may be given."""
+    known = [*VALUES, *BLOCKS, *(f"{block}.{key}" for block, keys in BLOCKS.items() for key in keys)]
+    for key, value in given.items():
+        if key in BLOCKS:
+            require(isinstance(value, Mapping), f"deepspeed.{key}", value, "a block of keys")
+        for name in (f"{key}.{inner}" for inner in value) if key in BLOCKS else (key,):
+            if name in OWNED:
+                here = f"it is set by {OWNED[name]}" if OWNED[name] else "Sesame sets it"
+                raise ValueError(f"deepspeed.{name} cannot be given: {here}")
+            if name not in known:
+                near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
+                remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"
+                raise ValueError(f"deepspeed.{name} is not a key that may be given; {remedy}")
