@@ -3,7 +3,8 @@
 import hashlib
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,7 +36,8 @@ class ModelSpec:
 class Model(nn.Module):
     """A trunk and one head per loss; the token table belongs to the trunk and is lent to the heads.
 
-    `Model(...)` under `torch.device("meta")` has shapes but no memory.
+    `Model(...)` under `torch.device("meta")` has shapes but no memory, until `materialise` makes its weights, one after
+    the other; those in `given`, by name, begin as they are there.
     """
 
     def __init__(self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int) -> None:
@@ -46,8 +48,10 @@ class Model(nn.Module):
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
-        self.to_empty(device=device)
-        initialise(self, trunk, seed)
+        self.seed, self.given = seed, dict[str, Callable[[], Tensor]]()
+        if device.type != "meta":
+            self.to_empty(device=device)
+            initialise(self, trunk, seed)
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
         """Score of each loss, by its kind."""
@@ -90,28 +94,64 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
     its steps on learning.
     """
-    net, shapes = net_of(model), shapes_of(model)
+    first = _First(net_of(model), trunk, shapes_of(model), seed)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
-            init, generator = net.init(name), _generator(f"{seed} {name}")
-            own_std = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
-            std = own_std or net.std(name)
-            if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
-                tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
-            elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
-                tensor.zero_()
-            elif tensor.ndim == 1:
-                bound = _inputs(module, trunk) ** -0.5
-                tensor.uniform_(-bound, bound, generator=generator)
-            elif name.endswith("positions.weight") and trunk.positions.init == "sinusoidal":
-                at = torch.arange(len(tensor), device=tensor.device)
-                tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
-            elif init in ("torch", "glorot") and not own_std:
-                _draw_by_size(tensor, init, module, shapes[name][0], generator)
-            elif init == "truncated":
-                nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
+            first.fill(name, module, tensor)
+
+
+@torch.no_grad()
+def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter]) -> None:
+    """Make the weights of a model on the meta device, equal to those that it has elsewhere, and never two at a time.
+
+    `settle` takes each of them, float32 on the CPU, and makes the parameter of it: it may cast, move or partition it.
+    """
+    trunk = model.spec.trunk
+    first = _First(net_of(model), trunk, shapes_of(model), model.seed)
+    for prefix, module in model.named_modules():
+        for name, empty in list(module.named_parameters(prefix, recurse=False)):
+            if name in model.given:
+                value = model.given[name]().float().contiguous()
             else:
-                tensor.normal_(0.0, std, generator=generator)
+                value = torch.empty(empty.shape, dtype=torch.float32, device="cpu")
+                first.fill(name, module, value)
+            parameter = settle(value)
+            parameter.requires_grad_(empty.requires_grad)
+            module.register_parameter(name.rpartition(".")[2], parameter)
+    model.given = {}
+
+
+@dataclass(frozen=True)
+class _First:
+    """What the weights of a net begin with."""
+
+    net: Net
+    trunk: Trunk
+    shapes: Mapping[str, list[tuple[int, ...]]]  # by name, of the tensors in each
+    seed: int
+
+    def fill(self, name: str, module: nn.Module, tensor: Tensor) -> None:
+        """Give the parameter `name` of `module` its first value, in `tensor`."""
+        net, trunk = self.net, self.trunk
+        init, generator = net.init(name), _generator(f"{self.seed} {name}")
+        own_std = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
+        std = own_std or net.std(name)
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
+            tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
+        elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
+            tensor.zero_()
+        elif tensor.ndim == 1:
+            bound = _inputs(module, trunk) ** -0.5
+            tensor.uniform_(-bound, bound, generator=generator)
+        elif name.endswith("positions.weight") and trunk.positions.init == "sinusoidal":
+            at = torch.arange(len(tensor), device=tensor.device)
+            tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
+        elif init in ("torch", "glorot") and not own_std:
+            _draw_by_size(tensor, init, module, self.shapes[name][0], generator)
+        elif init == "truncated":
+            nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
+        else:
+            tensor.normal_(0.0, std, generator=generator)
 
 
 def _generator(address: str) -> torch.Generator:
@@ -155,7 +195,7 @@ def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices"
     decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": []}
     constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": []}
     for name, parameter in model.named_parameters():
-        does = (decays == "all" or parameter.ndim > 1) and not name.startswith(frozen)
+        does = (decays == "all" or len(shapes[name][0]) > 1) and not name.startswith(frozen)
         group = decaying if does else constant
         group["params"].append(parameter)
         group["shapes"].append(shapes[name])
@@ -168,7 +208,7 @@ def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
     for prefix, module in model.named_modules():
         fused = module.fused() if isinstance(module, Fused) else {}
         for name, parameter in module.named_parameters(prefix, recurse=False):
-            length, *others = parameter.shape
+            length, *others = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 has partitioned
             lengths = fused.get(name.rpartition(".")[2], (length,))
             assert sum(lengths) == length, f"{name} has {length} rows, its tensors have {lengths}"
             shapes[name] = [(each, *others) for each in lengths]

@@ -6,20 +6,20 @@ that matters is given, and a test checks that DeepSpeed reads every one of them.
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import lean, ops
 from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import parameter_groups
+from training.model import Model, materialise, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine, Offload
@@ -105,8 +105,28 @@ def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
+def _settle(machine: Machine, config: dict[str, Any]) -> Callable[[Tensor], nn.Parameter]:
+    """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the workers' shares.
+
+    What zero.Init does where a module is made, without its broadcast: all workers have the same value.
+    """
+    deepspeed = lean.deepspeed()
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
+    device = torch.device(deepspeed.get_accelerator().current_device_name())
+    partition = deepspeed.zero.Init(config_dict_or_path=config, dtype=dtype) if machine.zero == 3 else None
+
+    def settle(value: Tensor) -> nn.Parameter:
+        parameter = nn.Parameter(value.to(device, dtype))
+        if partition is not None:
+            partition._convert_to_deepspeed_param(parameter)
+            parameter.partition()  # type: ignore[operator]  # DeepSpeed has given it a method
+        return parameter
+
+    return settle
+
+
 class DeepSpeedEngine(Generic[M]):
-    """One of `world` workers; call `connect` first.
+    """One of `world` workers; call `connect` first. Of a model on the meta device each makes its share of the weights.
 
     `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
     """
@@ -115,11 +135,15 @@ class DeepSpeedEngine(Generic[M]):
         self.model = model
         self.zero: int | str = machine.zero
         set_recompute(model, machine.activation_checkpointing)
+        config = deepspeed_config(machine, spec)
+        if any(weight.is_meta for weight in model.parameters()):
+            assert isinstance(model, Model)
+            materialise(model, _settle(machine, config))
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build(groups or parameter_groups(model, spec.decay, spec.decays)),
-                config=deepspeed_config(machine, spec),
+                config=config,
                 dist_init_required=False,
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from preprocessing.schema import Batch
 from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import parameter_groups
+from training.model import Model, materialise, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
@@ -26,6 +26,9 @@ class LocalEngine(Generic[M]):
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
         assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
+        if any(weight.is_meta for weight in model.parameters()):
+            assert isinstance(model, Model)
+            materialise(model, lambda value: nn.Parameter(value.to(self.device)))
         self.model, self.clip = model.to(self.device), spec.clip
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = 0, 1
