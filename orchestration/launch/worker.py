@@ -88,14 +88,14 @@ class Worker:
         }
         self._report("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect
-        from training.formats import build_model
+        from training.formats import describe_model
         from training.loop import pretrain
 
         run = Run.from_json(run_json)
         steps = Steps(run, self.events.append)
         self._report("building the net")
         connect(run.machine)
-        engine = DeepSpeedEngine(build_model(run), run.optim, run.machine)
+        engine = DeepSpeedEngine(describe_model(run), run.optim, run.machine)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
@@ -150,9 +150,11 @@ def keeper(run: Run, engine: "Engine[Model]") -> Callable[[int], None]:
     from training.formats import save_weights
 
     def keep(step: int) -> None:
-        state = engine.full_state()
+        weights = engine.weights()
         if engine.rank == 0:
-            save_weights(state, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}")
+            save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}")
+        else:
+            deque(weights, maxlen=0)  # its part in gathering them
 
     return keep
 
@@ -186,15 +188,16 @@ def export_weights(run: Run, engine: "Engine[Model]") -> str:
 
     The first one is told why there is no export; "" where there is one.
     """
-    from training.formats import save_weights, to_transformers
+    from training.formats import load_weights, save_weights, to_transformers
 
-    state = engine.full_state()
+    weights = engine.weights()
     if engine.rank != 0:
+        deque(weights, maxlen=0)  # its part in gathering them
         return ""
     spec, folder = engine.model.spec, Path(run.folder)
-    save_weights(state, spec, folder / WEIGHTS)
+    save_weights(weights, spec, folder / WEIGHTS)
     try:
-        to_transformers(state, spec, Path(run.corpus) / "vocab", folder / EXPORT)
+        to_transformers(load_weights(folder / WEIGHTS)[1], spec, Path(run.corpus) / "vocab", folder / EXPORT)
     except BadInput as error:
         return str(error)
     return ""

@@ -6,7 +6,7 @@ that matters is given, and a test checks that DeepSpeed reads every one of them.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -119,7 +119,7 @@ def _settle(machine: Machine, config: dict[str, Any]) -> Callable[[Tensor], nn.P
         parameter = nn.Parameter(value.to(device, dtype))
         if partition is not None:
             partition._convert_to_deepspeed_param(parameter)
-            parameter.partition()  # type: ignore[operator]  # DeepSpeed has given it a method
+            parameter.partition()  # type: ignore[attr-defined]  # a method that DeepSpeed has given it
         return parameter
 
     return settle
@@ -192,13 +192,15 @@ class DeepSpeedEngine(Generic[M]):
             raise BadInput(f"{folder}: DeepSpeed found no state in it; start again with --resume never")
         load_memory(self.model, folder, self.rank, self.engine.device)
 
-    def full_state(self) -> dict[str, Tensor]:
-        state, whole_of = {}, lean.deepspeed().utils.safe_get_full_fp32_param
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        whole_of = lean.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
             if self.rank == 0:
-                state[name] = (weight if whole is None else whole).detach().float().cpu().clone()
-        return state
+                yield name, (weight if whole is None else whole).detach().float().cpu().clone()
+
+    def full_state(self) -> dict[str, Tensor]:
+        return dict(self.weights())
 
 
 def saved_weights(folder: Path) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """What the loop asks of an engine, and what all engines share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -51,8 +51,12 @@ class Engine(Protocol[M]):
     def load(self, folder: Path) -> None:
         """Take over what `save` wrote."""
 
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and weights, in float32 on the CPU, tied ones once, gathered one by one; none on every worker but the
+        first. Every worker goes through all of them."""
+
     def full_state(self) -> dict[str, Tensor]:
-        """All weights by name in float32 on the CPU, tied ones once; empty on every worker but the first."""
+        """The same all at once, for a net that one worker can hold."""
 
 
 def save_memory(model: nn.Module, folder: Path, rank: int) -> None:

@@ -1,7 +1,7 @@
 """The plain engine: one process, float32, no DeepSpeed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
@@ -62,5 +62,8 @@ class LocalEngine(Generic[M]):
         self.optimizer.load_state_dict(state["optimizer"])
         load_memory(self.model, folder, self.rank, self.device)
 
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, weight.detach().cpu()) for name, weight in self.model.named_parameters())
+
     def full_state(self) -> dict[str, Tensor]:
-        return {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}
+        return dict(self.weights())

@@ -8,7 +8,8 @@ from training.formats.electra import half
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
 from training.formats.load import from_transformers
 from training.formats.named import Pipeline
-from training.formats.start import build_model
+from training.formats.sharded import files as weight_files
+from training.formats.start import build_model, describe_model
 from training.formats.weights import load_spec, load_weights, save_weights
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Pipeline",
     "auto_class",
     "build_model",
+    "describe_model",
     "described",
     "from_transformers",
     "half",
@@ -25,5 +27,6 @@ __all__ = [
     "pipeline",
     "save_weights",
     "to_transformers",
+    "weight_files",
     "without_heads",
 ]

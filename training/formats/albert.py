@@ -31,6 +31,7 @@ from training.specs import Encoder, Trunk
 
 pooler = "albert.pooler"
 model_type = "albert"
+by_layer = False
 pipeline = fills_masks
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"

@@ -24,6 +24,7 @@ from training.specs import EncoderDecoder, LearnedPlain
 
 pooler = ""
 model_type = "bart"
+by_layer = True
 pipeline = fills_masks
 
 OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon

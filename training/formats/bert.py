@@ -24,6 +24,7 @@ from training.specs import Encoder, Everything, Learned
 
 pooler = "bert.pooler.dense"
 model_type = "bert"
+by_layer = True
 pipeline = fills_masks
 
 NAMES: Names = {
@@ -124,7 +125,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 def from_zero(state: Weights, spec: ModelSpec) -> Weights:
     """The tensors of a net without the rows of its position table that nothing reads: their positions begin at 0."""
     table = "trunk.positions.weight"
-    return {**state, table: state[table][spec.trunk.positions.offset :]}
+    return {**state, table: state[table][spec.trunk.positions.offset :]} if table in state else state
 
 
 def modern(name: str) -> str:

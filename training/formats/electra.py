@@ -30,6 +30,7 @@ from training.specs import Encoder, Twin
 
 pooler = ""
 model_type = "electra"
+by_layer = False
 
 NAMES: Names = {
     **prefixed({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),

@@ -14,6 +14,7 @@ from training.model import ModelSpec
 
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
+by_layer = True
 pipeline = fills_masks
 
 NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")

@@ -6,18 +6,17 @@ what several layers share is there once.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
 from preprocessing.vocab import Vocab
+from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.named import Format, Pipeline
 from training.formats.weights import Weights, read_json, write_json
@@ -58,8 +57,16 @@ def without_heads(architecture: str) -> str:
     return re.sub("(For[A-Z][A-Za-z]+|(With)?LMHeadModel)$", "Model", architecture)
 
 
-def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path, *, heads: bool = True) -> None:
-    """Write a folder for `from_pretrained`: model.safetensors, the tokenizer's files and config.json.
+def to_transformers(
+    state: Weights,
+    spec: ModelSpec,
+    vocab_dir: Path,
+    out: Path,
+    *,
+    heads: bool = True,
+    shard_bytes: int = sharded.SHARD_BYTES,
+) -> None:
+    """Write a folder for `from_pretrained`: model.safetensors (or several and an index), tokenizer, config.json.
 
     The class is the one that computes the same; a head that none has is left out (see `described`). `heads` False:
     the trunk alone, which `AutoModel` takes without a word; it has a pooler there, which begins at random where this
@@ -73,16 +80,31 @@ def to_transformers(state: Weights, spec: ModelSpec, vocab_dir: Path, out: Path,
     format, architecture = _format(known, vocab.pad)
     left_out = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
     given = {name: tensor for name, tensor in state.items() if not name.startswith(left_out)}
-    tensors = format.theirs(given if heads else _trunk(given), known)
-    if not heads:
-        architecture = without_heads(architecture)
-        tensors |= _pooler(format.pooler, tensors, spec.trunk)
+    given = given if heads else _trunk(given)
+    architecture = architecture if heads else without_heads(architecture)
+    pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
-    write_atomic(out / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    tensors = _by_layer(format, given, known, pooler)
+    sharded.write(tensors, out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     vocab.save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))
+
+
+def _by_layer(format: Format, state: Weights, spec: ModelSpec, pooler: str) -> Iterator[tuple[str, Tensor]]:
+    """Our tensors as they have them, with a pooler of this name where there is none; a layer at a time where their
+    tensors of it are made of ours of it alone."""
+    groups: dict[str, list[str]] = {}
+    for name in state:
+        found = re.match(r".*?\.\d+\.", name) if format.by_layer else None
+        groups.setdefault(found[0] if found else "", []).append(name)
+    names = set[str]()
+    for group in groups.values():
+        tensors = format.theirs({name: state[name] for name in group}, spec)
+        names |= tensors.keys()
+        yield from tensors.items()
+    yield from _pooler(pooler, names, spec.trunk).items()
 
 
 def pipeline(folder: Path) -> Pipeline:
@@ -100,7 +122,7 @@ def _trunk(state: Weights) -> dict[str, Tensor]:
     }
 
 
-def _pooler(name: str, tensors: Weights, trunk: Trunk) -> dict[str, Tensor]:
+def _pooler(name: str, tensors: Collection[str], trunk: Trunk) -> dict[str, Tensor]:
     """A pooler as transformers would begin it, where its class has one and these tensors have not."""
     if not name or f"{name}.weight" in tensors:
         return {}

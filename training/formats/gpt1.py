@@ -13,6 +13,7 @@ from training.model import ModelSpec
 
 pooler = ""
 model_type = "openai-gpt"
+by_layer = True
 pipeline = goes_on
 
 NAMES: Names = {

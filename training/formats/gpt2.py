@@ -13,6 +13,7 @@ from training.specs import Decoder, Everything, LearnedCausal
 
 pooler = ""
 model_type = "gpt2"
+by_layer = True
 pipeline = goes_on
 
 NAMES: Names = {

@@ -1,16 +1,34 @@
 """Folders of `transformers` -> our spec and weights."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.weights import read_file, read_json
+from training.formats.named import Format
+from training.formats.weights import load_weights, read_json
 from training.model import Model, ModelSpec
+
+Lazy = Mapping[str, Callable[[], Tensor]]
+"""What gives the tensors of a net, by our names: each is read when it is asked for."""
+
+
+def lazily(folder: Path) -> tuple[ModelSpec, Lazy]:
+    """Spec and weights of a folder, ours or of transformers; BadInput as of load_weights and from_transformers."""
+    if (folder / "spec.json").exists():
+        spec, weights = load_weights(folder)
+        return spec, {name: (lambda tensor=tensor: tensor) for name, tensor in weights.items()}
+    format, spec, tensors = _opened(folder)
+    wanted = _wanted(spec)
+
+    def get(name: str) -> Tensor:
+        return _taken(folder, format, spec, tensors, {name: wanted[name]})[name]
+
+    return spec, {name: (lambda name=name: get(name)) for name in wanted}
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -18,22 +36,36 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
 
     BadInput where the folder does not hold a net of the kinds that we build.
     """
-    where, file = folder / "config.json", folder / "model.safetensors"
+    format, spec, tensors = _opened(folder)
+    return spec, _taken(folder, format, spec, tensors, _wanted(spec))
+
+
+def _opened(folder: Path) -> tuple[Format, ModelSpec, dict[str, Tensor]]:
+    """What a folder holds: its format, what it describes, and its tensors, which stay in their files."""
+    where = folder / "config.json"
     config = read_json(where)
-    try:
-        tensors = safetensors.torch.load(read_file(file))
-    except SafetensorError as error:
-        raise BadInput(f"{file}: not a safetensors file ({error}); fetch it again") from None
+    tensors = sharded.read(folder, "model")
     types = {format.model_type: format for format in FORMATS}
     if config.get("model_type") not in types:
         raise BadInput(f"{where}: model_type is {config.get('model_type')!r}, allowed is one of {sorted(types)}")
     format = types[config["model_type"]]
     try:
-        spec = format.spec(config, tensors)
+        return format, format.spec(config, tensors), tensors
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{where}: describes no net that we build ({error})") from None
+
+
+def _wanted(spec: ModelSpec) -> dict[str, Tensor]:
+    """The weights of a net by name, on the meta device."""
     with torch.device("meta"):
-        wanted = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+        return dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+
+
+def _taken(
+    folder: Path, format: Format, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Those of our weights that are wanted; BadInput where one is missing or of another shape."""
+    file = folder / "model.safetensors"
     try:
         state = format.ours(tensors, spec, wanted)
     except KeyError as error:
@@ -45,4 +77,4 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
         if state[name].shape != empty.shape:
             found, asked = list(state[name].shape), list(empty.shape)
             raise BadInput(f"{file}: {name} is {found}, config.json asks for {asked}; fetch both of one model")
-    return spec, state
+    return state

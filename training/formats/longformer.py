@@ -28,6 +28,7 @@ from training.specs import Around, Encoder, Everything
 
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
+by_layer = True
 pipeline = fills_masks
 
 SELF = "longformer.encoder.layer.*.attention.self"

@@ -13,6 +13,7 @@ from training.model import ModelSpec
 
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
+by_layer = True
 pipeline = fills_masks
 
 NAMES: Names = {

@@ -40,6 +40,10 @@ class Format(Protocol):
     def pooler(self) -> str:
         """Their linear over the first token that the class without heads has, trained or not; "" where it has none."""
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether their tensors of a layer are made of ours of that layer alone, and the others without any layer."""
+
     def architecture(self, spec: ModelSpec, pad: int | None, /) -> str | None:
         """The class of transformers that computes what `spec` computes, None where this type has none."""
 

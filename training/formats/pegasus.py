@@ -16,6 +16,7 @@ from training.trunks import sinusoids
 
 pooler = ""
 model_type = "pegasus"
+by_layer = False
 
 NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
 TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # of sinusoids, in theirs

@@ -24,6 +24,7 @@ from training.model import ModelSpec
 
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
+by_layer = True
 pipeline = fills_masks
 
 NAMES: Names = {

@@ -1,7 +1,8 @@
 """Weights to begin with: those of another run or of transformers, fitted to a trunk of longer rows than theirs."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +10,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from training.formats.load import from_transformers
-from training.formats.weights import load_weights
+from training.formats.load import Lazy, lazily
 from training.model import Model
 from training.run import Run
 from training.specs import Trunk
@@ -29,34 +29,54 @@ def build_model(run: Run) -> Model:
     model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
     if run.start:
         take_over(model, Path(run.start))
+    return _compiled(run, model)
+
+
+def describe_model(run: Run) -> Model:
+    """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them."""
+    with torch.device("meta"):
+        model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+    if run.start:
+        model.given = _taken(model, Path(run.start))
+    return _compiled(run, model)
+
+
+def _compiled(run: Run, model: Model) -> Model:
     if run.machine.compile:
         model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
     return model
 
 
+@torch.no_grad()
 def take_over(model: Model, folder: Path) -> None:
     """Give `model` the weights in `folder`, ours or transformers'; heads that it does not have stay random.
 
     BadInput where the trunk is another one, but for what `fitted` makes up for.
     """
-    spec, given = load_weights(folder) if (folder / "spec.json").exists() else from_transformers(folder)
+    for name, value in _taken(model, folder).items():
+        model.get_parameter(name).copy_(value())
+
+
+def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
+    """What `model` takes over, by name."""
+    spec, given = lazily(folder)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
     wanted = dict(model.named_parameters())
     for name, weight in wanted.items():
-        if name in given and given[name].shape != weight.shape:
-            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
+        if name in given and (shape := given[name]().shape) != weight.shape:
+            shapes = f"{list(shape)}, this recipe wants {list(weight.shape)}"
             raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
         if name not in given and name.startswith("trunk."):
             raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
     for name in given:
         if name not in wanted and name.startswith("trunk."):
             raise BadInput(f"{folder}: has {name}, which this recipe has not; start from weights of the same trunk")
-    model.load_state_dict(given, strict=False)
     missing = [name for name in wanted if name not in given]
     log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
+    return {name: get for name, get in given.items() if name in wanted}
 
 
-def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str, Tensor]:
+def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> dict[str, Callable[[], Tensor]]:
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
     The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the
@@ -66,15 +86,24 @@ def fitted(given: Mapping[str, Tensor], theirs: Trunk, ours: Trunk) -> dict[str,
     (ours_at, theirs_at) = (trunk.positions.offset for trunk in (ours, theirs))
     moved = (ours.longest, ours_at) != (theirs.longest, theirs_at)
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
-        rows = state[POSITIONS][theirs_at:]
+        rows = given[POSITIONS]()[theirs_at:]
         read = rows[torch.arange(ours.longest) % len(rows)]
-        state[POSITIONS] = torch.cat([read[:ours_at], read])  # nothing reads the rows before the offset
-    if SEGMENTS in state and ours.segments > len(state[SEGMENTS]) == 2:
-        state[SEGMENTS] = state[SEGMENTS][list(FURTHER_SEGMENTS[: ours.segments])]
+        state[POSITIONS] = _is(torch.cat([read[:ours_at], read]))  # nothing reads the rows before the offset
+    if SEGMENTS in state and ours.segments > len(segments := given[SEGMENTS]()) == 2:
+        state[SEGMENTS] = _is(segments[list(FURTHER_SEGMENTS[: ours.segments])])
     if ours.window.global_first and not theirs.window.global_first:
-        for name, tensor in given.items():
+        for name, get in given.items():
             if ".attention.qkv." in name:
-                query, *key_value = tensor.chunk(3)
-                state[name.replace("qkv", "global_query")] = query
-                state[name.replace("qkv", "global_key_value")] = torch.cat(key_value)
+                state[name.replace("qkv", "global_query")] = partial(_third_and_others, get, of_query=True)
+                state[name.replace("qkv", "global_key_value")] = partial(_third_and_others, get, of_query=False)
     return state
+
+
+def _is(tensor: Tensor) -> Callable[[], Tensor]:
+    return lambda: tensor
+
+
+def _third_and_others(get: Callable[[], Tensor], *, of_query: bool) -> Tensor:
+    """The query's part of queries, keys and values, or the others'."""
+    query, *key_value = get().chunk(3)
+    return query if of_query else torch.cat(key_value)

@@ -13,6 +13,7 @@ from training.specs import Buckets, EncoderDecoder
 
 pooler = ""
 model_type = "t5"
+by_layer = True
 
 
 def _side(side: str) -> Names:

@@ -5,17 +5,17 @@ The JSON that makes a folder valid is written last.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
+from training.formats import sharded
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
@@ -23,11 +23,35 @@ from training.specs import Trunk
 Weights = Mapping[str, Tensor]
 
 
-def save_weights(state: Weights, spec: ModelSpec, folder: Path) -> None:
-    """Write `weights.safetensors`, then `spec.json` with the spec and the sha256 of the weights."""
-    content = safetensors.torch.save(dict(state))
-    write_atomic(folder / "weights.safetensors", content)
-    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": hashlib.sha256(content).hexdigest()})
+STEM = "weights"  # of the files
+
+
+def save_weights(
+    state: Weights | Iterable[tuple[str, Tensor]],
+    spec: ModelSpec,
+    folder: Path,
+    *,
+    shard_bytes: int = sharded.SHARD_BYTES,
+) -> None:
+    """Write `weights.safetensors`, or several of them with an index, then `spec.json` with the spec and their sha256.
+
+    The weights are taken one by one.
+    """
+    tensors = state.items() if isinstance(state, Mapping) else state
+    written = sharded.write(tensors, folder, STEM, shard_bytes=shard_bytes)
+    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(written)})
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """The sha256 of a file; of several, of theirs."""
+    found = []
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                found.append(hashlib.file_digest(opened, "sha256").hexdigest())
+        except OSError as error:
+            raise BadInput(f"{file}: {error.strerror}; give a folder with exported weights") from None
+    return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
 
 def load_spec(folder: Path) -> ModelSpec:
@@ -42,16 +66,19 @@ def load_spec(folder: Path) -> ModelSpec:
 
 
 def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
-    """Read what `save_weights` wrote. BadInput where a file is missing, garbled, or not the one that was written."""
+    """What `save_weights` wrote; the tensors stay in their files until they are looked at.
+
+    BadInput where a file is missing, garbled, or not the one that was written.
+    """
     wanted = str(read_json(folder / "spec.json").get("sha256"))
-    content, spec = read_file(folder / "weights.safetensors"), load_spec(folder)
-    found = hashlib.sha256(content).hexdigest()
+    files, spec = sharded.files(folder, STEM), load_spec(folder)
+    found = _digest(files)
     if found != wanted:
         raise BadInput(
-            f"{folder / 'weights.safetensors'}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "
+            f"{files[0]}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "
             "damaged or exchanged; export the run again"
         )
-    return spec, safetensors.torch.load(content)
+    return spec, sharded.read(folder, STEM)
 
 
 def read_file(path: Path) -> bytes:

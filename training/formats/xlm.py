@@ -26,6 +26,7 @@ from training.trunks import sinusoids_at
 
 pooler = ""
 model_type = "xlm"
+by_layer = False
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.embeddings"],

@@ -26,6 +26,7 @@ from training.specs import RelativeStreams, TwoStream
 
 pooler = ""
 model_type = "xlnet"
+by_layer = True
 pipeline = goes_on
 
 NAMES: Names = {

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from preprocessing.errors import BadInput
 from training.score import Score
 from training.specs import Init, Read, Trunk
 from training.trunks.cache import Cache
+
+T = TypeVar("T")  # a weight, or what gives it
 
 MaskHead = Callable[[Trunk, int], nn.Module]
 """Makes the head that fills in masks on a trunk with so many rows of its token table."""
@@ -153,7 +155,7 @@ class Net(nn.Module):
     def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         """Take over what `memory_state` gave, in place of all else."""
 
-    def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
+    def taken_over(self, state: Mapping[str, T], theirs: Trunk) -> dict[str, T]:
         """The weights of a net of another trunk, `theirs`, by the names that they have in this one."""
         return dict(state)
 

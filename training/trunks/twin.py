@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from training.score import Score
 from training.specs import Encoder, Init, Read, Trunk, Twin
 from training.trunks.layers import layout
-from training.trunks.net import MaskHead
+from training.trunks.net import MaskHead, T
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
 
 
@@ -113,7 +113,7 @@ class TwinNet(Tables):
         """Each row's first token."""
         return batch["first_at"]
 
-    def taken_over(self, state: Mapping[str, Tensor], theirs: Trunk) -> dict[str, Tensor]:
+    def taken_over(self, state: Mapping[str, T], theirs: Trunk) -> dict[str, T]:
         """An encoder that fills in masks becomes the frozen generator and the discriminator (3.2)."""
         if self.frozen is None or not isinstance(theirs, Encoder):
             return dict(state)

@@ -1,0 +1,105 @@
+"""Tensors in files of safetensors: one, or where they are many several and an index, as transformers has them.
+
+    model.safetensors                                        or
+    model-00001-of-00002.safetensors, model-00002-of-00002.safetensors, model.safetensors.index.json
+
+They are written as they come and read where they lie: neither holds all of them in memory.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from preprocessing.files import write_atomic
+
+SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
+DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+
+
+def write(
+    tensors: Iterable[tuple[str, Tensor]],
+    folder: Path,
+    stem: str,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+) -> list[Path]:
+    """Write tensors by name, and remove what an earlier call left; the files, without the index. Raises OSError."""
+    held: dict[str, Tensor] = {}
+    shards: list[tuple[Path, list[str]]] = []
+    size = total = 0
+
+    def flush() -> None:
+        path = folder / f".{stem}-{len(shards)}.unfinished"
+        write_atomic(path, lambda file: _write(file, held, metadata or {}))
+        shards.append((path, list(held)))
+        held.clear()
+
+    for name, tensor in tensors:
+        if held and size + tensor.nbytes > shard_bytes:
+            flush()
+            size = 0
+        held[name] = tensor.detach().cpu().contiguous()
+        size, total = size + tensor.nbytes, total + tensor.nbytes
+    flush()
+    names = [f"{stem}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
+    names = names if len(shards) > 1 else [f"{stem}.safetensors"]
+    index = folder / f"{stem}.safetensors.index.json"
+    for old in [*folder.glob(f"{stem}.safetensors"), *folder.glob(f"{stem}-?????-of-?????.safetensors"), index]:
+        if old.name not in names:
+            old.unlink(missing_ok=True)
+    for (path, _), file in zip(shards, names, strict=True):
+        path.replace(folder / file)
+    if len(shards) > 1:
+        place = {name: file for (_, held_there), file in zip(shards, names, strict=True) for name in held_there}
+        write_atomic(index, json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2).encode())
+    return [folder / file for file in names]
+
+
+def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """The format of safetensors: the length of a header, the header, the bytes. Its own writer holds all of them."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    at = 0
+    for name, tensor in tensors.items():
+        dtype = (DTYPES | DTYPES_OF_IDS)[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
+        at += tensor.nbytes
+    content = json.dumps(header, separators=(",", ":")).encode()
+    content += b" " * (-len(content) % 8)
+    file.write(len(content).to_bytes(8, "little"))
+    file.write(content)
+    for tensor in tensors.values():
+        file.write(tensor.flatten().view(torch.uint8).numpy().data)
+
+
+def files(folder: Path, stem: str) -> list[Path]:
+    """The files that have the tensors; one that need not be there, where there is no index."""
+    index = folder / f"{stem}.safetensors.index.json"
+    if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
+        return [folder / f"{stem}.safetensors"]
+    try:
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BadInput(f"{index}: no index of safetensors ({error}); fetch it again") from None
+
+
+def read(folder: Path, stem: str) -> dict[str, Tensor]:
+    """The tensors by name. They stay in their files until they are looked at. BadInput where one cannot be read."""
+    found: dict[str, Tensor] = {}
+    for file in files(folder, stem):
+        try:
+            file.open("rb").close()
+            with safe_open(file, framework="pt") as opened:
+                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+        except OSError as error:
+            raise BadInput(f"{file}: {error.strerror}; give a folder with exported weights") from None
+        except SafetensorError as error:
+            raise BadInput(f"{file}: not a safetensors file ({error}); fetch it again") from None
+    return found
