@@ -38,13 +38,13 @@ def folder_of(flags: Flags) -> Path:
 
 def of_folder(given: Path, out: Path) -> Subject:
     """The net of a folder of transformers; its scores are kept below `out`. BadInput where it has no safetensors."""
-    weights, digest = given / "model.safetensors", hashlib.sha256()
-    if not weights.is_file():
+    digest = hashlib.sha256()
+    if not any((given / f"model.safetensors{end}").is_file() for end in ("", ".index.json")):
         raise BadInput(f"{given}: has no model.safetensors; write one with save_pretrained of transformers")
     for file in sorted({file for pattern in _READ for file in given.glob(pattern)}):
         with file.open("rb") as opened:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
-    name, parameters = given.resolve().name, num_parameters(weights)
+    name, parameters = given.resolve().name, num_parameters(given, "model")
     paper, is_published, why = paper_of_folder(given, parameters)
     return Subject(
         folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
@@ -88,7 +88,7 @@ def of_run(folder: Path) -> Subject:
         folder=folder,
         hash=json.loads((folder / stages.MARK).read_text())["hash"],
         name=name,
-        parameters=num_parameters(weights / "weights.safetensors"),
+        parameters=num_parameters(weights, "weights"),
         corpus=Path(run["corpus"]),
         expected=_expected(name),
         is_published=is_published,

@@ -88,6 +88,16 @@ def crumbs(run: Run) -> list[float]:
     return [norm([1.0]), norm([1.0] + [CRUMB] * CRUMBS)]
 
 
+def first_weights(run: Run) -> list[int]:
+    """Writes the weights before any update to the run's folder; how many numbers this worker has of each weight."""
+    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    weights = engine.full_state()
+    if engine.rank == 0:
+        Path(run.folder).mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(weights, Path(run.folder) / "first.safetensors")
+    return [weight.numel() for weight in engine.model.parameters()]
+
+
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
     os.environ |= {
         "RANK": rank,
@@ -99,10 +109,13 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
     zero.connect(Machine())
     gc.collect()
     gc.freeze()  # stage 3 searches for garbage at each start; not among what is imported, which takes half a second
-    seen = []
+    seen: list[Any] = []
     for job in json.loads(Path(jobs_file).read_text()):
         run = Run.from_json(job["run"])
-        seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
+        if job.get("first"):
+            seen.append(first_weights(run))
+        else:
+            seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
         if rank == "0":
             Path(out_file).write_text(json.dumps(seen))
 

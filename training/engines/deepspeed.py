@@ -105,7 +105,7 @@ def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
-def _settle(machine: Machine, config: dict[str, Any]) -> Callable[[Tensor], nn.Parameter]:
+def settling(machine: Machine, config: dict[str, Any]) -> Callable[[Tensor], nn.Parameter]:
     """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the workers' shares.
 
     What zero.Init does where a module is made, without its broadcast: all workers have the same value.
@@ -138,7 +138,7 @@ class DeepSpeedEngine(Generic[M]):
         config = deepspeed_config(machine, spec)
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialise(model, _settle(machine, config))
+            materialise(model, settling(machine, config))
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,

@@ -9,7 +9,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab, of_folder
 from training.evaluation.outcome import Net
-from training.formats import from_transformers, load_weights
+from training.formats import from_transformers, load_weights, weight_files
 from training.model import ModelSpec
 
 RUN: Final = "pretrain.json"  # of a run folder: the run, as the workers got it
@@ -51,10 +51,9 @@ def net_of_run(folder: Path) -> Net:
 def net_of_folder(folder: Path) -> Net:
     """The net of a folder that `save_pretrained` of transformers or `sesame export` wrote, with its tokenizer there.
 
-    BadInput where its weights are pickled or in several files, its architecture is none that we build, or there is no
-    tokenizer.
+    BadInput where its weights are pickled, its architecture is none that we build, or there is no tokenizer.
     """
-    if not (folder / "model.safetensors").is_file():
+    if not weight_files(folder, "model")[0].is_file():
         raise BadInput(f"{folder}: {_no_weights(folder)}")
     vocab = of_folder(folder)
     return _checked(folder, *from_transformers(folder), vocab)
@@ -62,9 +61,6 @@ def net_of_folder(folder: Path) -> Net:
 
 def _no_weights(folder: Path) -> str:
     """Why a folder has no model.safetensors."""
-    if (folder / "model.safetensors.index.json").is_file():
-        again = "AutoModel.from_pretrained(DIR).save_pretrained(DIR, max_shard_size='1TB')"
-        return f"its weights are in several files; write them into one with {again} in Python"
     if (pickled := sorted(folder.glob("pytorch_model*.bin"))) or (pickled := sorted(folder.glob("*.pt"))):
         return (
             f"has pickled weights only ({pickled[0].name}), which can run code; convert them with {_CONVERT} in Python"

@@ -242,7 +242,7 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
         return None
     from training.formats import auto_class, described, load_spec, model_type, without_heads  # torch: a second
 
-    spec, parameters = load_spec(folder), num_parameters(folder / "weights.safetensors")
+    spec, parameters = load_spec(folder), num_parameters(folder, "weights")
     try:
         exported = run_folder / EXPORT
         pad = Vocab.load(exported if exported.is_dir() else Path(run.corpus) / "vocab").pad
@@ -255,11 +255,15 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
     return _Net(parameters, kind, architecture, auto_class(architecture), missing if heads else "")
 
 
-def num_parameters(weights: Path) -> int:
-    """How many numbers are in a file of safetensors: its header says it, and no more is read."""
-    with weights.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+def num_parameters(folder: Path, stem: str) -> int:
+    """How many numbers are in the file `stem`.safetensors of a folder, or in several with an index: their headers say
+    it, and no more is read."""
+    whole, count = folder / f"{stem}.safetensors", 0
+    for path in [whole] if whole.is_file() else sorted(folder.glob(f"{stem}-?????-of-?????.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        count += sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+    return count
 
 
 def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:

@@ -16,6 +16,7 @@ from tests.training.trunks.test_memory import xlnet
 from tests.training.worker import job
 from training.engines import connect, lean
 from training.engines.deepspeed import deepspeed_config
+from training.formats import build_model
 from training.optim import AdamW, Lamb
 from training.run import Run
 from training.specs import Machine
@@ -44,6 +45,12 @@ def with_memory(run: Run) -> Run:
 
 
 NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": with_memory}
+BORN: dict[str, dict[str, Any]] = {
+    **{f"{zero} fp32": {"zero": zero} for zero in (0, 1, 2, 3)},
+    **{f"{zero} bf16": {"zero": zero, "precision": "bf16"} for zero in (1, 2, 3)},
+    "3 some whole": {"zero": 3, "persistence_threshold": 1_000},
+    "3 on the host": {"zero": 3, "offload_parameters": "cpu", "offload_optimizer": "cpu"},
+}
 RECOMPUTED = ("recomputed 3", "selective 3")
 
 
@@ -68,6 +75,9 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
         for reduce_dtype in ("fp32", "bf16"):
             run = on(corpus, folder, "bert", "recomputed 2", zero=zero, reduce_dtype=reduce_dtype)
             jobs[f"sums {zero} {reduce_dtype}"] = job(replace(run, folder=str(folder / f"sums {zero} {reduce_dtype}")))
+    for name, keys in BORN.items():
+        run = on(corpus, folder, "two sides", "recomputed 2", **keys)
+        jobs[f"first {name}"] = job(replace(run, folder=str(folder / f"first {name}"))) | {"first": True}
     run = on(corpus, folder, "bert", "optimiser on the host 2")
     jobs["lamb"] = job(replace(run, optim=Lamb(peak=1e-2, warmup=1), folder=str(folder / "lamb")))
     return dict(zip(jobs, outcome(2, list(jobs.values()), folder / "group"), strict=True)) | {"folder": folder}
@@ -114,6 +124,24 @@ def test_sums_in_bf16_are_near_those_in_float32_and_not_the_same(
     assert whole == pytest.approx(plain["bert"].losses, rel=1e-5)
     assert half == pytest.approx(whole, rel=1e-2)
     assert half != pytest.approx(whole, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", BORN)
+def test_weights_that_are_made_in_shares_are_those_of_a_whole_net_to_the_bit(
+    seen: Mapping[str, Any], corpus: Path, tmp_path: Path, name: str
+) -> None:
+    found = safetensors.torch.load_file(seen["folder"] / f"first {name}" / "first.safetensors")
+    whole = build_model(on(corpus, tmp_path, "two sides", "recomputed 2"))
+    wanted = {name: weight.detach() for name, weight in whole.named_parameters()}
+    dtype = torch.bfloat16 if "bf16" in name else torch.float32
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[key], weight.to(dtype).float()) for key, weight in wanted.items())
+    sizes = [0 if name.startswith("3") else weight.numel() for weight in wanted.values()]
+    if name == "3 some whole":
+        sizes = [weight.numel() if weight.numel() < 1_000 else 0 for weight in wanted.values()]
+    assert seen[f"first {name}"] == sizes
 
 
 # The configuration.

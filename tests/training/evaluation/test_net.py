@@ -212,7 +212,7 @@ def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
     [
         ("pytorch_model.bin", "has pickled weights only (pytorch_model.bin), which can run code; convert them with"),
         ("pytorch_model-00001-of-00002.bin", "has pickled weights only (pytorch_model-00001-of-00002.bin)"),
-        ("model.safetensors.index.json", "its weights are in several files; write them into one with"),
+        ("model-00001-of-00002.safetensors", "has no model.safetensors; give a folder that save_pretrained wrote"),
         ("nothing", "has no model.safetensors; give a folder that save_pretrained wrote"),
     ],
 )

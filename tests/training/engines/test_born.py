@@ -1,0 +1,73 @@
+"""A net on the meta device gets its weights one by one, and they are those of a net that is made at once."""
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training.corpora import mini_run
+from tests.training.trunks.test_recompute import every_net
+from training.engines.local import LocalEngine
+from training.formats import build_model, describe_model, save_weights
+from training.model import materialise, parameter_groups, shapes_of
+from training.run import Run
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path)
+
+
+@every_net
+def test_every_net_has_the_same_weights_to_the_bit(make: Callable[[Run], Run], run: Run) -> None:
+    run = make(run)
+    described, whole = describe_model(run), build_model(run)
+    assert all(weight.is_meta for weight in described.parameters())
+    made = LocalEngine(described, run.optim, run.machine).full_state()
+    wanted = dict(whole.named_parameters())
+    assert made.keys() == wanted.keys()
+    assert all(torch.equal(made[name], weight) for name, weight in wanted.items())
+    assert [weight.requires_grad for weight in described.parameters()] == [w.requires_grad for w in whole.parameters()]
+    assert not any(buffer.is_meta for buffer in described.buffers())
+
+
+def test_no_two_new_weights_are_held_in_float32(run: Run) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def settle(value: Tensor) -> nn.Parameter:
+        assert not any(ref() is not None for ref in alive)
+        alive.append(weakref.ref(value))
+        assert value.dtype == torch.float32
+        return nn.Parameter(value.bfloat16())
+
+    model = describe_model(run)
+    materialise(model, settle)
+    assert len(alive) == len(list(model.parameters()))
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+
+
+def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp_path: Path) -> None:
+    given = build_model(mini_run(corpus, tmp_path))
+    with torch.no_grad():
+        for weight in given.parameters():
+            weight.add_(1)
+    state = {name: weight for name, weight in given.named_parameters() if not name.startswith("heads.pair_label")}
+    save_weights(state, given.spec, tmp_path / "weights")
+    run = mini_run(corpus, tmp_path, start=str(tmp_path / "weights"))
+    found, wanted = describe_model(run), dict(build_model(run).named_parameters())
+    materialise(found, nn.Parameter)
+    assert all(torch.equal(weight, wanted[name]) for name, weight in found.named_parameters())
+    assert not found.given
+
+
+def test_groups_and_shapes_of_a_partitioned_weight_are_those_of_the_whole(run: Run) -> None:
+    whole, partitioned = build_model(run), build_model(run)
+    for weight in partitioned.parameters():
+        weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # as DeepSpeed leaves it
+        weight.data = torch.empty(0)
+    assert shapes_of(partitioned) == shapes_of(whole)
+    for found, wanted in zip(parameter_groups(partitioned, 0.1), parameter_groups(whole, 0.1), strict=True):
+        assert found["shapes"] == wanted["shapes"]

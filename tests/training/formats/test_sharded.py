@@ -1,0 +1,162 @@
+"""Weights in several files with an index: transformers reads ours, we read theirs, and neither is held whole."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from tests.training.corpora import mini_run
+from tests.training.formats.test_weights import BERT, GPT2, SHARED
+from tests.training.parity import ZERO_PAD, built, hf, loaded, vocabulary, weights
+from training.formats import (
+    build_model,
+    describe_model,
+    from_transformers,
+    load_weights,
+    save_weights,
+    to_transformers,
+)
+from training.formats.load import lazily
+from training.formats.sharded import read, write
+from training.model import ModelSpec
+
+EXPORTED = [replace(spec, vocab_size=100) for spec in (BERT, GPT2)]
+
+
+def test_files_have_the_names_and_the_index_of_transformers(tmp_path: Path) -> None:
+    tensors = {name: torch.arange(10.0) + number for number, name in enumerate("abc")}
+    files = write(tensors.items(), tmp_path, "model", shard_bytes=90)
+    assert [file.name for file in files] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    first, second = (file.name for file in files)
+    assert index == {"metadata": {"total_size": 120}, "weight_map": {"a": first, "b": first, "c": second}}
+    found = {name: tensor for file in files for name, tensor in safetensors.torch.load_file(file).items()}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert {name: tensor.tolist() for name, tensor in read(tmp_path, "model").items()} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
+    }
+
+
+def test_what_fits_is_one_file_and_older_files_go(tmp_path: Path) -> None:
+    tensors = {"a": torch.zeros(10), "b": torch.zeros(0, 3)}
+    write(tensors.items(), tmp_path, "model", shard_bytes=1)
+    assert len(list(tmp_path.iterdir())) == 3
+    write(tensors.items(), tmp_path, "model")
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+    assert read(tmp_path, "model").keys() == tensors.keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_every_type_comes_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
+    write([("x", tensor), ("scalar", tensor[0, 1])], tmp_path, "model")
+    assert torch.equal(read(tmp_path, "model")["x"], tensor)
+    assert torch.equal(read(tmp_path, "model")["scalar"], tensor[0, 1])
+
+
+def test_tensors_are_taken_one_by_one_and_no_more_are_held_than_a_file_has(tmp_path: Path) -> None:
+    alive: list[int] = []
+
+    def made() -> Iterator[tuple[str, Tensor]]:
+        for number in range(20):
+            done = len(list(tmp_path.glob(".model-*.unfinished")))
+            alive.append(number - done * 3)  # three of them are a file
+            yield str(number), torch.zeros(10)
+
+    write(made(), tmp_path, "model", shard_bytes=120)
+    assert max(alive) <= 3
+
+
+@pytest.mark.parametrize("spec", [BERT, GPT2, SHARED])
+def test_weights_in_several_files_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) -> None:
+    model = built(spec)
+    save_weights(((name, tensor) for name, tensor in weights(model).items()), spec, tmp_path, shard_bytes=20_000)
+    assert len(list(tmp_path.glob("weights-*.safetensors"))) > 1
+    found_spec, found = load_weights(tmp_path)
+    assert found_spec == spec
+    assert found.keys() == weights(model).keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in weights(model).items())
+
+
+def test_one_flipped_bit_in_one_of_several_files_is_noticed(tmp_path: Path) -> None:
+    save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=20_000)
+    file = max(tmp_path.glob("weights-*.safetensors"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match="damaged or exchanged"):
+        load_weights(tmp_path)
+
+
+@pytest.mark.parametrize("spec", EXPORTED)
+def test_transformers_reads_an_export_in_several_files(spec: ModelSpec, tmp_path: Path) -> None:
+    model, folder = built(spec), tmp_path / "export"
+    to_transformers(weights(model), spec, vocabulary(ZERO_PAD, tmp_path / "vocab"), folder, shard_bytes=20_000)
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    oracle = loaded(folder)
+    found = from_transformers(folder)[1]
+    assert all(torch.equal(found[name], tensor) for name, tensor in weights(model).items())
+    ids = torch.randint(0, 40, (2, 7))
+    assert torch.isfinite(oracle(ids)[0]).all()
+
+
+def test_an_export_takes_a_layer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.formats import gpt2
+
+    asked: list[int] = []
+    theirs = gpt2.theirs
+
+    def counted(state: Any, spec: ModelSpec) -> dict[str, Tensor]:
+        asked.append(len({name.split(".")[2] for name in state if ".blocks." in name}))
+        return theirs(state, spec)
+
+    monkeypatch.setattr(gpt2, "theirs", counted)
+    to_transformers(
+        weights(built(EXPORTED[1])), EXPORTED[1], vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path / "export"
+    )
+    assert sorted(asked) == [0, 1, 1]
+
+
+def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path / "run")
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    config = hf().BertConfig(vocab_size=run.vocab_size, max_position_embeddings=48, **size)
+    hf().BertForPreTraining(config).save_pretrained(tmp_path / "theirs", max_shard_size="40KB")
+    assert (tmp_path / "theirs" / "model.safetensors.index.json").is_file()
+    spec, wanted = from_transformers(tmp_path / "theirs")
+    run = mini_run(corpus, tmp_path / "run", trunk=spec.trunk, start=str(tmp_path / "theirs"))
+    for name, weight in build_model(run).named_parameters():
+        assert torch.equal(weight, wanted[name]), name
+    assert {name: get().tolist() for name, get in describe_model(run).given.items()} == {
+        name: weight.tolist() for name, weight in wanted.items()
+    }
+
+
+@pytest.mark.parametrize("spec", EXPORTED)
+def test_tensors_that_are_asked_for_one_by_one_are_those_of_all(spec: ModelSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    to_transformers(weights(built(spec)), spec, vocabulary(ZERO_PAD, tmp_path / "vocab"), folder)
+    found, wanted = lazily(folder)[1], from_transformers(folder)[1]
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name](), tensor) for name, tensor in wanted.items())
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": 3}'])
+def test_a_garbled_index_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(BadInput, match="no index of safetensors"):
+        read(tmp_path, "model")
+
+
+def test_a_file_that_the_index_names_and_is_not_there_is_refused(tmp_path: Path) -> None:
+    files = write([("a", torch.zeros(9)), ("b", torch.zeros(9))], tmp_path, "model", shard_bytes=1)
+    files[1].unlink()
+    with pytest.raises(BadInput, match=r"model-00002-of-00002.safetensors: No such file"):
+        read(tmp_path, "model")
