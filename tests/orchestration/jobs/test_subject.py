@@ -68,7 +68,7 @@ def test_the_grid_of_a_folder_is_that_of_its_model_type_whatever_its_name(
 ) -> None:
     folder = folder.rename(tmp_path / "roberta_mine")
     (folder / "config.json").write_text(json.dumps({"model_type": of_type}))
-    monkeypatch.setattr(subject, "num_parameters", lambda file: int(parameters * 1e6))
+    monkeypatch.setattr(subject, "num_parameters", lambda file, stem: int(parameters * 1e6))
     net = subject.of_folder(folder, tmp_path)
     assert grid(net, "mnli") == found
     assert net.why == f"model_type {of_type}, {parameters:.1f} million parameters"
