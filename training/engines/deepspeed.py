@@ -120,6 +120,9 @@ class DeepSpeedEngine(Generic[M]):
     def part(self, copy: Copy) -> Part:
         if self.zero == 0 and self.rank:
             return replace(Part(), tensors=memory_of(self.model))  # the first worker has all of it
+        if self.zero == 3:  # an evaluation leaves parameters whole
+            self.optimizer.checkpoint_event_prologue()
+            self.optimizer.checkpoint_event_epilogue()
         part = held.part_of(self.model, self._flats(), self._stepping, copy, is_first=self.rank == 0)
         part.tensors.update(memory_of(self.model))
         return replace(part, scaler=self._scaler())

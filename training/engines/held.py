@@ -81,7 +81,7 @@ def partitions(model: nn.Module, zero: Any) -> Iterator[Flat]:
         held, at = [], 0
         for parameter in members:
             size = parameter.ds_tensor.ds_numel  # alike on all workers; the last ones have less, and are filled up
-            start = min(parameter.get_partition_rank() * size, parameter.ds_numel)
+            start = min(zero._get_param_partition_rank(parameter) * size, parameter.ds_numel)
             length = min(size, parameter.ds_numel - start)
             held.append(Held(names[parameter.ds_id], tuple(parameter.ds_shape), start, slice(at, at + length)))
             at += size
