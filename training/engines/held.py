@@ -128,7 +128,7 @@ def _add_stretches(part: Part, flat: Flat, optimizer: Stretches, copy: Copy, num
     """The same of an optimiser that describes its state, and whose groups have one parameter each."""
     (held,) = flat.members
     for stretch in optimizer.stretches(flat.weights, flat.group):
-        if stretch.is_own and stretch.values.numel():
+        if stretch.is_own and stretch.values.numel() and held.length:  # not of what only fills a piece up
             start = stretch.start
             key = whole(held.name, stretch.state) if start is None else fragment(held.name, stretch.state, start)
             part.tensors[key] = copy(f"{number}|{key}", stretch.values)
@@ -207,7 +207,7 @@ def _load_stretches(flat: Flat, optimizer: Stretches, fragments: Fragments, numb
     for stretch in optimizer.stretches(flat.weights, flat.group):
         if stretch.start is None:
             stretch.values.copy_(fragments.of_whole(held.name, stretch.state))
-        else:
+        elif held.length:
             read = torch.empty_like(stretch.values, device="cpu")
             fragments.fill(held.name, stretch.state, read, stretch.start, held.cut)
             stretch.values.copy_(read)

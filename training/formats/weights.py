@@ -16,6 +16,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
+from training.checkpoint import is_checkpoint, weights_of
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
@@ -42,7 +43,13 @@ def load_spec(folder: Path) -> ModelSpec:
 
 
 def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
-    """Read what `save_weights` wrote. BadInput where a file is missing, garbled, or not the one that was written."""
+    """Read what `save_weights` wrote, or a checkpoint of any workers.
+
+    BadInput where a file is missing, garbled, or not the one that was written.
+    """
+    if is_checkpoint(folder):
+        weights = weights_of(folder)
+        return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     content, spec = read_file(folder / "weights.safetensors"), load_spec(folder)
     found = hashlib.sha256(content).hexdigest()
