@@ -169,7 +169,7 @@ def _load(engine: Engine[Model], path: Path) -> None:
             "%s: was written by %d workers, these are %d: what the net remembers of the rows before is forgotten, "
             "as at the start of an epoch",
             path,
-            len(files),
+            _manifest(path)["workers"],
             engine.world,
         )
 

@@ -7,14 +7,14 @@ An optimiser keeps tensors as long as the flat one (a number for each element) a
 keeps anything else describes it (training/optim/steps/pieces.py, `Stretches`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from training.engines.fragments import BUFFER, WEIGHT, Cut, Fragments, Numbers, Part, Shape, fragment, whole
 from training.optim import Stretches
 
@@ -31,10 +31,27 @@ class Held:
     start: int  # elements of the parameter, or of its slice, before them
     at: slice  # where they lie in the flat tensor
     cut: Cut | None = None  # the slice of the parameter that tensor parallelism gives this worker
+    is_own: bool = True  # False: another worker has the same and writes it
 
     @property
     def length(self) -> int:
         return self.at.stop - self.at.start
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What tensor parallelism makes of the parameters; without it nothing."""
+
+    cuts: Mapping[str, tuple[Shape, Cut]] = field(default_factory=dict)  # shape of the whole one, and the slice here
+    is_first: bool = True  # of the workers that share a net: it writes the parameters that all of them have
+
+    def of(self, name: str, shape: Sequence[int], start: int, at: slice) -> Held:
+        """What a worker has of its slice, which is of this shape."""
+        whole_shape, cut = self.cuts.get(name, (tuple(shape), None))
+        return Held(name, whole_shape, start, at, cut, is_own=self.is_first or cut is not None)
+
+
+WHOLE = Shares()
 
 
 @dataclass(frozen=True)
@@ -46,44 +63,49 @@ class Flat:
     members: tuple[Held, ...]
 
 
-def parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Flat]:
+def parameters(model: nn.Module, optimizer: torch.optim.Optimizer, shares: Shares = WHOLE) -> Iterator[Flat]:
     """Each parameter by itself, as an optimiser without ZeRO has them."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
         for weight in group["params"]:
-            held = Held(names[weight], tuple(weight.shape), 0, slice(0, weight.numel()))
-            yield Flat(weight, group, (held,))
+            yield Flat(weight, group, (shares.of(names[weight], weight.shape, 0, slice(0, weight.numel())),))
 
 
-def groups(model: nn.Module, zero: Any) -> Iterator[Flat]:
+def groups(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[Flat]:
     """The pieces of groups that stages 1 and 2 of ZeRO make; `zero` is DeepSpeed's optimiser."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     bf16 = hasattr(zero, "bf16_groups")  # stage 1 in bf16 is another class
     members_of = zero.bf16_groups if bf16 else zero.bit16_groups
     flats = zero.fp32_groups_flat_partition if bf16 else zero.single_partition_of_fp32_groups
     for group, members, flat in zip(zero.optimizer.param_groups, members_of, flats, strict=True):
-        yield Flat(flat, group, tuple(_linked(names[parameter], parameter) for parameter in members))
+        held = (shares.of(names[parameter], parameter.shape, *_linked(parameter)) for parameter in members)
+        yield Flat(flat, group, tuple(held))
 
 
-def _linked(name: str, parameter: Tensor) -> Held:
-    """What a flat piece of a group has of a parameter, by DeepSpeed's own mapping."""
-    shape, mapping = tuple(parameter.shape), parameter._hp_mapping  # type: ignore[attr-defined]
+def _linked(parameter: Tensor) -> tuple[int, slice]:
+    """Which elements of a parameter a flat piece of its group has, and where, by DeepSpeed's own mapping."""
+    mapping = parameter._hp_mapping  # type: ignore[attr-defined]
     if mapping is None:
-        return Held(name, shape, 0, slice(0, 0))
-    first, there = mapping.lp_fragment_address.start, mapping.hp_fragment_address
-    return Held(name, shape, first, slice(there.start, there.start + there.numel))
+        return 0, slice(0, 0)
+    there = mapping.hp_fragment_address
+    return mapping.lp_fragment_address.start, slice(there.start, there.start + there.numel)
 
 
-def partitions(model: nn.Module, zero: Any) -> Iterator[Flat]:
-    """The pieces of parameters that stage 3 of ZeRO makes; `zero` is DeepSpeed's optimiser."""
+def partitions(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[Flat]:
+    """The pieces of parameters that stage 3 of ZeRO makes; `zero` is DeepSpeed's optimiser.
+
+    Raises ResourceError where they are on a disk.
+    """
     names = {parameter.ds_id: name for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
     for number, (members, flat) in enumerate(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True)):
+        if zero._swappable_optimizer_subgroup(number):
+            raise ResourceError("no checkpoint is made of an optimiser on NVMe: set machine.offload_optimizer to cpu")
         held, at = [], 0
         for parameter in members:
             size = parameter.ds_tensor.ds_numel  # alike on all workers; the last ones have less, and are filled up
             start = min(zero._get_param_partition_rank(parameter) * size, parameter.ds_numel)
             length = min(size, parameter.ds_numel - start)
-            held.append(Held(names[parameter.ds_id], tuple(parameter.ds_shape), start, slice(at, at + length)))
+            held.append(shares.of(names[parameter.ds_id], parameter.ds_shape, start, slice(at, at + length)))
             at += size
         group = zero.optimizer.param_groups[zero.sub_group_to_group_id[number]]
         yield Flat(flat, group, tuple(held))
@@ -119,7 +141,7 @@ def _add(part: Part, flat: Flat, tensors: dict[str, Tensor]) -> None:
         part.shapes[held.name] = held.shape
         if held.cut:
             part.cuts[held.name] = held.cut
-        if held.length:
+        if held.length and held.is_own:
             for state, values in tensors.items():
                 part.tensors[fragment(held.name, state, held.start)] = values.view(-1)[held.at]
 
@@ -128,7 +150,9 @@ def _add_stretches(part: Part, flat: Flat, optimizer: Stretches, copy: Copy, num
     """The same of an optimiser that describes its state, and whose groups have one parameter each."""
     (held,) = flat.members
     for stretch in optimizer.stretches(flat.weights, flat.group):
-        if stretch.is_own and stretch.values.numel() and held.length:  # not of what only fills a piece up
+        if (
+            stretch.is_own and stretch.values.numel() and held.length and held.is_own
+        ):  # not of what only fills a piece up
             start = stretch.start
             key = whole(held.name, stretch.state) if start is None else fragment(held.name, stretch.state, start)
             part.tensors[key] = copy(f"{number}|{key}", stretch.values)

@@ -26,6 +26,7 @@ from training.run import CHECKPOINTS, Run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SAVED = 4  # of 6 steps
+BF16 = 5e-4  # of a loss: undisturbed runs on other workers differ by 1.4e-4, as bf16 rounds other sums
 
 
 class Place(NamedTuple):
@@ -134,4 +135,4 @@ def test_every_loss_is_that_of_the_run_that_was_not_disturbed(move: Move, moved:
         for seen in (moved[move], undisturbed[move.kind, move.first])
     )
     assert len(found) == 6 - SAVED
-    assert found == pytest.approx(wanted[SAVED:], rel=1e-6 if move.kind != "bf16" else 1e-4), json.dumps(moved[move])
+    assert found == pytest.approx(wanted[SAVED:], rel=BF16 if move.kind == "bf16" else 1e-6), json.dumps(moved[move])

@@ -356,7 +356,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 4 * 4 + 1, *[9] * len(DURABLE)]
     for undisturbed, run in zip(moves, found[-len(moves) :], strict=True):
         assert list(run["steps"]) == ["5", "6"]
-        precise = 1e-6 if undisturbed.endswith("fp32") else 1e-4
+        precise = 1e-6 if undisturbed.endswith("fp32") else 5e-4  # bf16 rounds other sums on other stages
         assert losses(run) == pytest.approx(seen.losses(undisturbed)[4:], rel=precise), undisturbed
 
 
