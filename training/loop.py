@@ -155,7 +155,7 @@ def pretrain(
         if run.weights_every and state.step % run.weights_every == 0 and state.step < run.steps:
             keep(state.step)
             meter.skip()
-        if _due(state.step, run.save_every, run.steps):
+        if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_every)):
             state = replace(state, sums=tally.added_to(state.sums))
             doing(state.step, "checkpoint")
             log(state.step, _save(saver, state))

@@ -162,7 +162,7 @@ class Cluster:
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
     keep: int = 2  # checkpoints, the newest
-    keep_every: int = 0  # steps: checkpoints at multiples of it stay for good beside the newest; 0: none does
+    keep_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
     save_in_background: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
     weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none

@@ -128,6 +128,12 @@ def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run,
     assert logged[20]["eval/loss"] == all_logged[20]["eval/loss"]
 
 
+def test_checkpoints_stay_for_good_at_steps_of_their_own(run: Run) -> None:
+    train(replace(run, save_every=6, keep=1, keep_every=8))
+    kept = sorted(path.name for path in Path(run.folder).glob("checkpoints/*"))
+    assert kept == ["step-000000008", "step-000000016", "step-000000020"]
+
+
 def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
     run = replace(run, resume="never")
     dropping = replace(run, trunk=replace(run.trunk, dropout=0.3))

@@ -152,8 +152,8 @@ def durable_of(corpus: Path, folder: Path, name: str) -> Run:
 
 
 def killed_of(corpus: Path, folder: Path) -> Run:
-    """The run whose second worker is killed; what it saved is whole when the next step begins."""
-    return replace(durable(mini_run(corpus, folder), folder / "killed", 2), save_in_background=False)
+    """The run whose second worker is killed, perhaps while a checkpoint is written."""
+    return durable(mini_run(corpus, folder), folder / "killed", 2)
 
 
 def moved(corpus: Path, folder: Path, world: int, zero: int, precision: str = "fp32") -> Run:
@@ -353,7 +353,10 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     for name, run in zip(("fp32-2", *DURABLE), resumed, strict=True):
         assert run["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
         assert losses(run) == seen.losses(name)[-len(losses(run)) :], f"{name}, killed after {kill_at} steps"
-    assert [min(map(int, run["steps"])) for run in resumed] == [kill_at // 4 * 4 + 1, *[9] * len(DURABLE)]
+    first, *others = (min(map(int, run["steps"])) for run in resumed)
+    newest = kill_at // 4 * 4
+    assert first in {newest + 1, max(0, newest - 4) + 1}  # what was still being written is as if it was never begun
+    assert others == [9] * len(DURABLE)
     for undisturbed, run in zip(moves, found[-len(moves) :], strict=True):
         assert list(run["steps"]) == ["5", "6"]
         precise = 1e-6 if undisturbed.endswith("fp32") else 5e-4  # bf16 rounds other sums on other stages
@@ -396,6 +399,17 @@ def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> N
     assert config.zero_config.param_persistence_threshold == 0
     assert config.bfloat16_config.enabled == (precision == "bf16")
     assert (config.grad_accum_dtype, config.managed_gradient_accumulation) == ("fp32", False)
+
+
+def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(lean.deepspeed(), "init_distributed", lambda **given: asked.update(given))
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr("training.engines.ops.switch", lambda: None)
+    connect(Machine(timeout=90))
+    assert asked["timeout"].total_seconds() == 90
+    with pytest.raises(ValueError, match="timeout"):
+        Machine(timeout=0)
 
 
 def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
