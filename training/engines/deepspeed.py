@@ -134,10 +134,8 @@ class DeepSpeedEngine(Generic[M]):
             self.optimizer.update_lp_params()  # cast to 16 bit, and made whole on all workers
         elif self.zero == 3:
             self._load_partitions()
-        for key in self._scaler():
-            setattr(
-                self.optimizer.loss_scaler, key, fragments.scaler.get(key, getattr(self.optimizer.loss_scaler, key))
-            )
+        for key, value in self._scaler().items():
+            setattr(self.optimizer.loss_scaler, key, fragments.scaler.get(key, value))
         net_of(self.model).load_memory_state(memory, self.engine.device)
 
     def _load_partitions(self) -> None:
@@ -154,9 +152,8 @@ class DeepSpeedEngine(Generic[M]):
         """What this worker's optimiser updates."""
         if self.zero == 0:
             return held.parameters(self.model, self._stepping)
-        return (
-            held.partitions(self.model, self.optimizer) if self.zero == 3 else held.groups(self.model, self.optimizer)
-        )
+        cut_up = held.partitions if self.zero == 3 else held.groups
+        return cut_up(self.model, self.optimizer)
 
     @property
     def _stepping(self) -> torch.optim.Optimizer:

@@ -149,10 +149,9 @@ def _add(part: Part, flat: Flat, tensors: dict[str, Tensor]) -> None:
 def _add_stretches(part: Part, flat: Flat, optimizer: Stretches, copy: Copy, number: int) -> None:
     """The same of an optimiser that describes its state, and whose groups have one parameter each."""
     (held,) = flat.members
+    writes = held.is_own and held.length  # not what only fills a piece up
     for stretch in optimizer.stretches(flat.weights, flat.group):
-        if (
-            stretch.is_own and stretch.values.numel() and held.length and held.is_own
-        ):  # not of what only fills a piece up
+        if writes and stretch.is_own and stretch.values.numel():
             start = stretch.start
             key = whole(held.name, stretch.state) if start is None else fragment(held.name, stretch.state, start)
             part.tensors[key] = copy(f"{number}|{key}", stretch.values)

@@ -142,13 +142,15 @@ def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
-DURABLE |= {"adafactor": (2, "fp32"), "lamb": (3, "fp32")}
+DURABLE |= {"adafactor": (2, "fp32"), "lamb": (3, "fp32"), "small ones whole": (3, "bf16")}
 
 
 def durable_of(corpus: Path, folder: Path, name: str) -> Run:
     """The run of DURABLE with this name, in its folder."""
     run = mini_run(corpus, folder)
-    return durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
+    run = durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
+    threshold = Machine().persistence_threshold if name == "small ones whole" else 0
+    return replace(run, machine=replace(run.machine, persistence_threshold=threshold))
 
 
 def killed_of(corpus: Path, folder: Path) -> Run:
