@@ -468,6 +468,9 @@ def export(
     heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,
     license: Annotated[str, typer.Option(metavar="ID", help="Of the weights, for the model card.")] = "unknown",
     push: Annotated[str, typer.Option(metavar="REPO", help="Also to this repository of the hub.")] = "",
+    step: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Of a kept step, finished or not. [default: the end]")
+    ] = 0,
     scale: options.Scale = "",
     data: options.Data = None,
     hold_out: options.HoldOut = None,
@@ -475,7 +478,7 @@ def export(
     seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> int:
-    """Copy the weights, configuration and tokenizer of a finished run to where `transformers` loads them from."""
+    """Copy the weights, configuration and tokenizer of a run to where `transformers` loads them from."""
     with waiting("importing PyTorch"):
         from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.terminal import views
@@ -484,7 +487,9 @@ def export(
     flags = _flags(run, overrides, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     run_folder = pretrain_stage.run_folder(flags)
     with waiting(f"writing {folder}" + (f", then pushing it to {push}" if push else "")):
-        files, becomes, address = pretrain_stage.export(run_folder, folder, heads=heads, license=license, repo=push)
+        files, becomes, address = pretrain_stage.export(
+            run_folder, folder, heads=heads, license=license, repo=push, step=step
+        )
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
     auto = auto_class(becomes.split(",")[0])

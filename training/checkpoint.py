@@ -1,12 +1,15 @@
 """Checkpoints that are whole or are not there: a folder `step-000000123` whose manifest was written last.
 
     step-000000123/
-      manifest.json   step, topology, and size and sha256 of every other file
-      state.json      what the loop needs to go on
-      ...             the engine's own files, one part per worker
+      manifest.json            step, topology, and size and sha256 of every other file
+      state.json               what the loop needs to go on
+      spec.json                the net, so that its weights can be read without the run
+      rank-00000.safetensors   what each worker had of weights and optimiser (engines/fragments.py): it says of what it
+      ...                      is, so that any number of workers with any ZeRO stage goes on from it
 
-No format notices a flipped bit by itself, and DeepSpeed's files are pickles: nothing is loaded before its hash agrees.
-Every function that takes an engine is called by all workers; only the first one looks at folders and moves them.
+No format notices a flipped bit by itself: nothing is loaded before its hash agrees. Each worker hashes the file that it
+writes, while it writes it (saver.py). When a run goes on, the workers share the files out among them, so that each is
+hashed once, and all together take the newest checkpoint with which nobody found a fault.
 """
 
 import hashlib
@@ -14,64 +17,49 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from training.engines import Engine, saved_weights
+from training.engines import Engine, Fragments, Seal, memory_in
 from training.model import Model
 from training.run import Resume
 
 Topology = dict[str, str | int]
-"""What a run and a checkpoint must agree on: recipe, number of workers, ZeRO stage, precision."""
+"""What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
+from, and number of workers and ZeRO stage, which it need not."""
 
-MANIFEST, STATE, UNFINISHED = "manifest.json", "state.json", ".tmp-"
+MANIFEST, STATE, SPEC, UNFINISHED = "manifest.json", "state.json", "spec.json", ".tmp-"
+FORMAT: Final = 2  # of the files; the first was DeepSpeed's own
+REFUSED: Final = ("recipe", "precision")  # where they differ, the numbers would be those of neither run
 log = logging.getLogger(__name__)
-
-
-def save(
-    engine: Engine[Model], folder: Path, step: int, state: dict[str, Any], topology: Topology, *, keep: int
-) -> None:
-    """Write `folder`/step-...: it appears at once or not at all. Then remove all but the newest `keep`.
-
-    Workers on several machines need a folder that they share. Raises OSError, among others when the disk is full.
-    """
-    unfinished = folder / f"{UNFINISHED}{name(step)}"
-    try:
-        if engine.rank == 0:
-            unfinished.mkdir(parents=True)
-        _wait_for_all(engine)
-        engine.save(unfinished)
-        _wait_for_all(engine)
-        if engine.rank == 0:
-            (unfinished / STATE).write_text(json.dumps(state, indent=1))
-            _publish(unfinished, folder / name(step), {"step": step, **topology})
-            for old in steps(folder)[keep:]:
-                shutil.rmtree(old)
-        _wait_for_all(engine)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
 
 
 def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into `engine` and return its state; None: there is none, start from scratch.
 
-    Raises BadInput where none is whole of those that are there, where there is none at all and `resume` is "must", and
-    where it does not fit `topology`.
+    All workers call it. Raises BadInput where none is whole of those that are there, where there is none at all and
+    `resume` is "must", and where it does not fit `topology`.
     """
-    present, step = _find(folder, resume) if engine.rank == 0 else (0, 0)
-    present, step = (int(value) for value in engine.reduce_sums([present, step]))
-    if step:
+    present = _present(engine, folder, resume)
+    for at, step in enumerate(present):
         path = folder / name(step)
+        if not _is_whole(engine, path):
+            continue
+        if engine.rank == 0:
+            for broken in present[:at]:  # out of the way, so that `keep` counts whole ones
+                os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
-        engine.load(path)
+        _load(engine, path)
         return json.loads((path / STATE).read_text())
     if present:
         raise BadInput(
-            f"{folder}: none of its {present} checkpoints is whole; bring one back, or start again with --resume never"
+            f"{folder}: none of its {len(present)} checkpoints is whole; bring one back, or start again with "
+            "--resume never"
         )
     if resume == "must":
         raise BadInput(f"{folder}: no checkpoint to resume from; start with --resume allow")
@@ -89,10 +77,17 @@ def newest(folder: Path) -> Path | None:
 
 
 def weights_of(path: Path) -> dict[str, Tensor]:
-    """The float32 weights by name, and buffers, in a checkpoint of DeepSpeedEngine. BadInput where it is not whole."""
+    """The float32 weights by name, and buffers, in a checkpoint of any workers. BadInput where it is not whole."""
     if fault := find_fault(path):
         raise BadInput(fault)
-    return saved_weights(path)
+    _check_format(path)
+    fragments = Fragments(_parts(path))
+    return {name: fragments.full(name) for name in fragments.names()} | fragments.buffers()
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder is a checkpoint, whole or not."""
+    return (path / MANIFEST).is_file()
 
 
 def steps(folder: Path) -> list[Path]:
@@ -102,19 +97,10 @@ def steps(folder: Path) -> list[Path]:
 
 def find_fault(path: Path) -> str | None:
     """What is wrong with a checkpoint, in one line; None where every file is as it was written."""
-    try:
-        files = json.loads((path / MANIFEST).read_text())["files"]
-        seals = [(file, seal["bytes"], seal["sha256"]) for file, seal in files.items()]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return f"{path}: its {MANIFEST} cannot be read ({type(error).__name__}: {error})"
-    for file, size, digest in seals:
-        if not (path / file).is_file():
-            return f"{path}: {file} is missing"
-        if (found := (path / file).stat().st_size) != size:
-            return f"{path}: {file} has {found} bytes, {MANIFEST} says {size}"
-        if _sha256(path / file) != digest:
-            return f"{path}: {file} is damaged, its sha256 is not the one in {MANIFEST}"
-    return None
+    seals = _seals(path)
+    if isinstance(seals, str):
+        return seals
+    return next((fault for file, seal in seals.items() if (fault := _fault_of(path, file, seal))), None)
 
 
 def name(step: int) -> str:
@@ -126,47 +112,157 @@ def name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def _find(folder: Path, resume: Resume) -> tuple[int, int]:
-    """How many checkpoints there are, and the step of the newest whole one or 0; clears what is in the way."""
-    for unfinished in folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(unfinished)
-    if resume == "never" and steps(folder):
-        os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
-    present, path = steps(folder), newest(folder)
-    if path is None:
-        return len(present), 0
-    for broken in present[: present.index(path)]:  # out of the way, so that `keep` counts whole ones
-        os.replace(broken, _free(folder / f"broken-{broken.name}"))
-    return len(present), int(path.name.removeprefix("step-"))
+def part_name(rank: int) -> str:
+    """The file of a worker.
+
+    >>> part_name(7)
+    'rank-00007.safetensors'
+    """
+    return f"rank-{rank:05d}.safetensors"
 
 
-def _publish(unfinished: Path, final: Path, about: Topology) -> None:
-    """Write the manifest, make all of it durable, and give the folder its name."""
-    files = [file for file in sorted(unfinished.rglob("*")) if file.is_file()]
-    seals = {
-        file.relative_to(unfinished).as_posix(): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
-        for file in files
-    }
-    (unfinished / MANIFEST).write_text(json.dumps({**about, "files": seals}, indent=1))
-    for path in (*files, unfinished / MANIFEST, *{file.parent for file in files}):
-        _sync(path)
-    shutil.rmtree(final, ignore_errors=True)  # an older save of the same step
-    os.replace(unfinished, final)
-    _sync(final.parent)
+# Reading
+
+
+def _present(engine: Engine[Model], folder: Path, resume: Resume) -> list[int]:
+    """The steps of the checkpoints that the first worker sees, the newest first; it clears what is in the way."""
+    found: list[float] = []
+    if engine.rank == 0:
+        for unfinished in folder.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(unfinished)
+        if resume == "never" and steps(folder):
+            os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
+        found = [int(path.name.removeprefix("step-")) for path in steps(folder)]
+    (count,) = engine.reduce_sums([len(found)])
+    return [int(step) for step in engine.reduce_sums(found or [0.0] * int(count))]
+
+
+def _is_whole(engine: Engine[Model], path: Path) -> bool:
+    """Whether no worker finds a fault in its share of the files; all workers call it, and say the same."""
+    seals = _seals(path)
+    files = [] if isinstance(seals, str) else list(seals.items())
+    num_files, cannot_read = engine.reduce_sums([len(files), not files])
+    if cannot_read or num_files != engine.world * len(files):
+        if engine.rank == 0:
+            fault = seals if isinstance(seals, str) else f"{path}: not all workers see the {MANIFEST} of the first one"
+            log.warning("%s; looking for an older checkpoint", fault)
+        return False
+    marks = [0.0] * len(files)
+    for number in range(engine.rank, len(files), engine.world):
+        marks[number] = bool(_fault_of(path, *files[number]))
+    faulty = [file for file, mark in zip(files, engine.reduce_sums(marks), strict=True) if mark]
+    if faulty and engine.rank == 0:
+        fault = _fault_of(path, *faulty[0]) or f"{path}: {faulty[0][0]} is not the same on all machines of the workers"
+        log.warning("%s; looking for an older checkpoint", fault)
+    return not faulty
+
+
+def _load(engine: Engine[Model], path: Path) -> None:
+    """Each worker reads what it needs; its own file comes first, which with the same layout has all of it."""
+    files, same = _parts(path), _manifest(path)["workers"] == engine.world
+    own = path / part_name(engine.rank)
+    first = [own] if same else []
+    memory = memory_in(own) if same else {}
+    engine.load(Fragments([*first, *(file for file in files if file not in first)]), memory)
+    if not same and engine.rank == 0 and memory_in(files[0]):
+        log.warning(
+            "%s: was written by %d workers, these are %d: what the net remembers of the rows before is forgotten, "
+            "as at the start of an epoch",
+            path,
+            _manifest(path)["workers"],
+            engine.world,
+        )
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of the workers, by rank."""
+    return sorted(path.glob(part_name(0).replace("00000", "*")))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    return json.loads((path / MANIFEST).read_text())
+
+
+def _seals(path: Path) -> dict[str, Seal] | str:
+    """What each file of a checkpoint must be like, or why that is not known."""
+    try:
+        files = _manifest(path)["files"]
+        return {file: Seal(seal["bytes"], seal["sha256"]) for file, seal in files.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"{path}: its {MANIFEST} cannot be read ({type(error).__name__}: {error})"
+
+
+def _fault_of(path: Path, file: str, seal: Seal) -> str | None:
+    """What is wrong with one file."""
+    if not (path / file).is_file():
+        return f"{path}: {file} is missing"
+    if (found := (path / file).stat().st_size) != seal.bytes:
+        return f"{path}: {file} has {found} bytes, {MANIFEST} says {seal.bytes}"
+    if _sha256(path / file) != seal.sha256:
+        return f"{path}: {file} is damaged, its sha256 is not the one in {MANIFEST}"
+    return None
+
+
+def _check_format(path: Path) -> None:
+    if _manifest(path).get("format") != FORMAT:
+        raise BadInput(
+            f"{path}: was written by an earlier version of Sesame, in DeepSpeed's format; finish the run with that "
+            "version, start another one from its weights with start=FOLDER/weights-STEP, or start again with "
+            "--resume never"
+        )
 
 
 def _check_topology(path: Path, topology: Topology) -> None:
-    written = json.loads((path / MANIFEST).read_text())
-    for key, wanted in topology.items():
-        if written.get(key) != wanted:
+    _check_format(path)
+    written = _manifest(path)
+    for key in REFUSED:
+        if written.get(key) != topology[key]:
             raise BadInput(
-                f"{path}: was written with {key} {written.get(key)}, this run has {key} {wanted}; "
+                f"{path}: was written with {key} {written.get(key)}, this run has {key} {topology[key]}; "
                 f"resume with {key} {written.get(key)}, or start again with --resume never"
             )
 
 
-def _wait_for_all(engine: Engine[Model]) -> None:
-    engine.reduce_sums([0.0])
+# Writing
+
+
+def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, str], parts: Sequence[str]) -> None:
+    """Merge the seals of the workers' files, write the manifest, make all durable, and give the folder its name.
+
+    `texts` are further files, by name. Raises OSError, among others when the disk is full.
+    """
+    seals = {}
+    for file in parts:
+        seal = unfinished / f"{file}.seal"
+        seals[file] = json.loads(seal.read_text())
+        seal.unlink()
+    for file, text in texts.items():
+        content = text.encode()
+        (unfinished / file).write_bytes(content)
+        sync(unfinished / file)
+        seals[file] = asdict(Seal(len(content), hashlib.sha256(content).hexdigest()))
+    (unfinished / MANIFEST).write_text(json.dumps({"format": FORMAT, **about, "files": seals}, indent=1))
+    sync(unfinished / MANIFEST)
+    sync(unfinished)
+    shutil.rmtree(final, ignore_errors=True)  # an older save of the same step
+    os.replace(unfinished, final)
+    sync(final.parent)
+
+
+def remove_old(folder: Path, keep: int, keep_every: int) -> None:
+    """Remove all checkpoints but the newest `keep`, and those at multiples of `keep_every` steps (0: of none)."""
+    for old in steps(folder)[keep:]:
+        if not keep_every or int(old.name.removeprefix("step-")) % keep_every:
+            shutil.rmtree(old)
+
+
+def sync(path: Path) -> None:
+    """Make a file or a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _free(path: Path) -> Path:
@@ -178,11 +274,3 @@ def _free(path: Path) -> Path:
 def _sha256(file: Path) -> str:
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -22,6 +22,7 @@ from training.meter import Meter, Work, peak
 from training.model import Model
 from training.optim import rate
 from training.run import CHECKPOINTS, Run
+from training.saver import Saver
 from training.score import Score
 
 __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
@@ -70,6 +71,7 @@ class StepWork:
     stop: bool
     work: Work
     targets: dict[str, int]  # by kind of loss
+    votes: list[float]  # of the saver
 
 
 def never() -> bool:
@@ -107,6 +109,7 @@ def pretrain(
     validation = open_validation(run, engine.rank, engine.world)
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
+    saver = _saver(run, engine)
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     show = show if engine.rank == 0 else no_samples
@@ -114,7 +117,8 @@ def pretrain(
         show(0)
     doing(state.step, "")
     for step, batches in ahead(loader, state.step, run.steps):
-        step_work = _step_work(run.losses, batches, should_stop(), engine)
+        step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
+        saver.hear(step_work.votes)
         if step_work.stop:
             break
         torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
@@ -135,6 +139,7 @@ def pretrain(
             state = replace(state, sums={}, loss=metrics["train/loss"])
             log(state.step, metrics | _vitals(state, learning_rate, result) | meter.report())
         if state.skipped_in_row == MOST_SKIPPED:
+            saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
                 f"lower optim.peak (it is {run.optim.peak:g}) or raise optim.warmup (it is {run.optim.warmup})"
@@ -150,10 +155,10 @@ def pretrain(
         if run.weights_every and state.step % run.weights_every == 0 and state.step < run.steps:
             keep(state.step)
             meter.skip()
-        if _due(state.step, run.save_every, run.steps):
+        if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_every)):
             state = replace(state, sums=tally.added_to(state.sums))
             doing(state.step, "checkpoint")
-            log(state.step, _save(run, engine, state))
+            log(state.step, _save(saver, state))
             saved = state
             meter.skip()
         doing(state.step, "")
@@ -161,7 +166,8 @@ def pretrain(
     if saved.step < state.step:  # stopped on request
         state = replace(state, sums=tally.added_to(state.sums))
         doing(state.step, "checkpoint")
-        _save(run, engine, state)
+        _save(saver, state)
+    saver.finish()
     return Result(finished=state.step == run.steps, state=state)
 
 
@@ -215,14 +221,19 @@ class Tally:
         return total
 
 
-def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine[Model]) -> StepWork:
-    """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass."""
+def _step_work(
+    losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine[Model], votes: Sequence[float] = ()
+) -> StepWork:
+    """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass. With them
+    go the `votes` of the saver."""
     counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
     projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
     work = _work(batches, projected)
-    votes, *sums = (int(value) for value in engine.reduce_sums([stop, *astuple(work), *counts]))
+    stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *astuple(work), *counts]))
+    heard, sums = sums[: len(votes)], sums[len(votes) :]
     work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
-    return StepWork(votes > 0, work, {loss.kind: count for loss, count in zip(losses, counts, strict=True)})
+    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, counts, strict=True)}
+    return StepWork(stops > 0, work, targets, [float(vote) for vote in heard])
 
 
 def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Score]) -> None:
@@ -322,9 +333,22 @@ def _resume(run: Run, engine: Engine[Model]) -> State:
     return State(**stored) if stored else State()
 
 
-def _save(run: Run, engine: Engine[Model], state: State) -> dict[str, float]:
+def _saver(run: Run, engine: Engine[Model]) -> Saver:
+    return Saver(
+        engine,
+        _checkpoints(run),
+        _topology(run, engine),
+        asdict(engine.model.spec),
+        keep=run.keep,
+        keep_every=run.keep_every,
+        background=run.save_in_background,
+    )
+
+
+def _save(saver: Saver, state: State) -> dict[str, float]:
+    """Begin to write a checkpoint; how long training waited for that."""
     started = perf_counter()
-    checkpoint.save(engine, _checkpoints(run), state.step, asdict(state), _topology(run, engine), keep=run.keep)
+    saver.save(state.step, asdict(state))
     return {"ckpt/save_s": perf_counter() - started}
 
 

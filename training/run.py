@@ -35,7 +35,9 @@ class Run:
     resume: Resume = "allow"
     log_every: int = 10  # steps
     save_every: int = 1_000  # steps; also at the end and when stopped
-    keep: int = 2  # checkpoints
+    keep: int = 2  # checkpoints, the newest
+    keep_every: int = 0  # steps between checkpoints that stay for good; 0: none does
+    save_in_background: bool = True  # write checkpoints while training goes on, from a copy in memory
     weights_every: int = 0  # steps between weights that stay, to be evaluated; 0: those of the end alone
     eval_every: int = 1_000  # steps; also at the end; 0: never
     samples: tuple[str, ...] = ()  # prompts that a decoder goes on from before the first step and at each evaluation

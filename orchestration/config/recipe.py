@@ -161,7 +161,9 @@ class Cluster:
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
-    keep: int = 2  # checkpoints
+    keep: int = 2  # checkpoints, the newest
+    keep_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
+    save_in_background: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
     weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
     machine: Machine = Machine()
@@ -172,7 +174,7 @@ class Cluster:
         require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
-        for name in ("eval_every", "save_every", "weights_every"):
+        for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)

@@ -98,6 +98,8 @@ class Job:
             machine=self.cluster.machine,
             resume=resume,
             keep=self.cluster.keep,
+            keep_every=self.cluster.keep_every,
+            save_in_background=self.cluster.save_in_background,
             weights_every=self.cluster.weights_every,
             samples=self.cluster.samples_of(recipe),
             **self.cluster.intervals(recipe),

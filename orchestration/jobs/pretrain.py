@@ -22,7 +22,7 @@ from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
-from training.run import Resume, Run
+from training.run import CHECKPOINTS, Resume, Run
 from training.tasks import TASKS
 
 RESULT = "result.json"
@@ -143,18 +143,24 @@ def run_of(flags: Flags) -> Run:
 
 
 def export(
-    folder: Path, to: Path, *, heads: bool = True, license: str = "unknown", repo: str = ""
+    folder: Path, to: Path, *, heads: bool = True, license: str = "unknown", repo: str = "", step: int = 0
 ) -> tuple[list[str], str, str]:
     """Copy what a finished run has for `transformers` to `to`, which must be new or empty, with a model card.
 
-    `heads` False: the trunk alone, for `AutoModel`. `repo`: of a hub, which gets the folder as well. Returns the names
-    of its files, what they are to transformers, and the address on the hub. BadInput where that has no such net, too.
+    `heads` False: the trunk alone, for `AutoModel`. `repo`: of a hub, which gets the folder as well. `step`: what a
+    run, finished or not, had after so many steps, of which a checkpoint or weights are kept. Returns the names of its
+    files, what they are to transformers, and the address on the hub. BadInput where that has no such net, too.
     """
     from training.formats import described, load_spec, load_weights, to_transformers, without_heads
 
+    if step:
+        return _export_step(folder, to, step, heads=heads, repo=repo)
     made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS
     if not (weights / "spec.json").is_file():
-        raise BadInput(f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`")
+        raise BadInput(
+            f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`, or take "
+            "a kept step with --step N"
+        )
     vocab = Path(Run.from_json((folder / launch.RUN).read_text()).corpus) / "vocab"
     becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
@@ -174,6 +180,40 @@ def export(
     unfinished.rename(to)
     address = hub.push(api, to, repo) if api else ""
     return sorted(path.name for path in to.iterdir()), becomes, address
+
+
+def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -> tuple[list[str], str, str]:
+    """What `export` does for one step of a run; without scores, which are those of its end."""
+    from training.formats import described, load_weights, to_transformers, without_heads
+
+    if repo:
+        raise BadInput(f"--push {repo}: with --step only a folder is written; push a run that is finished")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
+    run, kept = Run.from_json((folder / launch.RUN).read_text()), kept_steps(folder)
+    if step not in kept:
+        has = ", ".join(map(str, sorted(kept))) or "none"
+        raise BadInput(f"--step {step}: {folder} has kept these steps: {has}; cluster.keep_every=STEPS keeps more")
+    spec, tensors = load_weights(folder / kept[step])
+    vocab = Path(run.corpus) / "vocab"
+    becomes = described(spec, Vocab.load(vocab).pad)
+    unfinished = to.with_name(f".{to.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    to_transformers(tensors, spec, vocab, unfinished, heads=heads)
+    name = folder.name.rpartition("-")[0] or folder.name
+    text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
+    write_atomic(unfinished / "README.md", text.encode())
+    if to.exists():
+        to.rmdir()
+    unfinished.rename(to)
+    becomes = becomes if heads else without_heads(becomes.split(",")[0])
+    return sorted(path.name for path in to.iterdir()), becomes, ""
+
+
+def kept_steps(folder: Path) -> dict[int, str]:
+    """By step, where a run keeps a checkpoint or weights of it, in its folder."""
+    kept = (*folder.glob(f"{CHECKPOINTS}/step-*[0-9]"), *folder.glob(f"{launch.WEIGHTS}-*[0-9]"))
+    return {int(path.name.rpartition("-")[2]): str(path.relative_to(folder)) for path in kept}
 
 
 def _named(flags: Flags) -> Path | None:

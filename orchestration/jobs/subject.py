@@ -15,7 +15,6 @@ from orchestration.jobs.request import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
-from training.run import CHECKPOINTS
 
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
 _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
@@ -125,8 +124,7 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     are none."""
     result = subject.folder / pretrain.RESULT
     last = json.loads(result.read_text())["step"] if result.is_file() else None
-    kept = (*subject.folder.glob(f"{CHECKPOINTS}/step-*[0-9]"), *subject.folder.glob(f"{WEIGHTS}-*[0-9]"))
-    places = {int(path.name.rpartition("-")[2]): str(path.relative_to(subject.folder)) for path in kept}
+    places = pretrain.kept_steps(subject.folder)
     found = {step: place for step, place in sorted(places.items()) if step != last}
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
     if not chosen:

@@ -1,44 +1,57 @@
-import json
+import errno
 import logging
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from preprocessing.errors import BadInput
 from training import checkpoint
+from training import saver as saving
+from training.engines import Copy, Fragments, Part
+from training.saver import Saver
+
+PART = "rank-00000.safetensors"
 
 TOPOLOGY: checkpoint.Topology = {"recipe": "abc", "workers": 1, "zero": 2, "precision": "fp32"}
 
 
 class Disk:
-    """An engine that is nothing but a file of 1,000 bytes."""
+    """An engine that is nothing but 1,000 bytes of one parameter."""
 
     rank, world = 0, 1
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = content
 
-    def save(self, folder: Path) -> None:
-        (folder / "parts").mkdir()
-        (folder / "parts" / "weights.pt").write_bytes(self.content)
+    def part(self, copy: Copy) -> Part:
+        weights = torch.frombuffer(bytearray(self.content), dtype=torch.float32)
+        return Part({"net|weight|0": copy("0", weights)}, {"net": tuple(weights.shape)})
 
-    def load(self, folder: Path) -> None:
-        self.content = (folder / "parts" / "weights.pt").read_bytes()
+    def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
+        self.content = fragments.full("net").numpy().tobytes()
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
-        return list(values)
+        return [float(value) for value in values]
 
 
 def content(step: int) -> bytes:
-    return np.random.default_rng(step).bytes(1000)
+    return np.random.default_rng(step).standard_normal(250, np.float32).tobytes()
 
 
-def write(folder: Path, *steps: int, keep: int = 3) -> None:
+def saver(engine: Disk, folder: Path, **keys: int) -> Saver:
+    return Saver(engine, folder, TOPOLOGY, {}, **{"keep": 3, "background": False} | keys)
+
+
+def write(folder: Path, *steps: int, **keys: int) -> None:
     for step in steps:
-        checkpoint.save(Disk(content(step)), folder, step, {"step": step}, TOPOLOGY, keep=keep)
+        saver(Disk(content(step)), folder, **keys).save(step, {"step": step})
 
 
 def restore(folder: Path, resume: checkpoint.Resume = "allow", **changes: str | int) -> tuple[dict | None, bytes]:
@@ -66,11 +79,11 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    checkpoint.save(Disk(b"new"), tmp_path, 1, {}, TOPOLOGY, keep=1)
-    assert restore(tmp_path) == ({}, b"new")
+    saver(Disk(content(9)), tmp_path, keep=1).save(1, {})
+    assert restore(tmp_path) == ({}, content(9))
 
 
-@pytest.mark.parametrize("file", ["parts/weights.pt", "state.json"])
+@pytest.mark.parametrize("file", [PART, "state.json", "spec.json"])
 def test_every_flipped_bit_is_noticed_and_the_file_named(tmp_path: Path, file: str) -> None:
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
@@ -95,17 +108,18 @@ def test_a_flipped_bit_in_the_manifest_never_lets_another_file_through(tmp_path:
 @pytest.mark.parametrize("size", [0, 1, 999])
 def test_a_truncated_file_is_noticed_and_named(tmp_path: Path, size: int) -> None:
     write(tmp_path, 1)
-    file = tmp_path / "step-000000001" / "parts" / "weights.pt"
-    file.write_bytes(file.read_bytes()[:size])
+    file = tmp_path / "step-000000001" / PART
+    whole = file.read_bytes()
+    file.write_bytes(whole[:size])
     fault = checkpoint.find_fault(tmp_path / "step-000000001")
     assert fault
-    assert fault.endswith(f"parts/weights.pt has {size} bytes, manifest.json says 1000")
+    assert fault.endswith(f"{PART} has {size} bytes, manifest.json says {len(whole)}")
 
 
 def test_a_missing_file_is_noticed_and_named(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    (tmp_path / "step-000000001" / "parts" / "weights.pt").unlink()
-    assert str(checkpoint.find_fault(tmp_path / "step-000000001")).endswith("parts/weights.pt is missing")
+    (tmp_path / "step-000000001" / PART).unlink()
+    assert str(checkpoint.find_fault(tmp_path / "step-000000001")).endswith(f"{PART} is missing")
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"files": []}', '{"files": {"state.json": 1}}', "\x80"])
@@ -156,38 +170,99 @@ def test_never_resume_puts_the_old_checkpoints_aside(tmp_path: Path) -> None:
     ("key", "value", "line"),
     [
         ("recipe", "xyz", "written with recipe abc, this run has recipe xyz"),
-        ("workers", 2, "written with workers 1, this run has workers 2; resume with workers 1, or start again"),
-        ("zero", 3, "written with zero 2, this run has zero 3"),
         ("precision", "bf16", "written with precision fp32, this run has precision bf16"),
     ],
 )
-def test_a_checkpoint_of_another_topology_is_refused(tmp_path: Path, key: str, value: str | int, line: str) -> None:
+def test_a_checkpoint_of_another_recipe_or_precision_is_refused(
+    tmp_path: Path, key: str, value: str | int, line: str
+) -> None:
     write(tmp_path, 1)
     with pytest.raises(BadInput, match=line):
         restore(tmp_path, **{key: value})
 
 
-class Failure(BaseException):
-    """Stands for a full disk, or Ctrl-C."""
+@pytest.mark.parametrize(("key", "value"), [("workers", 2), ("zero", 3)])
+def test_other_workers_and_another_stage_go_on(tmp_path: Path, key: str, value: int) -> None:
+    write(tmp_path, 1)
+    assert restore(tmp_path, **{key: value}) == ({"step": 1}, content(1))
 
 
-@pytest.mark.parametrize("function", ["engine", "json.dumps", "_sha256", "_sync", "os.replace"])
-def test_a_failure_at_any_moment_of_a_save_leaves_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    manifest = tmp_path / "step-000000001" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 2,', ""))
+    for read in (restore, lambda folder: checkpoint.weights_of(folder / "step-000000001")):
+        with pytest.raises(BadInput, match=r"written by an earlier version of Sesame.*start=FOLDER/weights-STEP, or"):
+            read(tmp_path)
+
+
+def test_checkpoints_at_multiples_stay_for_good(tmp_path: Path) -> None:
+    write(tmp_path, 5, 10, 15, 20, 25, 30, keep=2, keep_every=10)
+    assert names(tmp_path) == [f"step-{step:09d}" for step in (10, 20, 25, 30)]
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("function", ["saver.write", "checkpoint.sync", "checkpoint.os.replace"])
+def test_a_full_disk_at_any_moment_of_a_save_is_one_line_and_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, background: bool
 ) -> None:
     write(tmp_path, 1)
-    engine = Disk(content(2))
 
     def fail(*given: object, **named: object) -> None:
-        raise Failure
+        raise FULL
+
+    def save() -> None:
+        begun = saver(Disk(content(2)), tmp_path, keep=1, background=background)
+        begun.save(2, {"step": 2})
+        begun.finish()
 
     with monkeypatch.context() as patch:
-        target = {"json.dumps": (json, "dumps"), "os.replace": (checkpoint.os, "replace"), "engine": (engine, "save")}
-        patch.setattr(*target.get(function, (checkpoint, function)), fail)
-        with pytest.raises(Failure):
-            checkpoint.save(engine, tmp_path, 2, {"step": 2}, TOPOLOGY, keep=1)
+        patch.setattr(f"training.{function}", fail)
+        with pytest.raises(BadInput, match=r"step 2 cannot be written \(No space left on device\)"):
+            save()
     assert names(tmp_path) == ["step-000000001"]
     assert restore(tmp_path) == ({"step": 1}, content(1))
+
+
+def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is held up, the weights change, and the folder appears when the sums have said so, not before."""
+    go_on, written = threading.Event(), saving.write
+    monkeypatch.setattr(saving, "write", lambda *given: go_on.wait(60) and written(*given))
+    weights = torch.arange(250.0)
+    engine = Disk()
+    monkeypatch.setattr(engine, "part", lambda copy: Part({"net|weight|0": copy("0", weights)}, {"net": (250,)}))
+    begun = saver(engine, tmp_path, background=True)
+    begun.save(3, {"step": 3})
+    weights.zero_()
+    assert begun.votes() == [0, 0, 0, 0]
+    begun.hear([0, 0, 0, 0])
+    assert checkpoint.newest(tmp_path) is None
+    go_on.set()
+    wait([begun._work])
+    assert begun.votes() == [1, 0, 0, 0]
+    begun.hear([1, 0, 0, 0])
+    wait([begun._work])
+    assert begun.votes() == [0, 0, 0, 1]
+    begun.hear([0, 0, 0, 1])
+    assert restore(tmp_path) == ({"step": 3}, torch.arange(250.0).numpy().tobytes())
+
+
+def test_a_process_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    (tmp_path / ".tmp-step-000000002").mkdir()
+    (tmp_path / ".tmp-step-000000002" / PART).write_bytes(b"half of")
+    assert restore(tmp_path) == ({"step": 1}, content(1))
+    assert names(tmp_path) == ["step-000000001"]
+
+
+def test_an_error_of_another_worker_ends_the_run_here_too(tmp_path: Path) -> None:
+    begun = saver(Disk(content(1)), tmp_path, background=True)
+    begun.save(1, {})
+    with pytest.raises(BadInput, match="No space left on device"):
+        begun.hear([1, 2, 2 * errno.ENOSPC, 0])
 
 
 def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
@@ -201,3 +276,14 @@ def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
     write(tmp_path / "here", 1)
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     assert restore(tmp_path / "there") == ({"step": 1}, content(1))
+
+
+def test_a_worker_s_fault_in_its_share_is_everyone_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker finds nothing in its share; the sums say that another one did."""
+    write(tmp_path, 1, 2)
+    engine = Disk()
+    sums = iter([[2], [2, 1], [3, 0], [0, 1, 0], [3, 0], [0, 0, 0]])
+    monkeypatch.setattr(engine, "reduce_sums", lambda values: next(sums))
+    assert checkpoint.restore(engine, tmp_path, TOPOLOGY, "allow") == {"step": 1}
+    assert engine.content == content(1)
+    assert names(tmp_path) == ["broken-step-000000002", "step-000000001"]

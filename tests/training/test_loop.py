@@ -117,7 +117,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
 def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
-    run = replace(run, trunk=trunk, save_every=4, eval_every=6)
+    run = replace(run, trunk=trunk, save_every=4, eval_every=6, save_in_background=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)
@@ -126,6 +126,12 @@ def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run,
     assert min(logged) == die_at // 4 * 4 + 1
     assert losses(logged) == losses(all_logged)[-len(losses(logged)) :]
     assert logged[20]["eval/loss"] == all_logged[20]["eval/loss"]
+
+
+def test_checkpoints_stay_for_good_at_steps_of_their_own(run: Run) -> None:
+    train(replace(run, save_every=6, keep=1, keep_every=8))
+    kept = sorted(path.name for path in Path(run.folder).glob("checkpoints/*"))
+    assert kept == ["step-000000008", "step-000000016", "step-000000020"]
 
 
 def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
@@ -188,7 +194,7 @@ def targets_of(run: Run, step: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("die_at", [3, 8, 11, 18])
 def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Run, die_at: int, tmp_path: Path) -> None:
-    run = replace(run, log_every=7, save_every=4)
+    run = replace(run, log_every=7, save_every=4, save_in_background=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)

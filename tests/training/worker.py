@@ -16,12 +16,14 @@ import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import SesameError
+from training import checkpoint
 from training.data import open_loader
 from training.engines import StepResult
 from training.engines import deepspeed as zero
 from training.formats import describe_model
 from training.loop import pretrain
-from training.run import Run
+from training.run import CHECKPOINTS, Run
+from training.saver import Saver
 from training.specs import Machine
 
 CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
@@ -98,6 +100,19 @@ def first_weights(run: Run) -> list[int]:
     return [weight.numel() for weight in engine.model.parameters()]
 
 
+def resave(run: Run) -> dict[str, Any]:
+    """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
+    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.machine.precision}
+    state = checkpoint.restore(engine, Path(run.folder) / CHECKPOINTS, about, "must")
+    assert state
+    Saver(engine, Path(run.folder) / "again", about, {}, keep=1, background=False).save(state["step"], state)
+    weights = engine.full_state()
+    if engine.rank == 0:
+        safetensors.torch.save_file(weights, Path(run.folder) / "loaded.safetensors")
+    return {"step": state["step"]}
+
+
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
     os.environ |= {
         "RANK": rank,
@@ -114,6 +129,8 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
         run = Run.from_json(job["run"])
         if job.get("first"):
             seen.append(first_weights(run))
+        elif job.get("resave"):
+            seen.append(resave(run))
         else:
             seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
         if rank == "0":

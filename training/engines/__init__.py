@@ -1,11 +1,28 @@
 """Engines: weights, their optimiser, and the other workers, behind one protocol.
 
-Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3).
+Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3). fragments.py are the
+files of a checkpoint, held.py what of them each worker has.
 DeepSpeed itself is imported when it is first used (lean.py).
 """
 
-from training.engines.deepspeed import DeepSpeedEngine, connect, saved_weights
+from training.engines.deepspeed import DeepSpeedEngine, connect
 from training.engines.engine import Engine, StepResult, to_tensors
+from training.engines.fragments import Cut, Fragments, Part, Seal, memory_in, write
+from training.engines.held import Copy
 from training.engines.local import LocalEngine
 
-__all__ = ["DeepSpeedEngine", "Engine", "LocalEngine", "StepResult", "connect", "saved_weights", "to_tensors"]
+__all__ = [
+    "Copy",
+    "Cut",
+    "DeepSpeedEngine",
+    "Engine",
+    "Fragments",
+    "LocalEngine",
+    "Part",
+    "Seal",
+    "StepResult",
+    "connect",
+    "memory_in",
+    "to_tensors",
+    "write",
+]

@@ -6,26 +6,29 @@ that matters is given, and a test checks that DeepSpeed reads every one of them.
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import timedelta
 from io import StringIO
-from pathlib import Path
 from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import BadInput, ResourceError
+from preprocessing.errors import ResourceError
 from preprocessing.schema import Batch
-from training.engines import lean, ops
-from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import Model, materialise, parameter_groups
+from training.engines import held, lean, ops
+from training.engines.engine import M, StepResult, memory_of, set_rate, to_tensors
+from training.engines.fragments import Fragments, Part
+from training.engines.held import Copy
+from training.model import Model, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine, Offload
 from training.trunks import set_recompute
 
-TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
+SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
 
 
 def connect(machine: Machine) -> None:
@@ -47,7 +50,8 @@ def connect(machine: Machine) -> None:
     torch.set_num_threads(machine.threads)
     ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
-    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+    timeout = timedelta(seconds=machine.timeout)
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
 
 
 def _check_disk(machine: Machine) -> None:
@@ -181,16 +185,53 @@ class DeepSpeedEngine(Generic[M]):
         torch.distributed.all_reduce(sums)
         return sums.tolist()
 
-    def save(self, folder: Path) -> None:
-        # Without its file `latest`, which is written before the other workers are done; ours is the manifest.
-        self.engine.save_checkpoint(str(folder), tag=TAG, save_latest=False)
-        save_memory(self.model, folder, self.rank)
+    def part(self, copy: Copy) -> Part:
+        if self.zero == 0 and self.rank:
+            return replace(Part(), tensors=memory_of(self.model))  # the first worker has all of it
+        if self.zero == 3:  # an evaluation leaves parameters whole
+            self.optimizer.checkpoint_event_prologue()
+            self.optimizer.checkpoint_event_epilogue()
+        part = held.part_of(self.model, self._flats(), self._stepping, copy, is_first=self.rank == 0)
+        part.tensors.update(memory_of(self.model))
+        return replace(part, scaler=self._scaler())
 
-    def load(self, folder: Path) -> None:
-        loaded, _ = self.engine.load_checkpoint(str(folder), tag=TAG)
-        if loaded is None:  # DeepSpeed only warns, and would train from scratch
-            raise BadInput(f"{folder}: DeepSpeed found no state in it; start again with --resume never")
-        load_memory(self.model, folder, self.rank, self.engine.device)
+    def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
+        held.load(self._flats(), self._stepping, fragments)
+        held.load_buffers(self.model, fragments)
+        if self.zero in (1, 2):
+            self.optimizer.update_lp_params()  # cast to 16 bit, and made whole on all workers
+        elif self.zero == 3:
+            self._load_partitions()
+        for key, value in self._scaler().items():
+            setattr(self.optimizer.loss_scaler, key, fragments.scaler.get(key, value))
+        net_of(self.model).load_memory_state(memory, self.engine.device)
+
+    def _load_partitions(self) -> None:
+        """Stage 3: the weights of the net from those of the optimiser, as after a step."""
+        zero = self.optimizer
+        zero.checkpoint_event_prologue()  # no parameter is whole
+        for number in range(len(zero.fp16_groups)):
+            zero._reassign_or_swap_out_partitioned_parameters(number)
+        if zero.persistent_parameters:
+            zero.persistent_parameters[0].partition(zero.persistent_parameters)
+        zero.checkpoint_event_epilogue()  # but the small ones, of which there is no other copy
+
+    def _flats(self) -> Iterator[held.Flat]:
+        """What this worker's optimiser updates."""
+        if self.zero == 0:
+            return held.parameters(self.model, self._stepping)
+        cut_up = held.partitions if self.zero == 3 else held.groups
+        return cut_up(self.model, self.optimizer)
+
+    @property
+    def _stepping(self) -> torch.optim.Optimizer:
+        """Our optimiser, inside of DeepSpeed's."""
+        return self.optimizer if self.zero == 0 else self.optimizer.optimizer
+
+    def _scaler(self) -> dict[str, float]:
+        """The state of a loss scale that changes; nothing where there is none."""
+        scaler = getattr(self.optimizer, "loss_scaler", None)
+        return {key: getattr(scaler, key) for key in SCALER} if getattr(scaler, "dynamic", False) else {}
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         whole_of = lean.deepspeed().utils.safe_get_full_fp32_param
@@ -201,20 +242,3 @@ class DeepSpeedEngine(Generic[M]):
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())
-
-
-def saved_weights(folder: Path) -> dict[str, Tensor]:
-    """The float32 weights by name, and buffers, that the workers of a DeepSpeedEngine saved; one process reads them.
-
-    Raises BadInput where DeepSpeed cannot do that, as of stage 1 in bf16.
-    """
-    if not any((folder / TAG).glob("*_optim_states.pt")):  # stage 0: each worker had all of it
-        whole = torch.load(folder / TAG / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=True)
-        return dict(whole["module"])
-    gathered = lean.deepspeed().utils.zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint
-    try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it prints what it does
-            return dict(gathered(str(folder), tag=TAG))
-    except ValueError as error:
-        remedy = "train with cluster.weights_every=STEPS, or with cluster.machine.zero=2"
-        raise BadInput(f"{folder}: DeepSpeed reads no weights from this checkpoint ({error}); {remedy}") from None

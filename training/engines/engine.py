@@ -1,15 +1,15 @@
 """What the loop asks of an engine, and what all engines share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeVar
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
+from training.engines.fragments import MEMORY, Fragments, Part, whole
+from training.engines.held import Copy
 from training.model import net_of
 from training.score import Score
 
@@ -31,7 +31,7 @@ class Engine(Protocol[M]):
     model: M
     rank: int
     world: int
-    zero: int | str  # what its checkpoints depend on: the ZeRO stage, or "none"
+    zero: int | str  # the ZeRO stage, or "none"
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         """Score of each loss on one micro-batch of this worker."""
@@ -45,11 +45,11 @@ class Engine(Protocol[M]):
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         """Sums over all workers, in float64."""
 
-    def save(self, folder: Path) -> None:
-        """Write this worker's part of weights and optimiser state into an empty folder."""
+    def part(self, copy: Copy) -> Part:
+        """What this worker writes of a checkpoint. `copy` is called before anything can change a tensor again."""
 
-    def load(self, folder: Path) -> None:
-        """Take over what `save` wrote."""
+    def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
+        """Take over what workers of any number and ZeRO stage have written, and this worker's `memory`."""
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Names and weights, in float32 on the CPU, tied ones once, gathered one by one; none on every worker but the
@@ -59,21 +59,10 @@ class Engine(Protocol[M]):
         """The same all at once, for a net that one worker can hold."""
 
 
-def save_memory(model: nn.Module, folder: Path, rank: int) -> None:
-    """Write what this worker's micro-batches go on from, where the net has a memory: without it, a run that resumes
-    would begin its rows anew."""
-    if state := net_of(model).memory_state():
-        safetensors.torch.save_file(state, folder / _memory_file(rank))
-
-
-def load_memory(model: nn.Module, folder: Path, rank: int, device: torch.device) -> None:
-    """Take over what `save_memory` wrote."""
-    file = folder / _memory_file(rank)
-    net_of(model).load_memory_state(safetensors.torch.load_file(file) if file.exists() else {}, device)
-
-
-def _memory_file(rank: int) -> str:
-    return f"memory-{rank}.safetensors"
+def memory_of(model: nn.Module) -> dict[str, Tensor]:
+    """What this worker's micro-batches go on from, where the net has a memory, by keys for a file: without it, a run
+    that resumes would begin its rows anew."""
+    return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
 
 
 def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:

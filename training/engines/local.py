@@ -1,16 +1,18 @@
 """The plain engine: one process, float32, no DeepSpeed."""
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import Model, materialise, parameter_groups
+from training.engines import held
+from training.engines.engine import M, StepResult, memory_of, set_rate, to_tensors
+from training.engines.fragments import Fragments, Part
+from training.engines.held import Copy
+from training.model import Model, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
@@ -52,15 +54,18 @@ class LocalEngine(Generic[M]):
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         return [float(value) for value in values]
 
-    def save(self, folder: Path) -> None:
-        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "local.pt")
-        save_memory(self.model, folder, self.rank)
+    def part(self, copy: Copy) -> Part:
+        part = held.part_of(self.model, self._flats(), self.optimizer, copy, is_first=True)
+        part.tensors.update(memory_of(self.model))
+        return part
 
-    def load(self, folder: Path) -> None:
-        state = torch.load(folder / "local.pt", map_location="cpu", weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        load_memory(self.model, folder, self.rank, self.device)
+    def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
+        held.load(self._flats(), self.optimizer, fragments)
+        held.load_buffers(self.model, fragments)
+        net_of(self.model).load_memory_state(memory, self.device)
+
+    def _flats(self) -> Iterator[held.Flat]:
+        return held.parameters(self.model, self.optimizer)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         return ((name, weight.detach().cpu()) for name, weight in self.model.named_parameters())

@@ -15,6 +15,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
+from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
 from training.losses import Loss
 from training.model import ModelSpec
@@ -66,10 +67,13 @@ def load_spec(folder: Path) -> ModelSpec:
 
 
 def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
-    """What `save_weights` wrote; the tensors stay in their files until they are looked at.
+    """What `save_weights` wrote, or a checkpoint of any workers; tensors stay in their files until they are looked at.
 
     BadInput where a file is missing, garbled, or not the one that was written.
     """
+    if is_checkpoint(folder):
+        weights = weights_of(folder)
+        return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
     found = _digest(files)

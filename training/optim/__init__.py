@@ -9,6 +9,7 @@ from training.optim.adamw import AdamW
 from training.optim.lamb import Lamb
 from training.optim.part import OptimPart
 from training.optim.schedule import SCHEDULES, rate
+from training.optim.stretches import Stretch, Stretches
 from training.optim.updates import Decays, Moments, Updates
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Moments",
     "Optim",
     "OptimPart",
+    "Stretch",
+    "Stretches",
     "Updates",
     "rate",
 ]

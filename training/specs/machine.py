@@ -52,10 +52,12 @@ class Machine:
     reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
     overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
     deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
+    timeout: int = 600  # seconds that a worker waits for the others before the run has failed
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:
         require(self.micro_tokens >= 1, "micro_tokens", self.micro_tokens, "a number of tokens from 1 up")
+        require(self.timeout >= 1, "timeout", self.timeout, "a number of seconds from 1 up")
         require(self.threads >= 1, "threads", self.threads, "a number from 1 up")
         require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
         require(

@@ -1,10 +1,12 @@
 """`sesame export`: what of a finished run goes to transformers, and what that does not have."""
 
+import shutil
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from orchestration import launch
 from orchestration.jobs import pretrain as learn
@@ -14,11 +16,14 @@ from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze
 from preprocessing.sampling import Sampling
 from preprocessing.segment import Packed
-from training.formats import save_weights, to_transformers
+from training.checkpoint import Topology
+from training.engines import LocalEngine
+from training.formats import from_transformers, save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
 from training.model import Model, ModelSpec
 from training.optim import AdamW
 from training.run import Run
+from training.saver import Saver
 from training.specs import Encoder, Machine, Phase
 
 SPANBERT = ModelSpec(
@@ -76,6 +81,26 @@ def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Pa
 def test_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not finished"):
         learn.export(tmp_path, tmp_path / "hf")
+
+
+def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(tmp_path: Path) -> None:
+    run = finished(replace(SPANBERT, losses=(MaskedTokens(),)), tmp_path / "run")
+    for folder in ("weights", "export"):
+        shutil.rmtree(run / folder)
+    other = Run.from_json((run / launch.RUN).read_text())
+    trained = LocalEngine(Model(other.trunk, other.losses, other.vocab_size, seed=7), other.optim, other.machine)
+    about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
+    Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
+    files, becomes, _ = learn.export(run, tmp_path / "hf", step=5)
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    assert becomes == "BertForMaskedLM"
+    _, weights = from_transformers(tmp_path / "hf")
+    assert torch.equal(weights["trunk.tokens.weight"], trained.full_state()["trunk.tokens.weight"])
+    assert "step 5 of 1" in (tmp_path / "hf" / "README.md").read_text()
+    with pytest.raises(BadInput, match=r"--step 6: .* has kept these steps: 5; cluster.keep_every=STEPS keeps more"):
+        learn.export(run, tmp_path / "other", step=6)
+    with pytest.raises(BadInput, match="--push a/b: with --step only a folder is written"):
+        learn.export(run, tmp_path / "other", step=5, repo="a/b")
 
 
 def test_the_first_and_the_last_samples_of_a_run_are_those_before_and_after(tmp_path: Path) -> None:

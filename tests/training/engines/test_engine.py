@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +8,13 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from tests.training.batches import random_rows
 from tests.training.corpora import mini_run, resampled
-from training.engines import Engine
+from training.checkpoint import Topology
+from training.engines import Engine, Fragments, write
 from training.engines.local import LocalEngine
 from training.formats import build_model, save_weights
 from training.losses import MaskedTokens
 from training.run import Run
+from training.saver import Saver
 
 
 @pytest.fixture
@@ -60,8 +62,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_forgotten(run: Run
 def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> None:
     engine, resumed = local(run), local(resampled(run, seed=9))
     update(engine)
-    engine.save(tmp_path)
-    resumed.load(tmp_path)
+    write(engine.part(lambda name, tensor: tensor), tmp_path / "part")
+    resumed.load(Fragments([tmp_path / "part"]), {})
     update(engine)
     update(resumed)
     assert all(torch.equal(weight, resumed.full_state()[name]) for name, weight in engine.full_state().items())
@@ -74,6 +76,19 @@ def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp
     assert all(torch.equal(weight, started[name]) for name, weight in given.state_dict().items())
     scratch = build_model(run).state_dict()
     assert torch.equal(started["heads.pair_label.pooler.weight"], scratch["heads.pair_label.pooler.weight"])
+
+
+def test_a_run_starts_from_a_checkpoint_of_another(run: Run, tmp_path: Path) -> None:
+    given = LocalEngine(build_model(resampled(run, seed=1)), run.optim, run.machine)
+    about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
+    Saver(given, tmp_path, about, asdict(given.model.spec), keep=1, background=False).save(3, {})
+    path = tmp_path / "step-000000003"
+    started = build_model(replace(run, start=str(path))).state_dict()
+    assert all(torch.equal(weight, started[name]) for name, weight in given.full_state().items())
+    part = path / "rank-00000.safetensors"
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    with pytest.raises(BadInput, match=r"rank-00000\.safetensors is damaged"):
+        build_model(replace(run, start=str(path)))
 
 
 def test_weights_of_another_shape_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:

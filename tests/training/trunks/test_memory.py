@@ -16,6 +16,7 @@ from preprocessing.segment import Stream, StreamPair
 from tests.training.corpora import mini_run, resampled
 from tests.training.engines.test_zero import losses, machine, outcome, spawn
 from tests.training.worker import job
+from training.engines import memory_in
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import Result, pretrain
@@ -53,7 +54,8 @@ Make = Callable[[Run], Run]
 
 @pytest.fixture
 def run(corpus: Path, tmp_path: Path) -> Run:
-    return mini_run(corpus, tmp_path / "run", machine=Machine(micro_tokens=64), save_every=4, eval_every=5)
+    keys = {"save_every": 4, "save_in_background": False, "eval_every": 5}
+    return mini_run(corpus, tmp_path / "run", machine=Machine(micro_tokens=64), **keys)
 
 
 def train(run: Run, die_at: int = -1) -> tuple[Result, list[float], LocalEngine]:
@@ -92,8 +94,20 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
     _, wanted, _ = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
-    monkeypatch.setattr("training.engines.local.load_memory", lambda *_: None)
+    monkeypatch.setattr("training.checkpoint.memory_in", lambda _: {})
     assert train(run)[1][0] != wanted[8]
+
+
+def test_a_run_with_other_workers_forgets_and_says_so(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run = transformer_xl(run)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=10)
+    manifest = Path(run.folder) / "checkpoints" / "step-000000008" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"workers": 1', '"workers": 2'))
+    assert train(run)[0].finished
+    assert (
+        "was written by 2 workers, these are 1: what the net remembers of the rows before is forgotten" in caplog.text
+    )
 
 
 @BOTH
@@ -102,7 +116,7 @@ def test_a_checkpoint_holds_the_slots_of_training_only(run: Run, make: Make) -> 
     _, _, engine = train(run)
     assert min(engine.model.trunk.memory.states) < 0
     (newest,) = sorted(Path(run.folder).glob("checkpoints/step-*"))[-1:]
-    held = safetensors.torch.load_file(newest / "memory-0.safetensors")
+    held = memory_in(newest / "rank-00000.safetensors")
     slots = {int(name.partition(".")[2]) for name in held}
     assert slots == {slot for slot in engine.model.trunk.memory.states if slot >= 0}
     assert len(slots) > 1
@@ -127,7 +141,8 @@ CELLS = [(make, zero) for make in (transformer_xl, xlnet) for zero in (1, 2, 3)]
 
 def on(corpus: Path, folder: Path, make: Make, zero: int) -> Run:
     """The run on a ZeRO stage, with micro-batches of one or two rows."""
-    return steady(make(mini_run(corpus, folder, machine=machine(zero, micro_tokens=40), save_every=4, keep=9)))
+    keys = {"save_every": 4, "save_in_background": False, "keep": 9}
+    return steady(make(mini_run(corpus, folder, machine=machine(zero, micro_tokens=40), **keys)))
 
 
 def steady(run: Run) -> Run:
@@ -157,10 +172,8 @@ def test_killed_workers_go_on_with_their_memories_to_the_last_bit(
     finally:
         for worker in workers:
             worker.kill()
-    assert {file.name for file in Path(run.folder).glob("checkpoints/step-000000008/memory-*")} == {
-        "memory-0.safetensors",
-        "memory-1.safetensors",
-    }
+    files = sorted(Path(run.folder).glob("checkpoints/step-000000008/rank-*"))
+    assert [bool(memory_in(file)) for file in files] == [True, True]
     (resumed,) = outcome(2, [job(run)], tmp_path / "resumed")
     assert losses(resumed) == losses(seen[f"{make.__name__} {zero}"])[8:]
     final, wanted = (

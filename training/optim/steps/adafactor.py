@@ -1,12 +1,15 @@
 """The step of Adafactor."""
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, shapes_in, with_gradient
+from training.optim.stretches import Stretch
 
 FACTORED_FROM = 128  # Adafactor of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored,
 DECAY_POWER = 0.8  # 1 - step^-0.8 of the squares are kept,
@@ -43,14 +46,40 @@ class FactoredUpdates(torch.optim.Optimizer):
                     rate *= size.clamp(min=LEAST_SIZE)
                 weight_P -= rate * update_P + group["lr"] * group["weight_decay"] * weight_P
 
+    def stretches(self, weight: Tensor, group: Mapping[str, Any]) -> Iterator[Stretch]:
+        """Squares by their elements; mean squares of rows and columns by their tensor (optim/stretches.py)."""
+        kept, before = self.state[weight], 0
+        for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
+            for state, values in kept[number].items():
+                if state == "square":
+                    yield Stretch(state, values, before + piece.start)
+                else:
+                    yield Stretch(f"{state}.{number}", values, None, is_own=piece.has_first)
+            before += math.prod(piece.shape)
+
+    def numbers(self, weight: Tensor) -> dict[str, float]:
+        return {"step": self.state[weight]["step"]}
+
+    def begin(self, weight: Tensor, group: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        kept = self.state[weight] = {"step": int(numbers["step"])}
+        for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
+            sizes = dict(zip(("row", "column"), piece.shape, strict=True)) if _is_factored(piece) else {}
+            sizes = sizes or {"square": len(piece.of(weight))}
+            kept[number] = {name: weight.new_zeros(size, requires_grad=False) for name, size in sizes.items()}
+
 
 def _update(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:
     """The P gradients of a piece, each over the root of its mean square, of which a share `new` is this step's."""
-    if len(piece.shape) == 2 and min(piece.shape) >= FACTORED_FROM:
+    if _is_factored(piece):
         return _factored(kept, gradient_P, piece, new)
     square_P = kept.setdefault("square", torch.zeros_like(gradient_P))
     square_P.lerp_(gradient_P.square() + LEAST_SQUARE, new)
     return gradient_P * square_P.rsqrt()
+
+
+def _is_factored(piece: Piece) -> bool:
+    """Whether only the mean squares of the rows and of the columns of its tensor are kept."""
+    return len(piece.shape) == 2 and min(piece.shape) >= FACTORED_FROM
 
 
 def _factored(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:

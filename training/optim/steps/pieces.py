@@ -7,7 +7,7 @@ has all, some elements that lie together, or none.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +63,17 @@ class Piece:
     at: slice  # where it lies in what the worker has of the parameter
     is_all: bool  # True: it is the whole tensor
 
+    @property
+    def has_first(self) -> bool:
+        """Whether it has the first element of the tensor, which one worker has."""
+        return self.start == 0 and self.at.stop > self.at.start
+
     def of(self, held: Tensor) -> Tensor:
         """[P] of what the worker has of the parameter, or of something of the same shape; in the same memory."""
         return held.view(-1)[self.at]
 
 
-def shapes_in(group: dict[str, Any]) -> Sequence[Shape]:
+def shapes_in(group: Mapping[str, Any]) -> Sequence[Shape]:
     """The shapes of the tensors of a group of one parameter; BadInput where an old checkpoint has taken them away."""
     if "shapes" not in group:
         raise BadInput(

@@ -1,0 +1,80 @@
+"""How long training waits for a checkpoint, and a start for reading it: one worker, weights and Adam's moments.
+
+    python benchmarks/checkpoint.py [NAME] [--rounds 5] [--folder DIR]
+
+The net has its published size; its state is made without a training step. `pause` is what a step waits for a save,
+`whole` is when the folder is there with all hashes, `restore` reads, verifies and loads it. The first save in the
+background takes the memory of its copies and is given by itself; all figures are seconds, medians of the rounds.
+"""
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from orchestration.config import load
+from training import checkpoint
+from training.engines import LocalEngine
+from training.model import Model
+from training.saver import Saver
+from training.specs import Machine
+
+ABOUT: checkpoint.Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
+
+
+def engine_of(name: str) -> LocalEngine[Model]:
+    """An engine with the net of a recipe, whose optimiser has taken a step."""
+    recipe = load(name)
+    model = Model(recipe.trunk, recipe.objective.losses, recipe.data.vocab.size, seed=0)
+    engine = LocalEngine(model, recipe.optim, Machine())
+    for weight in model.parameters():
+        weight.grad = torch.full_like(weight, 1e-3)
+    engine.step(1e-4)
+    return engine
+
+
+def saves(engine: LocalEngine[Model], folder: Path, rounds: int, background: bool) -> list[tuple[float, float]]:
+    """Pause, and time until the checkpoint is whole, of each save."""
+    saver, times = Saver(engine, folder, ABOUT, asdict(engine.model.spec), keep=1, background=background), []
+    for step in range(1, rounds + 1):
+        started = perf_counter()
+        saver.save(step, {})
+        paused = perf_counter()
+        saver.finish()
+        times.append((paused - started, perf_counter() - started))
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", default="bert_base")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="on the disk to be measured")
+    given = parser.parse_args()
+    engine, found = engine_of(given.name), {}
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        waited = saves(engine, Path(folder), given.rounds, background=False)
+        found["pause, waiting"] = median(pause for pause, _ in waited)
+        (first, _), *later = saves(engine, Path(folder), given.rounds + 1, background=True)
+        found["pause, in the background, first"] = first
+        found["pause, in the background"] = median(pause for pause, _ in later)
+        found["whole, in the background"] = median(whole for _, whole in later)
+        restores = []
+        for _ in range(given.rounds):
+            started = perf_counter()
+            checkpoint.restore(engine, Path(folder), ABOUT, "must")
+            restores.append(perf_counter() - started)
+        found["restore"] = median(restores)
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+    weights = engine.model.num_parameters
+    figures = {key: round(value, 3) for key, value in found.items()}
+    print(json.dumps({"net": given.name, "weights": weights, "bytes": size, "seconds": figures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

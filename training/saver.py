@@ -1,0 +1,140 @@
+"""Checkpoints are written while training goes on.
+
+A step waits only until this worker's part is copied to the host's memory. A thread then writes and hashes it. That all
+workers have written theirs is known from the sums that they exchange before each step anyway (`votes`, `hear`), so that
+no thread ever makes a collective call; then the first worker merges what they say of their files and gives the folder
+its name. Until then there is only the older checkpoint. The next save, and the end of the run, wait for this one.
+
+The copy is as large as the part: 12 bytes for each weight with Adam, divided by the workers. Its memory is kept for the
+next one.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput
+from training import checkpoint
+from training.engines import Engine, Part, write
+from training.model import Model
+
+
+class Staging:
+    """Copies of tensors in the host's memory, each in the memory of the copy before it of the same name."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        buffer = self._buffers.get(name)
+        if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            self._buffers[name] = buffer
+        return buffer.copy_(tensor, non_blocking=True)
+
+
+def in_place(name: str, tensor: Tensor) -> Tensor:
+    """The tensor where it is, or on the host: for a save that training waits for."""
+    return tensor.cpu()
+
+
+class Saver:
+    """Writes the checkpoints of a run; all workers make the same calls.
+
+    `about` goes into each manifest, and `spec` says what the net is. With `background` False a save waits until its
+    checkpoint is whole.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Model],
+        folder: Path,
+        about: checkpoint.Topology,
+        spec: Mapping[str, Any],
+        *,
+        keep: int,
+        keep_every: int = 0,
+        background: bool = True,
+    ) -> None:
+        self.engine, self.folder, self.about, self.spec = engine, folder, about, spec
+        self.keep, self.keep_every, self.background = keep, keep_every, background
+        self._copy = Staging() if background else in_place
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._phase: Literal["idle", "writing", "publishing"] = "idle"
+        self._work: Future[None] | None = None  # of this worker in this phase
+        self._step, self._state = 0, ""
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """Begin to write the checkpoint of a step, when the one before is whole. Raises BadInput where that failed."""
+        self.finish()
+        part = self.engine.part(self._copy)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # the copies are made
+        self._step, self._state, self._phase = step, json.dumps(state, indent=1), "writing"
+        self._work = self._thread.submit(self._write, part)
+        if not self.background:
+            self.finish()
+
+    def votes(self) -> list[float]:
+        """What this worker adds to the sums of all: written, failed, the error's number, published."""
+        if self._phase == "idle" or self._work is None or not self._work.done():
+            return [0, 0, 0, 0]
+        if error := self._work.exception():
+            return [0, 1, getattr(error, "errno", None) or 0, 0]
+        return [self._phase == "writing", 0, 0, self._phase == "publishing"]
+
+    def hear(self, sums: Sequence[float]) -> None:
+        """Take in the sums of all workers' votes. Raises BadInput where a worker could not write its part."""
+        written, failed, number, published = sums
+        if failed:
+            self._fail(round(number / failed))
+        elif self._phase == "writing" and written == self.engine.world:
+            self._phase = "publishing"
+            self._work = self._thread.submit(self._publish) if self.engine.rank == 0 else None
+        elif published:
+            self._phase, self._work = "idle", None
+
+    def finish(self) -> None:
+        """Wait until nothing is left to do."""
+        while self._phase != "idle":
+            if self._work:
+                wait([self._work])
+            self.hear(self.engine.reduce_sums(self.votes()))
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.folder / f"{checkpoint.UNFINISHED}{checkpoint.name(self._step)}"
+
+    def _write(self, part: Part) -> None:
+        self._unfinished.mkdir(parents=True, exist_ok=True)
+        file = checkpoint.part_name(self.engine.rank)
+        seal = write(part, self._unfinished / file)
+        (self._unfinished / f"{file}.seal").write_text(json.dumps(asdict(seal)))
+
+    def _publish(self) -> None:
+        texts = {checkpoint.STATE: self._state, checkpoint.SPEC: json.dumps({"spec": self.spec}, indent=1)}
+        parts = [checkpoint.part_name(rank) for rank in range(self.engine.world)]
+        final = self.folder / checkpoint.name(self._step)
+        checkpoint.publish(self._unfinished, final, {"step": self._step, **self.about}, texts, parts)
+        checkpoint.remove_old(self.folder, self.keep, self.keep_every)
+
+    def _fail(self, number: int) -> None:
+        error = self._work.exception() if self._work and self._work.done() else None
+        self._phase = "idle"
+        if self.engine.rank == 0:
+            shutil.rmtree(self._unfinished, ignore_errors=True)
+        if error and not isinstance(error, OSError):
+            raise error
+        reason = os.strerror(number) if number else "see the log of the other workers"
+        raise BadInput(
+            f"{self.folder}: the checkpoint of step {self._step} cannot be written ({reason}); make room or mend the "
+            "folder, then go on with the same command: older checkpoints are whole"
+        ) from error
