@@ -20,6 +20,7 @@ from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
 from training.run import Resume, Run
@@ -34,8 +35,21 @@ def train(
 ) -> dict[str, Any]:
     """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run.
 
-    `asked` is the caller's, where that listens to signals for several runs.
+    `asked` is the caller's, where that listens to signals for several runs. ResourceError where another process holds
+    the run's folder, before anything in it is read, moved or written.
     """
+    stage = job.plan.run
+    if stage.state == "done" and resume != "never":
+        return json.loads((stage.folder / RESULT).read_text())
+    _made_corpus(job)
+    with held(stage.folder):  # first of all: what is there may be at work
+        return train_held(job, resume, report, more_tags, asked)
+
+
+def train_held(
+    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> dict[str, Any]:
+    """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if stage.state != "done" or resume == "never":
         corpus = _made_corpus(job)
@@ -53,6 +67,7 @@ def train(
             metadata=metadata,
             address=cluster.address,
             max_restarts=cluster.max_restarts,
+            hang_s=60 * cluster.hang_minutes,
             on_progress=report,
             asked=asked,
         )

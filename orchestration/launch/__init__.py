@@ -7,8 +7,9 @@ the connection to Ray. cell.py is one evaluation, together.py one by several wor
 from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
 from orchestration.launch.group import RUN, STOPPED, alone, cores, pretrain
-from orchestration.launch.session import Asked, ray_session, room, stop_signals
+from orchestration.launch.session import ray_session, room
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
+from orchestration.signals import Asked, stop_signals
 
 __all__ = [
     "BETWEEN",
