@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import json
+import logging
 import math
 import re
 import shutil
@@ -40,6 +41,9 @@ def train(
     """
     stage = job.plan.run
     if stage.state == "done" and resume != "never":
+        if tracking.behind(stage.folder):
+            with held(stage.folder):
+                catch_up(stage.folder, tracking.place(job.out), report)
         return json.loads((stage.folder / RESULT).read_text())
     _made_corpus(job)
     with held(stage.folder):  # first of all: what is there may be at work
@@ -75,6 +79,19 @@ def train_held(
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
+
+
+def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
+    """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
+    report({"stage": "mirroring metrics"})
+    tracked = tracking.known(folder)
+    if tracked is None or not tracking.answers(tracked):
+        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", place.uri, folder)
+        return
+    tracking.reap(place)  # how it ended
+    tracking.MetricLog(folder, tracked, system=False).close()
+    if "results" in tracking.behind(folder):
+        launch.log_results(folder, tracked, finished=True)
 
 
 def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:

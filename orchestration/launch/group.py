@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,13 +76,23 @@ def pretrain(
         with nullcontext(asked) if asked else stop_signals() as asked:
             result = _until_done(run, (workers, cpus, gpus), tracked, asked, max_restarts, hang_s, now)
             now({"stage": "logging to MLflow"})
-            with tracking.log_and_suppress("figures and model"):
-                tracking.log_figures(tracked, figures.training(tracking.history(folder)))
-                if result.finished and (folder / EXPORT).is_dir():
-                    tracking.log_model(tracked, folder / EXPORT)
+            if tracking.answers(tracked):
+                log_results(folder, tracked, result.finished)
+            else:
+                tracking.note_behind(folder, results=result.finished)
+                log.warning("MLflow does not answer: it lacks figures and model; the same command again logs them")
             if not result.finished:
                 raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
     return result
+
+
+def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None:
+    """Keep the figures of a run in MLflow, and its net where it is finished."""
+    with tracking.log_and_suppress("figures and model"):
+        tracking.log_figures(tracked, figures.training(tracking.history(folder)))
+        if finished and (folder / EXPORT).is_dir():
+            tracking.log_model(tracked, folder / EXPORT)
+        tracking.forget(folder, "results")
 
 
 class _Now:
@@ -142,7 +153,7 @@ def _until_done(
                 restarts += 1
                 log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
             with tracking.log_and_suppress("the number of restarts"):
-                tracking.tag(tracked, restarts=restarts)
+                tracking.within(tracking.SLOW_S, partial(tracking.tag, tracked, restarts=restarts))
             run = replace(run, resume="allow") if run.resume == "never" else run  # that was said of the first start
             if fault():
                 room.close()
