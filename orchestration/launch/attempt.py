@@ -212,6 +212,7 @@ class Attempt:
             for worker in self.workers:
                 ray.kill(worker)
         processes.kill(begun.process for begun in self.begun)
+        stacks.remove_empty(Path(self.run.folder))
         for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
 

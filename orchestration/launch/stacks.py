@@ -55,5 +55,14 @@ def demand(folder: Path, rank: int, process: Identity) -> str:
     return "gone"
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove the files of workers that nobody asked for their stacks."""
+    for file in (folder / FOLDER).glob("worker-*.txt"):
+        if not file.stat().st_size:
+            file.unlink()
+    with suppress(OSError):  # it is not empty, or not there
+        (folder / FOLDER).rmdir()
+
+
 def _now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
