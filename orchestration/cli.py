@@ -21,6 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestration import options
+from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
@@ -672,7 +673,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command(prog_name="sesame")
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
             _typed.set(tuple(given))
-            return int(command.invoke(context) or 0)
+            with signals_raise():
+                return int(command.invoke(context) or 0)
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code
     except TyperException as error:

@@ -6,9 +6,10 @@ the connection to Ray. cell.py is one evaluation, together.py one by several wor
 
 from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
-from orchestration.launch.group import RUN, STOPPED, alone, cores, pretrain
-from orchestration.launch.session import Asked, ray_session, room, stop_signals
+from orchestration.launch.group import RUN, STOPPED, alone, cores, log_results, pretrain
+from orchestration.launch.session import ray_session, room
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
+from orchestration.signals import Asked, stop_signals
 
 __all__ = [
     "BETWEEN",
@@ -24,6 +25,7 @@ __all__ = [
     "cores",
     "finetune_one",
     "grid",
+    "log_results",
     "made",
     "pretrain",
     "ray_session",
