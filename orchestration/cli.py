@@ -585,7 +585,13 @@ def doctor(
     from orchestration.terminal import doctor as checkup
     from orchestration.terminal import views
 
-    found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
+    def ask(address: str) -> str:
+        from orchestration.launch import reachable
+
+        return reachable(address)
+
+    with waiting("looking at this machine"):
+        found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port, ask)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     return print_answer(

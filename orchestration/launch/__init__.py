@@ -1,9 +1,11 @@
 """Ray: a group of workers that trains one run, and a grid of evaluations. The only ray.
 
 Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
-the connection to Ray. cell.py is one evaluation, together.py one by several workers, cells.py the grid.
+the connection to Ray, address.py where that is. cell.py is one evaluation, together.py one by several workers,
+cells.py the grid.
 """
 
+from orchestration.launch.address import reachable
 from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
 from orchestration.launch.group import RUN, STOPPED, alone, cores, log_results, pretrain
@@ -29,6 +31,7 @@ __all__ = [
     "made",
     "pretrain",
     "ray_session",
+    "reachable",
     "room",
     "stop_signals",
 ]

@@ -9,13 +9,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestration.launch import processes
+from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.progress import Report, ignore
 from preprocessing.errors import ResourceError, SesameError
 
@@ -37,7 +38,8 @@ def ray_session(
 ) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
 
-    A connection that this process already has is used as it is. Where the block ends in an error that is not a
+    Our own listens on 127.0.0.1 alone. ResourceError, within 15 s, where no Ray answers at `address`. A connection that
+    this process already has is used as it is. Where the block ends in an error that is not a
     SesameError, the logs of our own cluster are copied to `logs`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -51,18 +53,21 @@ def ray_session(
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
     # A short path: Ray puts sockets below it, and their names end at 107 characters.
     temporary = Path(tempfile.mkdtemp(prefix="sesame-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))
+    loopback, found = ExitStack(), ""
 
     def begin() -> None:
-        report({"stage": "starting Ray"})
         with _own_handlers():
-            if address:
-                ray.init(address, runtime_env=_shipped(), **quiet)
+            if found:
+                ray.init(found, runtime_env=_shipped(), **quiet)
             else:
                 _start_patiently(temporary, cpus, gpus, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
 
     session = None if address else _own.set(_Own(begin, temporary))
     try:
+        report({"stage": "starting Ray"})
+        found = reachable(address) if address else ""
+        loopback.enter_context(on_loopback(not found or is_loopback(found)))
         begin()
         yield
         report({"stage": "stopping Ray"})
@@ -75,6 +80,7 @@ def ray_session(
         if session:
             _own.reset(session)
         _end(temporary)
+        loopback.close()
         shutil.rmtree(temporary, ignore_errors=True)
 
 
