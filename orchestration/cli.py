@@ -143,13 +143,36 @@ def check(
     as_json: options.Json = False,
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
+    from orchestration import planning
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
+    planning.refuse_what_does_not_fit(job.recipe, job.cluster)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(Answer((shown,), values | {"workers": workers}, (flags.command("run"),)), as_json)
+
+
+@app.command()
+def plan(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    on: options.On = "local",
+    budget: Annotated[str, typer.Option(metavar="USD", help="At most so much money: 500usd.")] = "",
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="At most so long: 3d, 12h.")] = "",
+    scale: options.Scale = "",
+    as_json: options.Json = False,
+) -> int:
+    """Memory of each device, time and cost of a whole run before anything is spent, and the layouts that are faster."""
+    from orchestration import planning
+    from orchestration.terminal import plans
+
+    flags, job = _open(recipe, overrides, on=on, scale=scale)
+    money = options.amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
+    within = options.amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
+    found = planning.plan(job.recipe, job.cluster, budget=money, deadline_s=within)
+    return print_answer(Answer((plans.shown(found),), found.values(), (flags.command("check"),)), as_json)
 
 
 @app.command()

@@ -1,5 +1,8 @@
 """The arguments and options that the verbs of cli.py share or complete, and what `--help` says of them."""
 
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -166,3 +169,21 @@ def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tupl
     if any(one <= 0 or one < least for one in found):
         raise BadInput(f"{option} is {given}, allowed are numbers {f'from {least} up' if least else 'above 0'}")
     return found
+
+
+def amount(option: str, given: str, units: Mapping[str, float], example: str) -> float:
+    """A number with its unit, in that of 1.0; 0 where nothing is given. BadInput where it is none above 0.
+
+    >>> amount("--deadline", "3d", {"d": 24.0, "h": 1.0}, "3d")
+    72.0
+    """
+    if not given:
+        return 0.0
+    found = re.fullmatch(r"([0-9.eE+]+?)\s*([a-zA-Z]*)", given.strip().lstrip("$"))
+    try:
+        value = float(found[1]) * units[found[2].lower()] if found else 0.0
+    except (ValueError, KeyError):
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise BadInput(f"{option} is {given}, allowed is a number above 0 with its unit, as {example}")
+    return value

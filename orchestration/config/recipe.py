@@ -155,6 +155,8 @@ class Cluster:
     workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
     cpus_per_worker: int = 1  # cores
     gpus_per_worker: int = 0  # 1 or more with device cuda
+    hardware: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
+    price: float = 0.0  # US dollars for an hour of a device; 0: the rate that `sesame plan` knows of
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
     tuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
@@ -178,6 +180,7 @@ class Cluster:
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
         for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
+        require(self.price >= 0, "price", self.price, "US dollars from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)
         require(whole, "samples", list(self.samples), "[] with machine.zero 3: no worker has the whole net")

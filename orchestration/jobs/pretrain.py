@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestration import launch, tracking
+from orchestration import launch, planning, tracking
 from orchestration.config import flat, not_default, split_overrides, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
@@ -56,6 +56,8 @@ def train_held(
     """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if stage.state != "done" or resume == "never":
+        planning.refuse_missing_gpus(cluster, cluster.num_workers(recipe))
+        planning.refuse_what_does_not_fit(recipe, cluster)
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestration.config import Recipe
+from orchestration.planning import demand_of
 from orchestration.reports import describe
 from preprocessing.vocab import table_rows
-from training import meter
-from training.specs import Work
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not need it
     from torch import nn
@@ -59,9 +58,7 @@ def parameters(recipe: Recipe) -> int:
     >>> parameters(load("mt_nlg_530b"))
     529600819200
     """
-    rows = table_rows(recipe.data.vocab)
-    heads = sum(loss.weights(recipe.trunk, rows) for loss in recipe.objective.losses)
-    return recipe.trunk.weights(rows).total + heads
+    return demand_of(recipe).parameters
 
 
 def _node(name: str, modules: "list[nn.Module]", counted: set[int]) -> Node:
@@ -110,22 +107,7 @@ def _shape(module: "nn.Module") -> str:
 
 def training_flops(recipe: Recipe) -> float:
     """Floating point operations of the whole run, as the meter counts them, with every row full."""
-    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
-    reads, writes = rewrite.shares(choose)
-    predicted = 1.0 if rewrite.two_sided else choose.predicted
-    total = 0.0
-    for phase in recipe.phases:
-        tokens, source_tokens = writes * phase.batch * phase.length, reads * phase.batch * phase.length
-        work = Work(
-            tokens=round(tokens),
-            squares=round(tokens * writes * phase.length),
-            targets=round(predicted * tokens),
-            source_tokens=round(source_tokens),
-            source_squares=round(source_tokens * reads * phase.length),
-            crossed=round(tokens * reads * phase.length),
-        )
-        total += phase.steps * meter.flops(recipe.trunk, table_rows(recipe.data.vocab), work)
-    return total
+    return demand_of(recipe).training_flops
 
 
 def oracle(recipe: Recipe) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, linear_weights, mask_head_weights
+from training.specs import NetName, Trunk, Visibility, Work, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +34,9 @@ class Adversarial:
     def count(self, batch: Arrays) -> int:
         """Number of samples."""
         return len(batch["targets"])
+
+    def targets(self, work: Work) -> float:
+        return work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import AdversarialHead

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, mask_head_weights
+from training.specs import NetName, Trunk, Visibility, Work, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,6 +43,9 @@ class MaskedTokens:
         3
         """
         return len(batch["targets"])
+
+    def targets(self, work: Work) -> float:
+        return work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import MaskedTokensHead

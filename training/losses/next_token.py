@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, linear_weights
+from training.specs import NetName, Trunk, Visibility, Work, linear_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,6 +36,9 @@ class NextToken:
     def count(self, batch: Arrays) -> int:
         """Number of targets."""
         return len(batch["targets"])
+
+    def targets(self, work: Work) -> float:
+        return work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         """Where the tables are clusters of tokens, an adaptive softmax over them, which has a bias per token too."""

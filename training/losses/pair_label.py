@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.schema import IGNORE
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, linear_weights
+from training.specs import NetName, Trunk, Visibility, Work, linear_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +35,9 @@ class PairLabel:
     def count(self, batch: Arrays) -> int:
         """Number of rows with a label: a row of UniLM that is read in one direction has none."""
         return int((batch["pair_label"] != IGNORE).sum())
+
+    def targets(self, work: Work) -> float:
+        return work.rows
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import PairLabelHead

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from preprocessing.spec import Shrinks
-from training.specs import NetName, Trunk, Visibility
+from training.specs import NetName, Trunk, Visibility, Work
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,6 +76,9 @@ class LossPart(Protocol):
 
         The loop divides the sum of all scores by this number, over workers and micro-batches.
         """
+
+    def targets(self, work: Work) -> float:
+        """About how many targets a batch of such work has: what memory is planned by."""
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, linear_weights, mask_head_weights
+from training.specs import NetName, Trunk, Visibility, Work, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +47,9 @@ class Replaced:
     def count(self, batch: Arrays) -> int:
         """Number of tokens without padding, or of the chosen ones."""
         return int(batch["lengths"].sum()) if self.at == "all" else len(batch["targets"])
+
+    def targets(self, work: Work) -> float:
+        return work.tokens if self.at == "all" else work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedHead

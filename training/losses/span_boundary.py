@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, linear_weights, norm_weights
+from training.specs import NetName, Trunk, Visibility, Work, linear_weights, norm_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,6 +49,9 @@ class SpanBoundary:
         from training.losses.heads import boundary_targets
 
         return len(boundary_targets(batch, self.positions).target)
+
+    def targets(self, work: Work) -> float:
+        return work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SpanBoundaryHead

@@ -23,6 +23,7 @@ class Adafactor(Updates):
     clip: float = 0.0
     relative: bool = True  # rates are relative to the size of the weights
     square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
+    states: ClassVar[float] = 0.0
 
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(

@@ -16,6 +16,7 @@ class AdamW(Moments):
 
     kind: Literal["adamw"] = "adamw"
     bias_correction: bool = True  # the reference BERT has none
+    states: ClassVar[float] = 2.0
 
     # without bias correction the first rates are several times the peak
     shrinks: ClassVar[Shrinks] = shrunk(

@@ -16,6 +16,7 @@ class Lamb(Moments):
     no bias correction, and tensors that do not decay do not scale either."""
 
     kind: Literal["lamb"] = "lamb"
+    states: ClassVar[float] = 2.0
 
     # relative to the weights; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 1e-2}})

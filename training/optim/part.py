@@ -17,6 +17,9 @@ class OptimPart(Rates, Protocol):
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
 
+    states: ClassVar[float]
+    """Numbers in float32 that it keeps for each weight; what it keeps for rows and columns counts nothing."""
+
     @property
     def kind(self) -> str:
         """Its name in a recipe."""

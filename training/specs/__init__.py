@@ -7,6 +7,7 @@ rooms of their own.
 
 from typing import Final
 
+from training.specs.blocks import Blocks
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
@@ -40,6 +41,7 @@ __all__ = [
     "Adaptive",
     "Around",
     "Band",
+    "Blocks",
     "Buckets",
     "Decoder",
     "Encoder",

@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, require, shrunk, spec
+from training.specs.blocks import Blocks
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import LearnedCausal, Relative
 from training.specs.stack import Activation, Norm, Sharing, Stack
@@ -104,6 +105,11 @@ class Decoder(Stack):
         remembered = self.layers * self.keys_values * self.memory * work.rows
         blocks = self.layers * self.linears * work.tokens
         return blocks + remembered + self.positions.per_pair * self.width_of_heads * pairs
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        """Scores are whole squares, masked; relative ones are two matrices, their sum and its softmax."""
+        pairs = work.squares + self.memory * work.tokens
+        return (self.block(self.layers, work.tokens, pairs, scores=4 if self.positions.relative else 0),)
 
     def describe_positions(self) -> str:
         return self.positions.describe()

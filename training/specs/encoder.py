@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
+from training.specs.blocks import Blocks
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Learned, Sinusoidal
 from training.specs.stack import Sharing, Stack
@@ -111,6 +112,9 @@ class Encoder(Stack):
         pairs = self.window.pairs(work, self.layers, causal=False)
         blocks = self.layers * (self.linears + of_all) * work.tokens
         return widened * work.tokens + blocks + self.positions.per_pair * self.width_of_heads * pairs
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        return (self.block(self.layers, work.tokens, self.window.pairs(work, self.layers, causal=False) / self.layers),)
 
     def describe_positions(self) -> str:
         return self.positions.describe()

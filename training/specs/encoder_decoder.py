@@ -1,8 +1,9 @@
 """The encoder and decoder: BART, T5, MASS."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, shrunk, spec
+from training.specs.blocks import Blocks
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
 from training.specs.stack import Stack
@@ -87,6 +88,15 @@ class EncoderDecoder(Stack):
         written = self.linears * work.tokens + per_pair * work.squares / 2
         crossed = self.keys_values * (work.tokens + work.source_tokens) + per_pair * work.crossed
         return self.layers * (read + written + crossed)
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        """Distances in buckets are added to the scores, which therefore stand in memory."""
+        more: dict[str, Any] = {"scores": 1 if self.positions.buckets else 0}
+        more["kept_by_norm"] = 2 if self.norm_kind == "layer" else 3
+        more["inner_dropout"] = self.dropout if self.norm == "pre" else 0.0
+        reads = self.block(self.layers, work.source_tokens, work.source_squares, **more)
+        source = {"source_tokens": work.source_tokens, "source_pairs": work.crossed}
+        return reads, self.block(self.layers, work.tokens, work.squares, **more, **source)
 
     def describe_positions(self) -> str:
         return self.positions.describe()

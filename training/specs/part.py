@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, Protocol
 
 from preprocessing.spec import Shrinks
+from training.specs.blocks import Blocks
 from training.specs.positions import Positions
 from training.specs.tables import Tables
 from training.specs.weights import Weights
@@ -144,6 +145,9 @@ class TrunkPart(Protocol):
     def products(self, work: Work) -> float:
         """Multiplications of a forward pass between the token table and the heads, as arXiv:2104.04473 counts: one for
         a weight and a token, and for a pair of tokens as many as its score and the mix of its values take."""
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        """The stacks that a batch goes through, each with what goes through one of its blocks."""
 
     def describe(self) -> str:
         """Kind and size, in one line: "encoder, 12 layers, width 768, 12 heads, post-norm"."""

@@ -1,9 +1,10 @@
 """What every stack of blocks has, whatever it is made of."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
+from training.specs.blocks import Blocks
 from training.specs.part import NetName, Read
 from training.specs.tables import Plain
 from training.specs.weights import Layers, attention_weights, feed_forward_weights, norm_weights
@@ -95,6 +96,22 @@ class Stack:
         """The weights of so many feed-forward layers, with a norm each."""
         split, whole = feed_forward_weights(self.width, self.inner_width)
         return Layers(number, copies, split, whole + norm_weights(self.width))
+
+    def block(self, number: int, tokens: float, pairs: float, **more: Any) -> Blocks:
+        """So many blocks of these sizes, each with so many tokens and pairs of them."""
+        return Blocks(
+            number=number,
+            tokens=tokens,
+            pairs=pairs,
+            width=self.width,
+            heads=self.heads,
+            head_width=self.width_of_head,
+            inner=self.inner_width,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            kept_inside=1 if self.activation == "relu" else 2,
+            **more,
+        )
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import ClassVar, Literal
 
 from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
+from training.specs.blocks import Blocks
 from training.specs.encoder import Encoder
 from training.specs.part import Init, NetName, Read, Visibility, Writing
 from training.specs.positions import Learned
@@ -148,6 +149,11 @@ class Twin(Stack):
         generator = self.generator_net.products(work)
         share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.samples]
         return self.discriminator_net.products(work) + share * generator
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        learns = self.samples == "generator"
+        generator = () if self.samples == "uniform" else self.generator_net.blocks(work)
+        return (*self.discriminator_net.blocks(work), *(replace(stack, backward=learns) for stack in generator))
 
     def describe_positions(self) -> str:
         return self.positions.describe()

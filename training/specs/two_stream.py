@@ -3,6 +3,7 @@
 from typing import ClassVar, Literal
 
 from preprocessing.spec import require, spec
+from training.specs.blocks import Blocks
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.positions import RelativeStreams
 from training.specs.stack import Stack
@@ -70,6 +71,11 @@ class TwoStream(Stack):
         queries = (self.linears - self.keys_values) * work.targets
         blocks = self.linears * work.tokens + remembered + queries
         return self.layers * (blocks + self.positions.per_pair * self.width_of_heads * pairs)
+
+    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+        """Both streams go through each block; scores are of content, distance and segment, their sum and softmax."""
+        both = work.tokens + work.targets
+        return (self.block(self.layers, both, both * (work.length + self.memory), scores=5),)
 
     def describe_positions(self) -> str:
         return self.positions.describe()

@@ -178,6 +178,9 @@ class FocalTokens:
     def count(self, batch: Mapping[str, Any]) -> int:
         return len(batch["targets"])
 
+    def targets(self, work: Any) -> float:
+        return work.targets
+
     def head(self, trunk: Any, vocab_size: int) -> nn.Module:
         return FocalHead(vocab_size, self.gamma)
 

@@ -1,0 +1,66 @@
+"""What a recipe asks for, however it is laid out: weights, rows, work and FLOPs of its phases."""
+
+from dataclasses import dataclass
+from functools import reduce
+
+from orchestration.config import Recipe
+from preprocessing.vocab import table_rows
+from training import meter
+from training.specs import Blocks, Phase, Weights, Work
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A recipe in numbers."""
+
+    recipe: Recipe
+    vocab_size: int  # rows of the token table
+    weights: Weights  # of the trunk; of the heads all are whole
+
+    @property
+    def parameters(self) -> int:
+        return self.weights.total
+
+    @property
+    def longest(self) -> Phase:
+        """The phase with the longest rows, which needs most memory."""
+        return max(self.recipe.phases, key=lambda phase: phase.length)
+
+    def work(self, rows: float, length: int) -> Work:
+        """The work of so many rows, each of them full."""
+        choose, rewrite = self.recipe.objective.choose, self.recipe.objective.rewrite
+        reads, writes = rewrite.shares(choose)
+        predicted = 1.0 if rewrite.two_sided else choose.predicted
+        tokens, source_tokens = writes * rows * length, reads * rows * length
+        return Work(
+            tokens=round(tokens),
+            squares=round(tokens * writes * length),
+            targets=round(predicted * tokens),
+            source_tokens=round(source_tokens),
+            source_squares=round(source_tokens * reads * length),
+            crossed=round(tokens * reads * length),
+        )
+
+    def flops(self, rows: float, length: int) -> float:
+        """Of a forward and a backward pass over so many rows (training/meter.py)."""
+        return meter.flops(self.recipe.trunk, self.vocab_size, self.work(rows, length))
+
+    @property
+    def training_flops(self) -> float:
+        """Of the whole run."""
+        return sum(phase.steps * self.flops(phase.batch, phase.length) for phase in self.recipe.phases)
+
+    def blocks(self, rows: float, length: int) -> tuple[Blocks, ...]:
+        """The stacks that so many rows go through."""
+        return self.recipe.trunk.blocks(self.work(rows, length))
+
+
+def demand_of(recipe: Recipe) -> Demand:
+    """
+    >>> from orchestration.config import load
+    >>> demand_of(load("mt_nlg_530b")).parameters
+    529600819200
+    """
+    rows = table_rows(recipe.data.vocab)
+    heads = (Weights(others=loss.weights(recipe.trunk, rows)) for loss in recipe.objective.losses)
+    return Demand(recipe, rows, reduce(Weights.__add__, heads, recipe.trunk.weights(rows)))

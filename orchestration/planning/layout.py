@@ -1,0 +1,88 @@
+"""A layout: how a net and its batch are spread over devices. What is learned never depends on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from training.specs import Machine
+
+Checkpointing = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of parallelism and what each device keeps (ZeRO: arXiv:1910.02054; tensor: arXiv:1909.08053; pipeline:
+    arXiv:2104.04473). `data` x `tensor` x `pipeline` devices; `rows` of the batch go through a replica at once."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 2
+    rows: int = 1  # of a micro-batch
+    checkpointing: Checkpointing = "none"  # of activations
+    offload: bool = False  # optimiser states and master weights in the host's memory
+    precision: str = "bf16"
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def bytes_per_weight(self) -> int:
+        return 4 if self.precision == "fp32" else 2
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are float32 master weights beside those that the net computes with."""
+        return self.precision != "fp32"
+
+    def describe(self) -> str:
+        """
+        >>> Layout(data=8, tensor=8, zero=1, checkpointing="full").describe()
+        '64 devices: data 8 x tensor 8, ZeRO 1, micro-batch 1, full checkpointing'
+        """
+        degrees = [f"data {self.data}"]
+        degrees += [f"tensor {self.tensor}"] if self.tensor > 1 else []
+        degrees += [f"pipeline {self.pipeline}"] if self.pipeline > 1 else []
+        more = [f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
+        more += [f"{self.checkpointing} checkpointing"] if self.checkpointing != "none" else []
+        more += ["optimiser offloaded"] if self.offload else []
+        devices = f"{self.devices:,} device{'s' if self.devices > 1 else ''}"
+        return f"{devices}: {' x '.join(degrees)}, {', '.join(more)}"
+
+    def keys(self, length: int) -> Iterator[str]:
+        """The keys of the cluster file that say it, for rows of so many tokens."""
+        yield f"workers={self.devices}"
+        yield f"machine.zero={self.zero}"
+        yield f"machine.micro_tokens={self.rows * length}"
+        yield f"machine.precision={self.precision}"
+        for key, value, default in (
+            ("tensor_parallel", self.tensor, 1),
+            ("pipeline_parallel", self.pipeline, 1),
+            ("activation_checkpointing", self.checkpointing, "none"),
+            ("offload_optimizer", "cpu" if self.offload else "none", "none"),
+        ):
+            if value != default:
+                yield f"machine.{key}={value}"
+
+
+def layout_of(machine: Machine, workers: int, length: int, batch: int) -> Layout:
+    """The layout that a cluster file says, for rows of `length` tokens of which a batch has so many."""
+    tensor, pipeline = getattr(machine, "tensor_parallel", 1), getattr(machine, "pipeline_parallel", 1)
+    data = max(1, workers // (tensor * pipeline))
+    rows = max(1, min(machine.micro_tokens // length, -(-batch // data)))
+    return Layout(
+        data=data,
+        tensor=tensor,
+        pipeline=pipeline,
+        zero=machine.zero,
+        rows=rows,
+        checkpointing=getattr(machine, "activation_checkpointing", "none"),
+        offload=getattr(machine, "offload_optimizer", "none") != "none",
+        precision=machine.precision,
+    )
+
+
+def keys_known() -> frozenset[str]:
+    """The keys of a machine: which layouts can be trained today."""
+    return frozenset(Machine.__dataclass_fields__)

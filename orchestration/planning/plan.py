@@ -1,0 +1,229 @@
+"""The plan of a recipe on a cluster: what it needs, how long it takes, what it costs, and what would be better."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestration.config import Cluster, Recipe
+from orchestration.planning.demand import Demand, demand_of
+from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, device_of, gpu_here, gpus_here
+from orchestration.planning.layout import Layout, layout_of
+from orchestration.planning.memory import Memory, memory
+from orchestration.planning.search import FILLED, Choice, best, chosen, fits, legal, smallest
+from preprocessing.errors import ResourceError
+
+DAY, HOUR = 86_400.0, 3_600.0
+
+
+@dataclass(frozen=True)
+class Costed:
+    """A layout with its time and money."""
+
+    choice: Choice
+    device: Device
+    flops: float  # of the whole run, of the model alone
+
+    @property
+    def days(self) -> float:
+        return self.choice.total_s / DAY
+
+    @property
+    def device_hours(self) -> float:
+        return self.choice.total_s / HOUR * self.choice.layout.devices
+
+    @property
+    def usd(self) -> float:
+        return self.device_hours * self.device.price
+
+    @property
+    def mfu(self) -> float:
+        """Share of the devices' peak that the model's own FLOPs are (arXiv:2204.02311, appendix B)."""
+        return self.flops / (self.choice.total_s * self.choice.layout.devices * self.device.flops)
+
+    @property
+    def fits(self) -> bool:
+        return fits(self.choice, self.device)
+
+    def shares(self) -> dict[str, float]:
+        """Of the run's time, by what it goes to: why the MFU is what it is."""
+        total: dict[str, float] = {}
+        for one, steps in zip(self.choice.seconds, self.choice.steps, strict=True):
+            for name, seconds in one.items():
+                total[name] = total.get(name, 0.0) + seconds * steps
+        return {name: seconds / self.choice.total_s for name, seconds in total.items()}
+
+    def values(self) -> dict[str, Any]:
+        """As plain values."""
+        layout = self.choice.layout
+        return {
+            "layout": {name: getattr(layout, name) for name in Layout.__dataclass_fields__},
+            "devices": layout.devices,
+            "fits": self.fits,
+            "memory_bytes": dict(self.choice.memory.items()) | {"peak": self.choice.memory.peak},
+            "step_s": [one.total for one in self.choice.seconds],
+            "shares": self.shares(),
+            "mfu": self.mfu,
+            "days": self.days,
+            "device_hours": self.device_hours,
+            "usd": self.usd,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known before anything is spent."""
+
+    recipe: Recipe
+    cluster: Cluster
+    demand: Demand
+    device: Device
+    assumed: str  # what was assumed of the devices; "" where the cluster file or this machine says it
+    own: Costed  # the layout of the cluster file
+    why_not: str  # why that cannot be; "" where it can
+    better: tuple[Costed, ...]  # the best on the same devices
+    wanted: Costed | None = None  # what meets the deadline or the budget
+    unmet: str = ""  # why nothing does
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.name,
+            "cluster": self.cluster.name,
+            "parameters": self.demand.parameters,
+            "flops": self.demand.training_flops,
+            "tokens": self.recipe.num_tokens,
+            "device": self.device.name,
+            "assumed": self.assumed,
+            "own": self.own.values(),
+            "why_not": self.why_not,
+            "better": [one.values() for one in self.better],
+            "wanted": self.wanted.values() if self.wanted else None,
+            "unmet": self.unmet,
+        }
+
+
+def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> Plan:
+    """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
+    demand, (device, assumed) = demand_of(recipe), devices_of(cluster)
+    layout = _own_layout(recipe, cluster, demand)
+    own = _costed(demand, chosen(demand, layout, device), device)
+    devices = max(1, cluster.num_workers(recipe))
+    better = tuple(_costed(demand, one, device) for one in best(demand, device, devices))
+    why_not = legal(layout, demand, device)
+    if not why_not and not own.fits:
+        why_not = _too_much(own.choice.memory, device)
+    found = Plan(recipe, cluster, demand, device, assumed, own, why_not, better)
+    return _met(found, devices, budget, deadline_s) if budget or deadline_s else found
+
+
+def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> None:
+    """ResourceError where the layout of the cluster file needs more than its devices have, with one that fits."""
+    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, timed=False)
+    layout = _own_layout(recipe, cluster, demand)
+    needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
+    if legal(layout, demand, device) or needed.peak <= FILLED * device.memory:
+        return  # what is not legal the other checks say
+    known = f" ({assumed})" if assumed else ""
+    smaller = smallest(demand, device)
+    hint = (
+        f"the smallest that fits: {' '.join(f'cluster.{key}' for key in smaller.layout.keys(demand.longest.length))}"
+        if smaller
+        else "nothing of this kind does, however many"
+    )
+    raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
+
+
+def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
+    """ResourceError where workers need GPUs of this machine, and it has fewer."""
+    if cluster.machine.device != "cuda" or cluster.address:
+        return
+    wanted, found = workers * cluster.gpus_per_worker, len(gpus_here())
+    if found < wanted:
+        raise ResourceError(
+            f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
+            "run on another machine, name a cluster by `address`, or use --on local"
+        )
+
+
+def devices_of(cluster: Cluster, *, timed: bool = True) -> tuple[Device, str]:
+    """What a worker of a cluster runs on, and what was assumed of it. Cores are `timed`, or of unknown speed."""
+    if cluster.machine.device == "cpu":
+        device = core_here(cluster.cpus_per_worker, timed=timed)
+        assumed = "each machine of the cluster as this one" if cluster.address else ""
+    elif cluster.hardware:
+        device, assumed = device_of(cluster.hardware), ""
+    elif here := gpu_here():
+        device, assumed = here, ""
+    else:
+        device, assumed = DEVICES[LARGEST], f"{LARGEST} assumed: the cluster file names no hardware"
+    return (replace(device, price=cluster.price) if cluster.price else device), assumed
+
+
+def _own_layout(recipe: Recipe, cluster: Cluster, demand: Demand) -> Layout:
+    longest = demand.longest
+    return layout_of(cluster.machine, cluster.num_workers(recipe), longest.length, longest.batch)
+
+
+def _costed(demand: Demand, choice: Choice, device: Device) -> Costed:
+    return Costed(choice, device, demand.training_flops)
+
+
+def _too_much(needed: Memory, device: Device) -> str:
+    largest = max(needed.items(), key=lambda item: item[1] if item[0] != "host" else 0.0)
+    return (
+        f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), a "
+        f"{device.name} has {brief_bytes(FILLED * device.memory)} to use"
+    )
+
+
+def _met(found: Plan, devices: int, budget: float, deadline_s: float) -> Plan:
+    """With the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
+    counts = [1 << power for power in range(int(math.log2(devices)) + 1)]
+    counts += [devices] if devices not in counts else []
+    tried: list[Costed] = []
+    for count in counts:
+        tried += [_costed(found.demand, one, found.device) for one in best(found.demand, found.device, count, count=2)]
+    if not tried:
+        return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has room for it")
+    if deadline_s:
+        meeting = [one for one in tried if one.choice.total_s <= deadline_s]
+        if meeting:
+            return replace(found, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s)))
+        fastest = min(tried, key=lambda one: one.choice.total_s)
+        return replace(found, unmet=f"at best {duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}")
+    if not found.device.price:
+        return replace(found, unmet="these devices have no price; set `price` in the cluster file")
+    affordable = [one for one in tried if one.usd <= budget]
+    if affordable:
+        return replace(found, wanted=min(affordable, key=lambda one: one.choice.total_s))
+    cheapest = min(tried, key=lambda one: one.usd)
+    steps = int(found.recipe.num_steps * budget / cheapest.usd)
+    said = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buy {steps:,} of {found.recipe.num_steps:,} steps"
+    return replace(found, unmet=said)
+
+
+def runners_up(plan: Plan) -> Sequence[Costed]:
+    """The best layouts but the first."""
+    return plan.better[1:]
+
+
+def brief_bytes(number: float) -> str:
+    """
+    >>> brief_bytes(9.53e12), brief_bytes(81.2e9), brief_bytes(5e6)
+    ('9.5 TB', '81.2 GB', '5.0 MB')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number:,.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3 * 86_400), duration(5_400), duration(90), duration(0.25)
+    ('3.0 days', '1.5 hours', '1.5 minutes', '0.25 s')
+    """
+    for unit, size in (("days", DAY), ("hours", HOUR), ("minutes", 60.0)):
+        if seconds >= (1.5 * size if unit == "days" else size):
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,122 @@
+"""Time of a step: arithmetic, traffic to memory and between devices, and waiting, added up.
+
+A roofline (Williams et al. 2009) of each part, so that the share of the peak that a model uses (MFU) is what comes out,
+with its reasons: matrix products run at the share of the peak that such products reach, all else at the speed of
+memory, and communication is not hidden behind either. Rings: of n workers each sends (n - 1) / n of what is gathered or
+reduced, twice that where all get the sum (arXiv:2104.04473, 3.2).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Final
+
+from orchestration.planning.demand import Demand
+from orchestration.planning.devices import Device
+from orchestration.planning.layout import Layout
+from orchestration.planning.memory import weights_of
+from training.specs import Blocks
+
+# Elements that go through memory for each element of a block's state, forward and backward: the norms, residuals and
+# dropouts, and bias, activation and their gradients; as many operations, unfused, read and write them
+OF_WIDTH: Final = 48
+OF_INNER: Final = 12
+OF_SCORES: Final = 20  # where scores stand in memory
+BACK: Final = 2.0  # a backward pass has twice the products of a forward pass
+LAUNCHES: Final = 45  # operations of a block, forward and backward
+MEMORY_REACH: Final = 0.8  # share of a memory's speed that copies reach
+HOST_BANDWIDTH: Final = 25e9  # bytes/s, one way, between a device and its host
+HOST_UPDATE: Final = 20e9  # bytes/s at which a host updates offloaded states, for each device
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one step."""
+
+    products: float  # matrix products of the model
+    recomputed: float = 0.0  # the same again, for activations that were not kept
+    traffic: float = 0.0  # norms, activations, dropout, softmax: at the speed of memory
+    tensor: float = 0.0  # sums over a tensor group
+    gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
+    reducing: float = 0.0  # gradients, over the replicas
+    bubble: float = 0.0  # stages of a pipeline that wait
+    update: float = 0.0  # of the weights, and spreading them again
+
+    @property
+    def total(self) -> float:
+        return sum(seconds for _, seconds in self.items())
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        """Name and seconds of each that is not nothing."""
+        for field in fields(self):
+            if value := getattr(self, field.name):
+                yield field.name, value
+
+
+def micro_batches(layout: Layout, batch: int) -> int:
+    """Of each worker in a step."""
+    return max(1, -(-batch // (layout.data * layout.rows)))
+
+
+def ring(device: Device, members: int, adjacent: int) -> float:
+    """Bytes/s, one way, of a ring of so many devices, of which `adjacent` follow each other in a node."""
+    if members <= device.per_node // max(1, adjacent):
+        return device.link
+    in_a_node = max(1, device.per_node // max(1, adjacent))
+    return min(device.link, in_a_node * device.network)
+
+
+def seconds(
+    demand: Demand, layout: Layout, device: Device, length: int, batch: int, *, scores_in_memory: bool = False
+) -> Seconds:
+    """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel."""
+    micro, size = micro_batches(layout, batch), layout.bytes_per_weight
+    rows = batch / (layout.data * micro)
+    shards = layout.tensor * layout.pipeline
+    flops = demand.flops(rows, length) / shards
+    speed = device.flops * device.reach
+    products = flops / speed
+    traffic = exchanged = 0.0
+    launches = 0.0
+    again = {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
+    for stack in demand.blocks(rows, length):
+        share = stack.number / layout.pipeline * (1.0 if stack.backward else 1 / (1 + BACK))
+        traffic += share * _traffic(stack, layout, scores_in_memory) / (device.bandwidth * MEMORY_REACH)
+        launches += share * LAUNCHES
+        if layout.tensor > 1:  # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
+            summed = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
+            exchanged += share * 2 * (layout.tensor - 1) / layout.tensor * summed / ring(device, layout.tensor, 1)
+    slow = max(0.0, launches * device.launch_s - products - traffic)  # small nets: from one operation to the next
+    one = products + traffic + slow
+    weights = weights_of(demand, layout)
+    over = ring(device, layout.data, layout.tensor)
+    part = (layout.data - 1) / layout.data
+    reduced = part * 4 * weights / over  # gradients are summed in float32
+    reducing = reduced * micro if layout.zero >= 2 else 2 * reduced
+    gathered = part * size * weights / over
+    gathering = 2 * gathered * micro if layout.zero == 3 else 0.0
+    spread = gathered if layout.zero in (1, 2) else 0.0
+    owned = weights / (layout.data if layout.zero else 1)
+    states = (16 + 8 * demand.recipe.optim.states) * owned
+    update = states / (device.bandwidth * MEMORY_REACH) + spread
+    if layout.offload:
+        update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
+    working = one * (1 + again)
+    return Seconds(
+        products=products * micro,
+        recomputed=one * again * micro,
+        traffic=(traffic + slow) * micro,
+        tensor=exchanged * micro,
+        gathering=gathering,
+        reducing=reducing,
+        bubble=(layout.pipeline - 1) * (working + exchanged),
+        update=update,
+    )
+
+
+def _traffic(stack: Blocks, layout: Layout, scores_in_memory: bool) -> float:
+    """Bytes that one block reads and writes in memory, its matrix products aside, forward and backward."""
+    size = layout.bytes_per_weight
+    elements = stack.tokens * (OF_WIDTH * stack.width + OF_INNER * stack.inner / layout.tensor)
+    if scores_in_memory or stack.scores:
+        elements += OF_SCORES * stack.heads / layout.tensor * (stack.pairs + stack.source_pairs)
+    return elements * size

@@ -1,0 +1,78 @@
+"""A plan as people read it: memory by item, time by part, money, and the layouts that would be faster."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestration.planning import Costed, Plan, brief_bytes, duration
+
+WORDS = {  # of what time goes to
+    "products": "matrix products",
+    "recomputed": "recomputation",
+    "traffic": "norms, activations, dropout",
+    "tensor": "tensor-parallel sums",
+    "gathering": "gathering weights (ZeRO-3)",
+    "reducing": "summing gradients",
+    "bubble": "pipeline bubble",
+    "update": "update of the weights",
+}
+
+
+def shown(plan: Plan) -> Group:
+    """All of it."""
+    own, demand = plan.own, plan.demand
+    head = [
+        f"{plan.recipe.name}: {demand.parameters:,} parameters, {plan.recipe.num_tokens:,} tokens, "
+        f"{demand.training_flops:.3g} FLOPs",
+        f"{plan.cluster.name}: {plan.device.name}" + (f" ({plan.assumed})" if plan.assumed else ""),
+        own.choice.layout.describe(),
+    ]
+    parts: list[RenderableType] = [Text(line) for line in head]
+    parts += [_memory(own), _time(own)]
+    if plan.why_not:
+        parts.append(Text(f"cannot be: {plan.why_not}", "red"))
+    if plan.better:
+        parts.append(_layouts("the fastest layouts on these devices", plan.better))
+    else:
+        parts.append(Text("no layout of these devices has room for it", "red"))
+    if plan.wanted:
+        parts.append(_layouts("what was asked for", (plan.wanted,)))
+    elif plan.unmet:
+        parts.append(Text(f"what was asked for: {plan.unmet}", "red"))
+    return Group(*parts)
+
+
+def _memory(own: Costed) -> Table:
+    table = Table(title="memory of a device", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, value in own.choice.memory.items():
+        table.add_row(name, brief_bytes(value))
+    table.add_row("peak", brief_bytes(own.choice.memory.peak), style="bold")
+    return table
+
+
+def _time(own: Costed) -> Table:
+    table = Table(title="time", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, share in sorted(own.shares().items(), key=lambda item: -item[1]):
+        table.add_row(WORDS[name], f"{share:.1%}")
+    steps = ", ".join(duration(one.total) for one in own.choice.seconds)
+    table.add_row("a step" if len(own.choice.seconds) == 1 else "a step of each phase", steps)
+    table.add_row("MFU", f"{own.mfu:.1%}")
+    table.add_row("the run", duration(own.choice.total_s), style="bold")
+    table.add_row("device-hours", f"{own.device_hours:,.1f}")
+    table.add_row("cost", f"${own.usd:,.0f}" if own.device.price else "no price known", style="bold")
+    return table
+
+
+def _layouts(title: str, found: tuple[Costed, ...]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("layout", "memory", "MFU", "time", "cost"):
+        table.add_column(name, justify="left" if name == "layout" else "right")
+    for one in found:
+        cost = f"${one.usd:,.0f}" if one.device.price else ""
+        peak = brief_bytes(one.choice.memory.peak)
+        table.add_row(one.choice.layout.describe(), peak, f"{one.mfu:.1%}", duration(one.choice.total_s), cost)
+    return table
