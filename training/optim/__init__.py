@@ -7,6 +7,8 @@ union is the registry: an optimiser is a file here, with its step in steps/, and
 from training.optim.adafactor import Adafactor
 from training.optim.adamw import AdamW
 from training.optim.lamb import Lamb
+from training.optim.lion import Lion
+from training.optim.muon import Muon
 from training.optim.part import OptimPart
 from training.optim.schedule import SCHEDULES, rate
 from training.optim.updates import Decays, Moments, Updates
@@ -17,14 +19,16 @@ __all__ = [
     "AdamW",
     "Decays",
     "Lamb",
+    "Lion",
     "Moments",
+    "Muon",
     "Optim",
     "OptimPart",
     "Updates",
     "rate",
 ]
 
-Optim = AdamW | Lamb | Adafactor
+Optim = AdamW | Lamb | Adafactor | Lion | Muon
 
 
 def _has_every_fact(optim: Optim) -> OptimPart:
