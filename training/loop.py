@@ -20,7 +20,7 @@ from training.engines import Engine, StepResult
 from training.losses import Loss
 from training.meter import Meter, Work, peak
 from training.model import Model
-from training.optim import rate
+from training.optim import rate_at
 from training.run import CHECKPOINTS, Run
 from training.score import Score
 
@@ -125,7 +125,7 @@ def pretrain(
             engine.backward(_objective(run.losses, scores, step_work.targets, engine.world))
             tally.add(_sums(run.losses, scores))
         tally.count(step_work.targets)
-        learning_rate = rate(run.optim, step, run.steps)
+        learning_rate = rate_at(run.optim, run.phases, step)
         result = engine.step(learning_rate)
         state = _advance(state, step_work.work, result)
         meter.add(step_work.work)

@@ -10,13 +10,14 @@ from training.optim.lamb import Lamb
 from training.optim.lion import Lion
 from training.optim.muon import Muon
 from training.optim.part import OptimPart
-from training.optim.schedule import SCHEDULES, rate
+from training.optim.schedule import SCHEDULES, Cycle, cycles, rate, rate_at
 from training.optim.updates import Decays, Moments, Updates
 
 __all__ = [
     "SCHEDULES",
     "Adafactor",
     "AdamW",
+    "Cycle",
     "Decays",
     "Lamb",
     "Lion",
@@ -25,7 +26,9 @@ __all__ = [
     "Optim",
     "OptimPart",
     "Updates",
+    "cycles",
     "rate",
+    "rate_at",
 ]
 
 Optim = AdamW | Lamb | Adafactor | Lion | Muon
