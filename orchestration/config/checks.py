@@ -214,6 +214,8 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
+    if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
+        yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"
     yield from _schedules(recipe)
 
 

@@ -97,6 +97,8 @@ class Job:
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
+            stability=self.cluster.stability,
+            skip_steps=self.cluster.skip_steps,
             keep=self.cluster.keep,
             weights_every=self.cluster.weights_every,
             samples=self.cluster.samples_of(recipe),

@@ -26,6 +26,7 @@ from training.run import Resume, Run
 from training.tasks import TASKS
 
 RESULT = "result.json"
+UNTOLD = ("sums", "recent_losses", "recent_norms")  # of the state, what no reader of the result needs
 EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not causes
 
 
@@ -56,7 +57,7 @@ def train(
             on_progress=report,
             asked=asked,
         )
-        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key != "sums"}
+        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
