@@ -308,7 +308,11 @@ def _shorter(recipe: "Recipe", steps: int) -> list[str]:
         raise BadInput(f"steps is {steps}, allowed is a number from 2 to {total}, which the recipe has")
     upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
     counts = [stop - start for start, stop in pairwise([0, *upto])]
-    phases = [asdict(phase) | {"steps": count} for phase, count in zip(recipe.phases, counts, strict=True) if count]
+    phases = [
+        asdict(phase) | {"steps": count, "warmup": phase.warmup and max(1, phase.warmup * steps // total)}
+        for phase, count in zip(recipe.phases, counts, strict=True)
+        if count
+    ]
     warmup = min(recipe.optim.warmup, max(1, recipe.optim.warmup * steps // total))
     short = [f"phases={json.dumps(phases)}", f"optim.warmup={warmup}"]
     return short + ([f"optim.horizon={max(1, recipe.optim.horizon * steps // total)}"] if recipe.optim.horizon else [])

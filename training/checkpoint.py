@@ -66,6 +66,18 @@ def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Res
     return None
 
 
+def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
+    """Remove the checkpoints of steps after this one; False, and nothing removed, where there is no other."""
+    earlier = [path for path in steps(folder) if path.name <= name(step)] if engine.rank == 0 else []
+    any_earlier = engine.reduce_sums([len(earlier)])[0] > 0
+    if engine.rank == 0 and any_earlier:
+        for path in steps(folder):
+            if path.name > name(step):
+                shutil.rmtree(path)
+    engine.reduce_sums([0.0])  # nobody looks before it is done
+    return any_earlier
+
+
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that is whole; says in the log what is wrong with each newer one."""
     for path in steps(folder):

@@ -150,6 +150,25 @@ def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Bat
     return enumerate(batches, start)
 
 
+class Batches:
+    """(step, micro-batches) of a run, in order, made ahead of time; while it is read it can be sent `back`."""
+
+    def __init__(self, loader: Loader, start: int, stop: int) -> None:
+        self._loader, self._next, self._stop = loader, start, stop
+
+    def back(self, step: int) -> None:
+        """Go on from this step."""
+        self._next = step
+
+    def __iter__(self) -> Iterator[tuple[int, list[Batch]]]:
+        while self._next < self._stop:
+            for step, batches in ahead(self._loader, self._next, self._stop):
+                self._next = step + 1
+                yield step, batches
+                if self._next != step + 1:
+                    break
+
+
 def _as_it_is(batches: list[Batch]) -> list[Batch]:
     return batches
 

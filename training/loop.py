@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -11,19 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.errors import Diverged, MiscountedLoss
+from preprocessing.errors import BadInput, Diverged, MiscountedLoss
 from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
-from training.data import Loader, ahead, open_loader, open_validation
+from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine, StepResult
 from training.losses import Loss
 from training.meter import Meter, Work, peak
-from training.model import Model
-from training.optim import rate
+from training.model import Model, net_of
+from training.optim import rate_at
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.score import Score
+from training.spikes import highest_loss, remembering, skipping, spikes_of
+from training.state import NOT_MADE, State, Sums, Update, advance
 
 __all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
 
@@ -38,22 +40,6 @@ COUNTED_STEPS = 3  # after each start: a head that does not score what its loss 
 
 SumName = tuple[str, str]
 """Kind of a loss, and what is summed: `loss`, `correct`, or a name of `Score.metrics`."""
-
-Sums = Mapping[str, Mapping[str, float]]
-"""By kind of a loss: its sums by name, and under `targets` their number."""
-
-
-@dataclass(frozen=True)
-class State:
-    """What survives a crash beside weights and optimiser; the data's own state is the step."""
-
-    step: int = 0  # updates done, skipped ones included
-    tokens: int = 0  # read by all workers, without padding
-    skipped: int = 0  # updates without a finite gradient
-    skipped_in_row: int = 0
-    sums: Sums = field(default_factory=dict)  # of the updates since the losses were last logged
-    loss: float = math.nan  # when it was last logged
-    evaluation: dict[str, float] = field(default_factory=dict)  # when it was last done
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ def pretrain(
     with the number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep`
     is called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
-    gradient, MiscountedLoss where a head does not score the targets that its loss counts.
+    gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
     """
     loader = open_loader(run, engine.rank, engine.world)
     validation = open_validation(run, engine.rank, engine.world)
@@ -116,29 +102,38 @@ def pretrain(
     if state.step == 0:
         show(0)
     doing(state.step, "")
-    for step, batches in ahead(loader, state.step, run.steps):
+    course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
+    for step, batches in course:
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
             break
-        torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
-        for batch in batches:
-            scores = engine.forward(batch)
-            if step < resumed.step + COUNTED_STEPS:
-                _check_counts(run.losses, batch, scores)
-            engine.backward(_objective(run.losses, scores, step_work.targets, engine.world))
-            tally.add(_sums(run.losses, scores))
-        tally.count(step_work.targets)
-        learning_rate = rate(run.optim, step, run.steps)
-        result = engine.step(learning_rate)
-        state = _advance(state, step_work.work, result)
-        meter.add(step_work.work)
+        if step + 1 in state.skip_steps:
+            update = NOT_MADE
+        else:
+            update = learner.learn(step, batches, step_work.targets, highest_loss(run, state))
+        state = advance(state, step_work.work, update)
+        if update.is_read:
+            meter.add(step_work.work)
 
+        if spikes := spikes_of(run, state, update):
+            log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})
+            state = skipping(run, engine.rank == 0, state, update, spikes)
+            if run.stability.policy == "rollback" and not update.result.skipped:
+                saver.finish()
+                state = saved = _roll_back(run, engine, state)
+                course.back(state.step)
+                doing(state.step, "")
+                meter.skip()
+                continue
+        state = remembering(run, state, update)
         if _due(state.step, run.log_every, run.steps):
-            metrics = _metrics("train", run.losses, tally.added_to(state.sums))
-            state = replace(state, sums={}, loss=metrics["train/loss"])
-            log(state.step, metrics | _vitals(state, learning_rate, result) | meter.report())
-        if state.skipped_in_row == MOST_SKIPPED:
+            metrics = _vitals(state, rate_at(run.optim, run.phases, step), update.result) | meter.report()
+            if sums := tally.added_to(state.sums):
+                metrics |= _metrics("train", run.losses, sums)
+                state = replace(state, sums={}, loss=metrics["train/loss"])
+            log(state.step, metrics)
+        if state.skipped_in_row == MOST_SKIPPED and run.stability.policy in ("off", "warn"):
             saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
@@ -169,6 +164,56 @@ def pretrain(
         _save(saver, state)
     saver.finish()
     return Result(finished=state.step == run.steps, state=state)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Makes the update of a step."""
+
+    run: Run
+    engine: Engine[Model]
+    tally: "Tally"
+    first: int  # step after which this process has begun
+
+    def learn(self, step: int, batches: Sequence[Batch], targets: Mapping[str, int], highest_loss: float) -> Update:
+        """Forward and backward pass of all micro-batches, then one update with the learning rate of the step.
+
+        Where spikes are looked for, the loss of the step is added up over the workers before the last backward pass. If
+        it is above `highest_loss` the update is not made: the last micro-batch's loss is made NaN, and the engine skips
+        what is not finite.
+        """
+        run, engine, watches = self.run, self.engine, self.run.stability.policy != "off"
+        loss, sums = math.nan, dict[str, dict[str, float]]()
+        memory = net_of(engine.model).memory_state() if watches else {}
+        torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
+        self.tally.count(targets)
+        for number, batch in enumerate(batches, 1):
+            scores = engine.forward(batch)
+            if step < self.first + COUNTED_STEPS:
+                _check_counts(run.losses, batch, scores)
+            objective = _objective(run.losses, scores, targets, engine.world)
+            self.tally.add(_sums(run.losses, scores))
+            if watches and number == len(batches):
+                sums = self.tally.added_to({})
+                loss = _metrics("train", run.losses, sums)["train/loss"]
+                objective = objective * math.nan if loss > highest_loss else objective
+            engine.backward(objective)
+        result = engine.step(rate_at(run.optim, run.phases, step))
+        if result.skipped and watches:  # as if its rows had not been read
+            net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
+        return Update(result, loss, sums)
+
+
+def _roll_back(run: Run, engine: Engine[Model], state: State) -> State:
+    """The newest checkpoint from before the first batch that is now skipped, with what is to be skipped."""
+    first = max(1, state.step - run.stability.before)
+    if not checkpoint.forget_after(engine, _checkpoints(run), first - 1):
+        raise Diverged(
+            f"{run.folder}: no checkpoint from before step {first} to roll back to; raise cluster.keep or lower "
+            "cluster.save_every"
+        )
+    stored = _resume(replace(run, resume="must"), engine)
+    return replace(stored, skip_steps=state.skip_steps)
 
 
 @torch.no_grad()
@@ -305,16 +350,6 @@ def _vitals(state: State, learning_rate: float, result: StepResult) -> dict[str,
     }
 
 
-def _advance(state: State, work: Work, result: StepResult) -> State:
-    return replace(
-        state,
-        step=state.step + 1,
-        tokens=state.tokens + work.read,
-        skipped=state.skipped + result.skipped,
-        skipped_in_row=state.skipped_in_row + 1 if result.skipped else 0,
-    )
-
-
 def _due(step: int, every: int, last: int) -> bool:
     """Whether something that happens every so many steps (0: never) and at the end happens after this one."""
     return every > 0 and (step % every == 0 or step == last)
@@ -329,8 +364,15 @@ def _noise_seed(seed: int, step: int, rank: int) -> int:
 
 
 def _resume(run: Run, engine: Engine[Model]) -> State:
-    stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume)
-    return State(**stored) if stored else State()
+    stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume) or {}
+    state = State.of(stored)
+    learned = [step for step in run.skip_steps if step <= state.step and step not in state.skip_steps]
+    if learned:
+        raise BadInput(
+            f"{run.folder}: skip_steps names step {learned[0]}, from which the checkpoint after step {state.step} has "
+            "learned; leave it out, or start again with --resume never"
+        )
+    return replace(state, skip_steps=tuple(sorted({*state.skip_steps, *run.skip_steps})))
 
 
 def _saver(run: Run, engine: Engine[Model]) -> Saver:

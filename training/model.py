@@ -188,17 +188,20 @@ def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices"
     """Two groups for an optimiser: what decays, matrices and tables or `all`, and what does not.
 
     What is frozen does not: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
-    `shapes` has for each parameter the shapes of the tensors in it.
+    `shapes` has for each parameter the shapes of the tensors in it, `hidden` whether it is the matrix of a linear
+    between the tables and the heads.
     """
     frozen = tuple(f"trunk.{name}." for name in net_of(model).frozen_modules)
     shapes = shapes_of(model)
-    decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": []}
-    constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": []}
+    linears = {id(module.weight) for module in net_of(model).modules() if isinstance(module, nn.Linear)}
+    decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": [], "hidden": []}
+    constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": [], "hidden": []}
     for name, parameter in model.named_parameters():
         does = (decays == "all" or len(shapes[name][0]) > 1) and not name.startswith(frozen)
         group = decaying if does else constant
         group["params"].append(parameter)
         group["shapes"].append(shapes[name])
+        group["hidden"].append(id(parameter) in linears)
     return [decaying, constant]
 
 

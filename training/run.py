@@ -1,14 +1,14 @@
 """A run: everything a worker must know, as one frozen value that travels as JSON."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
 from training.optim import Optim
-from training.specs import Machine, Phase, Trunk
+from training.specs import Machine, Phase, Stability, Trunk
 
 Resume = Literal["allow", "never", "must"]
 CHECKPOINTS: Final = "checkpoints"  # folder in that of a run
@@ -33,6 +33,8 @@ class Run:
     folder: str  # of the run: checkpoints/ is in it
     machine: Machine
     resume: Resume = "allow"
+    stability: Stability = field(default_factory=Stability)
+    skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1
     log_every: int = 10  # steps
     save_every: int = 1_000  # steps; also at the end and when stopped
     keep: int = 2  # checkpoints, the newest
@@ -65,5 +67,7 @@ class Run:
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
         made["samples"] = tuple(value.get("samples", ()))
+        made["skip_steps"] = tuple(value.get("skip_steps", ()))
+        made["stability"] = Stability(**value.get("stability", {}))
         made["machine"] = Machine(**value["machine"])
         return cls(**value | made)

@@ -17,6 +17,7 @@ from preprocessing.rows import impossible
 from preprocessing.segment import Segment
 from preprocessing.vocab import VocabSpec, given
 from training.losses import check_losses
+from training.optim import cycles
 from training.specs import Trunk
 
 
@@ -213,8 +214,27 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
-    if recipe.optim.warmup >= recipe.num_steps:
-        yield f"optim.warmup is {recipe.optim.warmup} steps, the whole run has {recipe.num_steps}; lower optim.warmup"
+    if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
+        yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"
+    yield from _schedules(recipe)
+
+
+def _schedules(recipe: Recipe) -> Iterator[str]:
+    """Learning rates that never come to their peak, or of which two keys say different things."""
+    first, *others = cycles(recipe.optim, recipe.phases)
+    whole = "the phases before the next peak have" if others else "the whole run has"
+    if recipe.phases[0].peak:
+        yield f"phases.0.peak is {recipe.phases[0].peak:g}, that of the first phase is optim.peak; leave it out"
+    elif first.warmup >= first.total:
+        yield f"optim.warmup is {first.warmup} steps, {whole} {first.total}; lower optim.warmup"
+    if others and recipe.optim.horizon:
+        yield f"optim.horizon is {recipe.optim.horizon}, schedules end before the next phase with a peak; set it to 0"
+    for cycle in others:
+        if cycle.warmup >= cycle.total > 0:
+            yield (
+                f"phases: the warm-up to {cycle.peak:g} has {cycle.warmup} steps, the phases from there on "
+                f"{cycle.total}; lower phases.warmup"
+            )
 
 
 def _kinds(union: Any, fact: str, value: object) -> str:

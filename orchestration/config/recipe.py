@@ -31,7 +31,7 @@ from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
-from training.specs import Machine, Phase, Trunk
+from training.specs import Machine, Phase, Stability, Trunk
 from training.tasks import EACH, TASKS, TEXT, Split, TaskFile, text_form
 
 HOME = Path(__file__).parents[1]
@@ -169,6 +169,8 @@ class Cluster:
     save_in_background: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
     weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
+    skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, from 1 up; as an earlier run has found them
+    stability: Stability = Stability()
     machine: Machine = Machine()
 
     def __post_init__(self) -> None:
@@ -182,6 +184,7 @@ class Cluster:
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.price >= 0, "price", self.price, "US dollars from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
+        require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)
         require(whole, "samples", list(self.samples), "[] with machine.zero 3: no worker has the whole net")
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"

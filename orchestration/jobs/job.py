@@ -97,6 +97,8 @@ class Job:
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
+            stability=self.cluster.stability,
+            skip_steps=self.cluster.skip_steps,
             keep=self.cluster.keep,
             keep_every=self.cluster.keep_every,
             save_in_background=self.cluster.save_in_background,

@@ -28,6 +28,7 @@ from training.run import CHECKPOINTS, Resume, Run
 from training.tasks import TASKS
 
 RESULT = "result.json"
+UNTOLD = ("sums", "recent_losses", "recent_norms")  # of the state, what no reader of the result needs
 EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not causes
 
 
@@ -77,7 +78,7 @@ def train_held(
             on_progress=report,
             asked=asked,
         )
-        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key != "sums"}
+        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from orchestration.config import Recipe, flat
 from orchestration.reports import describe
+from training.optim import cycles
 
 # What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
 COVERED: Final = ("name", "paper", "expected", "phases", "optim.peak", "optim.warmup", "data.corpus")
@@ -131,7 +132,15 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
             f"has a peak learning rate of {peak:g} after {theirs.optim.warmup:,} steps of warm-up, "
             f"instead of {peak_before:g} after {ours.optim.warmup:,}"
         )
+    yield from _instead("warms up", _warm_ups(ours), _warm_ups(theirs))
     yield from _instead("learning rate:", ours.optim.describe_schedule(), theirs.optim.describe_schedule())
+
+
+def _warm_ups(recipe: Recipe) -> str:
+    """When the learning rate rises: once, or with some phases again."""
+    others = cycles(recipe.optim, recipe.phases)[1:]
+    again = [f"again at step {cycle.begin:,}, to {cycle.peak:g} in {cycle.warmup:,} steps" for cycle in others]
+    return ", and ".join(["at the start", *again]) if again else "once"
 
 
 def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:

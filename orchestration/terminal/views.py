@@ -15,6 +15,7 @@ from orchestration.reports import Node
 from orchestration.reports.ablations import Table as Comparison
 from orchestration.terminal.doctor import Finding
 from preprocessing.manifest import Manifest
+from training.optim import cycles
 from training.tasks import AtHand, TaskFile, TaskScore
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
@@ -71,6 +72,10 @@ def recipe(one: Recipe) -> Tree:
         f"{optim.describe()}: learning rate {optim.peak:g} after {optim.warmup:,} steps of warm-up, "
         f"then {optim.describe_schedule()}; weight decay {optim.decay:g}"
     )
+    for cycle in cycles(optim, one.phases)[1:]:
+        training.add(
+            f"from step {cycle.begin:,} on anew: learning rate {cycle.peak:g} after {cycle.warmup:,} steps of warm-up"
+        )
     if one.expected:
         _add_figures(tree.add("expected"), one.expected)
     return tree

@@ -24,6 +24,7 @@ from training.data import open_loader
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.optim import schedule
+from training.run import Run
 from training.specs import Machine
 
 HERE = Path(__file__).parent
@@ -48,9 +49,8 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
     return job, build.untracked(job, (), lambda event: None)
 
 
-def losses(job: Job) -> list[float]:
-    """Of twenty steps in one plain process in float32."""
-    run = job.pretraining()
+def losses(run: Run) -> list[float]:
+    """Of twenty steps in one plain process in float32; call it in the process of process.py."""
     torch.set_num_threads(1)
     engine = LocalEngine(build_model(run), run.optim, run.machine)
     found: dict[int, float] = {}
@@ -79,7 +79,7 @@ def batch_of(name: str) -> str:
 
 
 def losses_of(name: str) -> list[float]:
-    """Of twenty steps of a tiny recipe in one plain process in float32, each loss with its weight."""
+    """The same of a tiny recipe on made-up text, each loss with its weight."""
     one = load(name, ["optim.warmup=5"], scale="tiny")
     torch.set_num_threads(1)
     engine, loader = LocalEngine(family.model(one), one.optim, Machine()), family.loader(one, STEPS)

@@ -21,14 +21,11 @@ def groups(model: TaskModel, tuning: Tuning) -> list[dict[str, Any]]:
 
 def _by_scale(group: dict[str, Any], scales: dict[int, float]) -> Iterator[dict[str, Any]]:
     """A group as one for each scale."""
-    learning = [
-        (scales[id(weight)], weight, shapes)
-        for weight, shapes in zip(group["params"], group["shapes"], strict=True)
-        if weight.requires_grad
-    ]
-    for scale in sorted({scale for scale, _, _ in learning}, reverse=True):
-        params, shapes = zip(*((weight, shapes) for own, weight, shapes in learning if own == scale), strict=True)
-        yield group | {"params": list(params), "shapes": list(shapes), "scale": scale}
+    learning = {at: scales[id(weight)] for at, weight in enumerate(group["params"]) if weight.requires_grad}
+    for scale in sorted(set(learning.values()), reverse=True):
+        chosen = [at for at, own in learning.items() if own == scale]
+        of_each = {key: [group[key][at] for at in chosen] for key in ("params", "shapes", "hidden")}
+        yield group | of_each | {"scale": scale}
 
 
 def thaw(model: TaskModel, epoch: int) -> None:

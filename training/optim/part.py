@@ -43,5 +43,6 @@ class OptimPart(Rates, Protocol):
         """What becomes of its learning rate after the warm-up: "cosine decay to 10% of the peak"."""
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over `groups` {"params", "weight_decay", "shapes"}, the last for each parameter those of the
-        tensors in it; the engine sets the learning rate before each step. torch is imported when this is called."""
+        """The optimiser over `groups` {"params", "weight_decay", "shapes", "hidden"}; the engine sets the learning rate
+        before each step. For each parameter `shapes` has those of the tensors in it, and `hidden` whether it is the
+        matrix of a linear between tables and heads. torch is imported when this is called."""

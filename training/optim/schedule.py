@@ -5,8 +5,9 @@ way from the peak to the floor, 1.0 at the peak and 0.0 at the floor.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal, Protocol
 
 
@@ -32,6 +33,35 @@ class Rates(Protocol):
     @property
     def horizon(self) -> int:
         """Step at which the decay ends; 0: with the run."""
+
+
+class Stretch(Protocol):
+    """What the learning rate takes from a phase."""
+
+    @property
+    def steps(self) -> int:
+        """Its updates."""
+
+    @property
+    def peak(self) -> float:
+        """Highest learning rate of a schedule that begins with it; 0: the one before goes on."""
+
+    @property
+    def warmup(self) -> int:
+        """Steps, of that schedule."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A schedule from its warm-up to its end, which a run has one or several of: `Rates` of `total` updates."""
+
+    begin: int  # updates of the run before it
+    total: int  # updates
+    peak: float
+    warmup: int
+    schedule: str
+    floor: float
+    horizon: int = 0
 
 
 Decay = Callable[[int, int, int], float]
@@ -143,3 +173,28 @@ def rate(optim: Rates, step: int, total: int) -> float:
     left = shape.decay(min(step, total), optim.warmup, total)
     share = max(optim.floor, left) if shape.stops else optim.floor + (1 - optim.floor) * left
     return optim.peak * risen * share
+
+
+def cycles(optim: Rates, phases: Sequence[Stretch]) -> list[Cycle]:
+    """The schedules of a run: that of its optimiser, and one more from each phase on that has a peak.
+
+    >>> from training.optim import Lamb
+    >>> from training.specs import Phase
+    >>> phases = [Phase(length=128, batch=8, steps=70), Phase(length=512, batch=4, steps=20, peak=0.004, warmup=5)]
+    >>> [(cycle.begin, cycle.total, cycle.peak, cycle.warmup) for cycle in cycles(Lamb(peak=0.006, warmup=9), phases)]
+    [(0, 70, 0.006, 9), (70, 20, 0.004, 5)]
+    """
+    begins = [0, *accumulate(phase.steps for phase in phases)]
+    own = [(0, optim.peak, optim.warmup)]
+    own += [(at, phase.peak, phase.warmup) for at, phase in zip(begins, phases, strict=False) if phase.peak]
+    ends = [*(at for at, _, _ in own[1:]), begins[-1]]
+    return [
+        Cycle(begin, end - begin, peak, warmup, optim.schedule, optim.floor, optim.horizon)
+        for (begin, peak, warmup), end in zip(own, ends, strict=True)
+    ]
+
+
+def rate_at(optim: Rates, phases: Sequence[Stretch], step: int) -> float:
+    """Learning rate of the update that follows `step` finished ones, in a run of these phases."""
+    cycle = next(cycle for cycle in reversed(cycles(optim, phases)) if cycle.begin <= step)
+    return rate(cycle, step - cycle.begin, cycle.total)

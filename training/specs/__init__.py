@@ -24,6 +24,7 @@ from training.specs.positions import (
     Sinusoidal,
     SinusoidalStacks,
 )
+from training.specs.stability import Stability
 from training.specs.stack import Activation, Stack
 from training.specs.tables import Adaptive, Plain, Tables
 from training.specs.twin import Twin
@@ -63,6 +64,7 @@ __all__ = [
     "RelativeStreams",
     "Sinusoidal",
     "SinusoidalStacks",
+    "Stability",
     "Stack",
     "Tables",
     "Trunk",

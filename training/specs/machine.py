@@ -15,13 +15,17 @@ ActivationCheckpointing = Literal["none", "full", "selective"]
 class Phase:
     """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512).
 
-    `fill` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES).
+    `fill` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES). With a
+    `peak` the learning rate begins anew with the phase: it rises for `warmup` steps, then follows the optimiser's
+    schedule, which ends before the next phase with a peak, or with the run (arXiv:1904.00962, 4.1: re-warm-up).
     """
 
     length: int  # tokens, special tokens included
     batch: int  # rows in a global batch, over all workers and micro-batches
     steps: int
     fill: Literal["rows", "tokens"] = "rows"
+    peak: float = 0.0  # learning rate of a schedule that begins with the phase; 0: that of the run goes on
+    warmup: int = 0  # steps of the warm-up to it
 
     shrinks: ClassVar[Shrinks] = {}
 
@@ -29,6 +33,10 @@ class Phase:
         require(self.length >= 8, "phases.length", self.length, "a number of tokens from 8 up")
         require(self.batch >= 1, "phases.batch", self.batch, "a number of rows from 1 up")
         require(self.steps >= 1, "phases.steps", self.steps, "a number of steps from 1 up")
+        require(0 <= self.peak < 100, "phases.peak", self.peak, "0 (the schedule goes on) or a learning rate below 100")
+        require(self.warmup >= 0, "phases.warmup", self.warmup, "a number of steps from 0 up")
+        alone = self.warmup > 0 and not self.peak
+        require(not alone, "phases.warmup", self.warmup, "0 where the phase has no peak: give phases.peak too")
 
 
 @spec

@@ -73,7 +73,10 @@ def test_no_name_stands_for_two_keys() -> None:
             "objective.losses=[{kind: MLM}]",
             "objective.losses.0.kind is 'MLM', allowed are .*; here it is masked_tokens",
         ),
-        ("optim={kind: adam, peak: 1}", "optim.kind is 'adam', allowed are adamw, lamb, adafactor; here it is adamw"),
+        (
+            "optim={kind: adam, peak: 1}",
+            "optim.kind is 'adam', allowed are adamw, lamb, adafactor, lion, muon; here it is adamw",
+        ),
     ],
 )
 def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:

@@ -45,7 +45,7 @@ def test_there_are_parts_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("optim", ["optim.adamw", "optim.lamb", "optim.adafactor"]),
+        ("optim", ["optim.adamw", "optim.lamb", "optim.adafactor", "optim.lion", "optim.muon"]),
         ("optim.adamw", ["optim.adamw"]),
         ("adamw", ["optim.adamw"]),
         ("choose.spans", ["objective.choose.spans"]),
@@ -62,7 +62,7 @@ def test_a_part_is_found_by_its_path_its_end_or_its_kind(asked: str, found: list
 
 def test_one_key_is_found_in_each_kind_that_has_it() -> None:
     found = keys.find_keys("optim.peak")
-    assert [part.name for part in found] == ["optim.adamw", "optim.lamb", "optim.adafactor"]
+    assert [part.name for part in found] == ["optim.adamw", "optim.lamb", "optim.adafactor", "optim.lion", "optim.muon"]
     assert {key.name for part in found for key in part.keys} == {"peak"}
 
 

@@ -156,6 +156,8 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optim.warmup=", "optim.warmup is None, allowed is a whole number"),
         ("phases.0.steps=1.5", "phases.0.steps is 1.5, allowed is a whole number"),
         ("phases.1.steps=0", "phases.1.steps is 0, allowed is a number of steps from 1 up"),
+        ("phases.1.peak=-1", "phases.1.peak is -1.0, allowed is 0 (the schedule goes on) or a learning rate below 100"),
+        ("phases.1.warmup=5", "phases.1.warmup is 5, allowed is 0 where the phase has no peak: give phases.peak too"),
         ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.length?"),
         ("phases=[]", "phases is [], allowed is one phase or more"),
         ("phases=3", "phases is 3, allowed is a list"),
@@ -432,6 +434,18 @@ IMPOSSIBLE = [
     ("roberta_base", ["trunk.positions.max=512"], "phases.0.length is 512, trunk has 510 positions"),
     ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
     ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
+    (
+        "bert_base",
+        ["phases.0.peak=1e-3"],
+        "phases.0.peak is 0.001, that of the first phase is optim.peak; leave it out",
+    ),
+    ("bert_large_lamb", ["optim.warmup=7037"], "the phases before the next peak have 7037; lower optim.warmup"),
+    (
+        "bert_large_lamb",
+        ["optim.horizon=9000"],
+        "optim.horizon is 9000, schedules end before the next phase with a peak",
+    ),
+    ("bert_large_lamb", ["phases.1.warmup=1562"], "the warm-up to 0.004 has 1562 steps, the phases from there on 1562"),
     ("electra_small", ["objective.losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
     (
         "bert_base",

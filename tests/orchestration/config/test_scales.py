@@ -14,6 +14,8 @@ from preprocessing.spec import AtMost
 
 WITH_A_BAND = load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"])  # no paper says how wide it was
 
+OTHER_OPTIMISERS = [load("gpt2", [f"optim={{kind: {kind}, peak: 1e-4}}"]) for kind in ("lion", "muon")]  # no recipe's
+
 
 def classes(annotation: Any) -> Iterator[type]:
     """Every class of parts that a recipe can have, inside of each other."""
@@ -45,7 +47,7 @@ SHRUNK = [(kind, scale, key) for kind in CLASSES for scale in kind.shrinks for k
 def used() -> set[type]:
     """The classes of all parts of all recipes."""
     recipes = [load(name) for name in names("recipes")]
-    return {type(part) for recipe in (*recipes, WITH_A_BAND) for part in parts(recipe)}
+    return {type(part) for recipe in (*recipes, WITH_A_BAND, *OTHER_OPTIMISERS) for part in parts(recipe)}
 
 
 def test_the_walk_finds_the_parts_of_a_recipe() -> None:

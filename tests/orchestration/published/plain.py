@@ -7,7 +7,7 @@ three of them.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -84,6 +84,9 @@ def decays(paper: Published, name: str) -> bool:
 
 def rate(paper: Published, step: int) -> float:
     """Learning rate of the update that follows `step` others."""
+    if paper.again and step >= paper.again[0]:
+        begin, peak, warmup, steps = paper.again
+        return rate(replace(paper, peak=peak, warmup=warmup, steps=steps, again=None), step - begin)
     peak, warmup = paper.peak, paper.warmup
     assert peak is not None
     assert warmup is not None

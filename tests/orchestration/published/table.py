@@ -40,6 +40,7 @@ class Published:
     decay: float = 0.01
     decays: Literal["matrices", "all"] = "matrices"
     clip: float = 1.0  # global norm; 0: none
+    again: tuple[int, float, int, int] | None = None  # after so many updates: a peak, a warm-up and steps of their own
     relative: bool = True  # Adafactor: rates times the root mean square of the weights
     kept: float = 0.0  # Adafactor: share of the squares that is kept; 0: 1 - step^-0.8
     start: Start = "normal"
@@ -70,6 +71,17 @@ ALBERT = replace(
     peak=1.76e-3,
     warmup=3_125,
     steps=125_000,
+)
+# 15,625 updates with 32K rows are 40 epochs, a tenth of them with 512 tokens: 1,562 of the 8,599 (4.1, re-warm-up; the
+# rate falls as 1 - t / T). The peaks and warm-ups of the two stages are those with which NVIDIA repeated it
+LAMB = replace(
+    BERT,
+    source="arXiv:1904.00962, 4.1 and table 1; NVIDIA/DeepLearningExamples: PyTorch BERT, pretrain_config.sh",
+    rule="lamb",
+    peak=6e-3,
+    warmup=2_000,
+    steps=7_037,
+    again=(7_037, 4e-3, 200, 1_562),
 )
 # fairseq: optim/adam.py is given all parameters, so that norms and biases decay; init_bert_params is a plain normal
 ROBERTA = Published(
@@ -313,6 +325,7 @@ PUBLISHED: Final[dict[str, Published]] = {
     "bart_large": replace(BART, peak=4e-4, steps=500_000),
     **dict.fromkeys((f"bert_{name}" for name in ("base", "base_cased", "chinese", "large", "large_cased")), BERT),
     **dict.fromkeys((f"bert_{name}" for name in ("large_wwm", "medium", "mini", "small", "tiny")), BERT),
+    "bert_large_lamb": LAMB,
     "bert_wwm": replace(
         BERT, source="README of ymcui/Chinese-BERT-wwm", rule="lamb", warmup=20_000, steps=200_000
     ),  # warm-up of a tenth

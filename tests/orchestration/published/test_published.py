@@ -23,8 +23,8 @@ from tests.orchestration.published.table import PUBLISHED, Published
 from training.engines.local import LocalEngine
 from training.losses import Loss
 from training.model import Model
-from training.optim import Optim, rate
-from training.specs import Machine, Trunk
+from training.optim import Optim, rate_at
+from training.specs import Machine, Phase, Trunk
 
 STEPS = 20
 TIGHT = 1e-5  # of the longest way that an element of a tensor has gone: nets are in float64, so that this sees all
@@ -65,6 +65,8 @@ def windows(paper: Published, steps: int) -> list[int]:
     of the run."""
     assert paper.warmup is not None
     middles = {paper.warmup, (paper.steps or steps) // 2, paper.steps or steps, steps}
+    if paper.again:
+        middles.add(paper.again[0] + paper.again[2])
     around = {at + offset for at in middles for offset in range(-STEPS // 2, STEPS // 2)}
     return sorted({*range(STEPS), *(step for step in around if 0 <= step < steps)})
 
@@ -73,7 +75,7 @@ def windows(paper: Published, steps: int) -> list[int]:
 def test_the_rates_are_those_of_the_paper(name: str) -> None:
     recipe, paper = family.recipe(name), published(name)
     steps = windows(paper, recipe.num_steps)
-    found = {step: rate(recipe.optim, step, recipe.num_steps) for step in steps}
+    found = {step: rate_at(recipe.optim, recipe.phases, step) for step in steps}
     assert found == pytest.approx({step: plain.rate(paper, step) for step in steps}, rel=1e-6, abs=1e-15)
 
 
@@ -110,9 +112,9 @@ def farthest(
     paper: Published,
     rows: str,
     steps: tuple[int, ...],
-    total: int,
+    phases: tuple[Phase, ...],
 ) -> float:
-    """The most that our weights are `off` after any of these updates of a run of `total`, with the engine's own step.
+    """The most that our weights are `off` after any of these updates of a run of `phases`, with the engine's own step.
 
     Both are given the gradients that the net has on rows of a recipe.
     """
@@ -125,7 +127,7 @@ def farthest(
         gradient = batches[number % len(batches)]
         for name, one in gradient.items():
             ours[name].grad = one.clone()
-        engine.step(rate(optim, step, total))
+        engine.step(rate_at(optim, phases, step))
         papers.step(shrunk.apart(gradient), plain.rate(paper, step))
         worst = max(worst, off(engine, papers, start, set(gradient)))
     return worst
@@ -155,7 +157,7 @@ def distance(name: str, steps: tuple[int, ...], paper: Published | None = None, 
     """`farthest` of a recipe, or of another paper or optimiser with its net."""
     net, recipe = stepping(name), family.recipe(name)
     paper, optim = replace(paper or published(name), source=""), optim or recipe.optim
-    return farthest(optim, *net, paper, rows_for()[net], steps, recipe.num_steps)
+    return farthest(optim, *net, paper, rows_for()[net], steps, recipe.phases)
 
 
 @of_every_recipe
@@ -204,7 +206,7 @@ def test_another_optimiser_takes_other_steps(name: str, changes: dict[str, Any])
 def farthest_anew(name: str) -> float:
     """`distance` without what is remembered of it, for a test that has changed the code."""
     net, recipe, paper = stepping(name), family.recipe(name), replace(published(name), source="")
-    return farthest.__wrapped__(recipe.optim, *net, paper, rows_for()[net], tuple(range(STEPS)), recipe.num_steps)
+    return farthest.__wrapped__(recipe.optim, *net, paper, rows_for()[net], tuple(range(STEPS)), recipe.phases)
 
 
 @pytest.mark.parametrize("name", ["bert_base", "roberta_base", "albert_base", "grover_mega"])

@@ -6,6 +6,7 @@ python -m tests.orchestration.published.worker PORT JOBS.json
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from training import loop
 from training.engines import StepResult
 from training.engines import deepspeed as zero
 from training.formats import build_model
-from training.optim import Optim, rate
+from training.optim import Optim, rate_at
 from training.run import Run
-from training.specs import Machine
+from training.specs import Machine, Phase
 
 STEPS = 20
 
@@ -35,11 +36,11 @@ def train(run: Run, at: int) -> None:
         safetensors.torch.save_file(engine.full_state(), folder / f"step-{done}.safetensors")
         return result
 
-    def shifted(optim: Optim, step: int, total: int) -> float:
-        return rate(optim, step + at, total)
+    def shifted(optim: Optim, phases: Sequence[Phase], step: int) -> float:
+        return rate_at(optim, phases, step + at)
 
     engine.step = step  # type: ignore[method-assign]
-    loop.rate = shifted  # type: ignore[attr-defined]
+    loop.rate_at = shifted  # type: ignore[attr-defined]
     loop.pretrain(run, engine, lambda step, metrics: None, lambda: done == STEPS)
 
 

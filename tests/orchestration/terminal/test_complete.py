@@ -79,7 +79,7 @@ def test_clusters_corpora_tables_and_parts() -> None:
     assert complete.corpus("") == names("corpora")
     assert complete.recipe("") == names("recipes")
     assert complete.table("alb") == ["albert-sp", "albert-sharing"]
-    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor"]
+    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor", "optim.adam_scale"]
 
 
 def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from training.engines.deepspeed import deepspeed_config
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
-from training.optim import Adafactor, AdamW, Lamb, Optim
+from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
 from training.run import CHECKPOINTS, Run
 from training.specs import Machine, Phase
 
@@ -47,6 +47,11 @@ NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # 
     "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
 }
 WHOLE: dict[str, Optim] = {"lamb": Lamb(peak=1e-2, warmup=1), "adafactor": Adafactor(peak=0.1, warmup=2)}
+# Rules that know each number's sign or each matrix, for twenty losses; the gradient is always above the clip.
+SIGNED: dict[str, Optim] = {
+    "lion": Lion(peak=1e-3, warmup=2, clip=0.05),
+    "muon": Muon(peak=1e-2, warmup=2, clip=0.05),
+}
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
@@ -189,6 +194,9 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
             name = f"{optimiser}, {world} workers, ZeRO {zero}"
             run = mini_run(corpus, folder / name, machine=machine(zero), phases=SHORT)
             jobs[name] = job(of_whole_tensors(run, optimiser))
+        for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
+            name = f"{optimiser}, {world} workers, ZeRO {zero}"
+            jobs[name] = job(mini_run(corpus, folder / name, machine=machine(zero), optim=SIGNED[optimiser]))
         if world == 1:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
@@ -258,6 +266,24 @@ def test_optimisers_of_whole_tensors_do_so_on_every_stage(seen, whole, optimiser
         if tensor.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
             found, wanted = (torch.cat(each.chunk(3)[::2]) for each in (found, wanted))
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5, msg=tensor)
+
+
+@pytest.fixture(scope="module")
+def signed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
+    """The runs of SIGNED in one plain process."""
+    folder = tmp_path_factory.mktemp("signed")
+    return {name: in_one_process(mini_run(corpus, folder / name, optim=optim)) for name, optim in SIGNED.items()}
+
+
+@pytest.mark.parametrize("zero", STAGES)
+@pytest.mark.parametrize("optimiser", SIGNED)
+def test_the_raw_gradient_is_clipped_and_not_the_update_that_lion_and_muon_make_of_it(
+    seen, signed, optimiser, zero
+) -> None:
+    """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
+    found = seen.runs[f"{optimiser}, 2 workers, ZeRO {zero}"]
+    assert min(metrics["train/grad_norm"] for metrics in found["steps"].values()) > SIGNED[optimiser].clip
+    assert losses(found) == pytest.approx(signed[optimiser].losses, rel=1e-5)
 
 
 @pytest.mark.parametrize("net", NETS)

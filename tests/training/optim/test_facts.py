@@ -14,10 +14,17 @@ from tests.training.corpora import mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
-from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Optim, OptimPart, Updates, rate
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Lion, Muon, Optim, OptimPart, Updates, rate
 from training.optim.schedule import Shape
 
-OPTIMS: tuple[Optim, ...] = (AdamW(peak=1.0), AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor())
+OPTIMS: tuple[Optim, ...] = (
+    AdamW(peak=1.0),
+    AdamW(peak=1.0, bias_correction=False),
+    Lamb(peak=1.0),
+    Adafactor(),
+    Lion(peak=1.0),
+    Muon(peak=1.0),
+)
 every_optimiser = pytest.mark.parametrize("optim", OPTIMS, ids=repr)
 
 
@@ -32,7 +39,7 @@ def test_every_optimiser_has_every_fact(optim: Optim) -> None:
 
 def test_optimisers_have_the_names_of_the_field() -> None:
     facts.assert_described(OPTIMS)
-    assert [optim.describe() for optim in OPTIMS] == ["Adam", "Adam", "LAMB", "Adafactor"]
+    assert [optim.describe() for optim in OPTIMS] == ["Adam", "Adam", "LAMB", "Adafactor", "Lion", "Muon"]
 
 
 @every_optimiser
@@ -45,6 +52,8 @@ SCALED = {
     AdamW: ({"peak": 3e-3}, {"peak": 1e-3}, {"beta2": 0.98, "bias_correction": True}),
     Lamb: ({"peak": 1e-2}, {"peak": 1e-2}, {"beta2": 0.98}),
     Adafactor: ({"peak": 3e-2}, {"peak": 2e-2}, {"relative": True}),
+    Lion: ({"peak": 1e-3}, {"peak": 3e-4}, {}),
+    Muon: ({"peak": 1e-2}, {"peak": 3e-3}, {"beta2": 0.98}),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Optim
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Lion, Muon, Optim
 
 OUTSIDE: list[tuple[type[Optim], dict[str, Any], str]] = [
     (AdamW, {"peak": 0}, r"optim\.peak is 0, allowed is a learning rate above 0 and below 100"),
@@ -35,6 +35,15 @@ OUTSIDE: list[tuple[type[Optim], dict[str, Any], str]] = [
     (Adafactor, {"square_decay": -0.5}, r"optim\.square_decay is -0.5, allowed is a number from 0 up to 1"),
     (Adafactor, {"square_decay": 1}, r"optim\.square_decay is 1"),
     (Adafactor, {"square_decay": 1.5}, r"optim\.square_decay is 1.5"),
+    (Lion, {"beta1": -0.5}, r"optim\.beta1 is -0.5, allowed is a number from 0 up to 1"),
+    (Lion, {"beta1": 1}, r"optim\.beta1 is 1"),
+    (Lion, {"beta2": -0.5}, r"optim\.beta2 is -0.5, allowed is a number from 0 up to 1"),
+    (Lion, {"beta2": 1}, r"optim\.beta2 is 1"),
+    (Lion, {"peak": 0}, r"optim\.peak is 0"),
+    (Muon, {"momentum": -0.5}, r"optim\.momentum is -0.5, allowed is a number from 0 up to 1"),
+    (Muon, {"momentum": 1}, r"optim\.momentum is 1"),
+    (Muon, {"adam_scale": 0}, r"optim\.adam_scale is 0, allowed is a share above 0"),
+    (Muon, {"eps": 0}, r"optim\.eps is 0"),
 ]
 AT_THE_LIMIT: list[tuple[type[Optim], dict[str, Any]]] = [
     (AdamW, {"peak": 0.5}),
@@ -49,6 +58,8 @@ AT_THE_LIMIT: list[tuple[type[Optim], dict[str, Any]]] = [
     (Lamb, {"beta1": 0.0, "beta2": 0.0}),
     (Lamb, {"eps": 0.5}),
     (Adafactor, {"square_decay": 0.0}),
+    (Lion, {"beta1": 0.0, "beta2": 0.0}),
+    (Muon, {"momentum": 0.0, "adam_scale": 0.5}),
 ]
 
 
@@ -75,8 +86,10 @@ T5 = {"peak": 0.01, "warmup": 10_000, "schedule": "rsqrt", "decay": 0.0, "clip":
         (AdamW(peak=0.1), MOMENTS | {"bias_correction": True}),
         (Lamb(peak=0.1), MOMENTS),
         (Adafactor(), T5 | {"floor": 0.0, "horizon": 0, "square_decay": 0.0}),
+        (Lion(peak=0.1), PLAIN | {"beta1": 0.9, "beta2": 0.99}),
+        (Muon(peak=0.1), MOMENTS | {"eps": 1e-8, "momentum": 0.95, "scaling": "rms", "adam_scale": 1.0}),
     ],
-    ids=["adamw", "lamb", "adafactor"],
+    ids=["adamw", "lamb", "adafactor", "lion", "muon"],
 )
 def test_keys_that_a_recipe_does_not_name_have_the_usual_values(optim: Optim, values: dict[str, Any]) -> None:
     assert {name: getattr(optim, name) for name in values} == values

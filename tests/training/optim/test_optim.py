@@ -8,7 +8,7 @@ import torch
 
 from preprocessing.errors import BadInput
 from training.engines.engine import set_rate
-from training.optim import Adafactor, AdamW, Lamb, Optim
+from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
 
 RATES = [0.1, 0.05, 0.2, 0.1, 0.0, 0.1]
 
@@ -54,6 +54,33 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
     return weight
 
 
+def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndarray:
+    """arXiv:2302.06675, algorithm 2."""
+    mean = np.zeros_like(weight)
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        update = np.sign(spec.beta1 * mean + (1 - spec.beta1) * gradient)
+        weight = weight - rate * (update + (spec.decay if weight.ndim > 1 else 0) * weight)
+        mean = spec.beta2 * mean + (1 - spec.beta2) * gradient
+    return weight
+
+
+def muon(weight: np.ndarray, gradients: list[np.ndarray], spec: Muon) -> np.ndarray:
+    """Keller Jordan, "Muon", 2024: the polynomial acts on the singular values. AdamW for what is not a matrix."""
+    if weight.ndim == 1:
+        adamw = AdamW(peak=spec.peak, beta1=spec.beta1, beta2=spec.beta2, eps=spec.eps, decay=0.0)
+        return oracle(weight, gradients, adamw)
+    mean, (rows, columns) = np.zeros_like(weight), weight.shape
+    scale = 0.2 * max(rows, columns) ** 0.5 if spec.scaling == "rms" else max(1, rows / columns) ** 0.5
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        mean = spec.momentum * mean + (1 - spec.momentum) * gradient
+        left, values, right = np.linalg.svd((1 - spec.momentum) * gradient + spec.momentum * mean, full_matrices=False)
+        values = values / np.linalg.norm(values)
+        for _ in range(5):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        weight = weight - rate * (scale * left * values @ right + spec.decay * weight)
+    return weight
+
+
 def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray], lengths: Sequence[int] = ()) -> np.ndarray:
     """The weight after an update with each of the gradients; a vector does not decay. With `lengths`, it is several
     tensors along its first axis."""
@@ -78,6 +105,45 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
     np.testing.assert_allclose(steps(spec, start, gradients), oracle(start, gradients, spec), rtol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(5,), (4, 3)])
+def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    spec, start, gradients = Lion(peak=0.1, decay=0.1), rng.normal(size=shape), [rng.normal(size=shape) for _ in RATES]
+    np.testing.assert_allclose(steps(spec, start, gradients), lion(start, gradients, spec), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("scaling", "theirs"), [("rms", "match_rms_adamw"), ("shape", "original")])
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (130, 140), (64, 64)])
+def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, scaling: Any, theirs: str) -> None:
+    """torch iterates in bf16; its key `newton_schulz` is so here too."""
+    generator = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(shape, generator=generator), torch.randn((4, *shape), generator=generator)
+    ours, torchs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    spec = Muon(peak=0.1, decay=0.1, scaling=scaling, newton_schulz="bf16")
+    built = spec.build([{"params": [ours], "weight_decay": 0.1}])
+    reference = torch.optim.Muon([torchs], lr=0.1, weight_decay=0.1, momentum=0.95, adjust_lr_fn=theirs)
+    for gradient in gradients:
+        ours.grad, torchs.grad = gradient.clone(), gradient.clone()
+        built.step()
+        reference.step()
+    assert torch.equal(ours, torchs)
+
+
+def test_muon_makes_singular_values_about_one_and_adamw_has_a_rate_of_its_own() -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix, vector, table = (torch.nn.Parameter(torch.zeros(shape)) for shape in ((40, 60), (7,), (9, 8)))
+    groups = [{"params": [matrix, vector, table], "hidden": [True, False, False]}]
+    built = Muon(peak=1.0, decay=0.0, scaling="shape", adam_scale=0.25).build(groups)
+    set_rate(built, 0.5)
+    for weight in (matrix, vector, table):
+        weight.grad = torch.randn(weight.shape, generator=generator)
+    built.step()
+    values = torch.linalg.svdvals(matrix.detach())
+    assert 0.5 * 0.65 < values.min() < values.max() < 0.5 * 1.25
+    for weight in (vector, table):  # the first step of Adam is the sign
+        torch.testing.assert_close(weight.detach(), -0.5 * 0.25 * weight.grad.sign(), rtol=1e-5, atol=0)
+
+
 every_rule_of_whole_tensors = pytest.mark.parametrize(
     ("spec", "numpy"),
     [
@@ -85,8 +151,10 @@ every_rule_of_whole_tensors = pytest.mark.parametrize(
         (Adafactor(), adafactor),
         (Adafactor(decay=0.1), adafactor),
         (Adafactor(decay=0.01, relative=False, square_decay=0.999), adafactor),
+        (Muon(peak=0.1, decay=0.1), muon),
+        (Muon(peak=0.1, decay=0.0, scaling="shape", momentum=0.8), muon),
     ],
-    ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor"],
+    ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor", "muon", "its author's muon"],
 )
 
 
@@ -120,7 +188,9 @@ def test_tensors_in_one_parameter_move_as_they_do_alone(spec, numpy, lengths, ot
 
 
 @pytest.mark.parametrize("shapes", [None, [[(50, 140), (80, 140)]]], ids=["one tensor", "two tensors"])
-@pytest.mark.parametrize("spec", [AdamW(peak=0.1, bias_correction=False), Lamb(peak=0.1), Adafactor()])
+@pytest.mark.parametrize(
+    "spec", [AdamW(peak=0.1, bias_correction=False), Lamb(peak=0.1), Adafactor(), Lion(peak=0.1), Muon(peak=0.1)]
+)
 def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, shapes: Any, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(130, 140, generator=generator), torch.randn(4, 130, 140, generator=generator)
@@ -172,14 +242,18 @@ def test_without_bias_correction_the_first_update_is_smaller() -> None:
     assert sizes == pytest.approx([1.0, 0.1 / 0.001**0.5], rel=1e-4)
 
 
-@pytest.mark.parametrize("spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor()])
+@pytest.mark.parametrize(
+    "spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor(), Lion(peak=1.0), Muon(peak=1.0)]
+)
 def test_a_weight_without_a_gradient_stays(spec: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     spec.build([{"params": [weight], "weight_decay": 0.1}]).step()
     assert weight.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor()])
+@pytest.mark.parametrize(
+    "spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor(), Lion(peak=1.0), Muon(peak=1.0)]
+)
 def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
     weight.grad = torch.zeros_like(weight)

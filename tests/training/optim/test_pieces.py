@@ -1,12 +1,15 @@
 """Under ZeRO a worker has one flat piece of a parameter: the pieces of all workers take the step of the whole."""
 
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from training.optim import Adafactor, Lamb, Optim
+from training.optim import Adafactor, Lamb, Lion, Muon, Optim
 from training.optim.steps import pieces
 
 STEPS = 3
@@ -101,6 +104,82 @@ def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
     torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
     for brought, whole in zip(group.brought, group.whole, strict=True):
         torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
+
+
+class Threads:
+    """Stands in for torch.distributed where workers send each other pieces: each worker is a thread."""
+
+    def __init__(self, world: int) -> None:
+        self.world, self.own = world, threading.local()
+        self.barrier, self.box = threading.Barrier(world, timeout=60), [[torch.empty(0)] * world] * world
+        self.sent = [0] * world  # numbers
+
+    def run(self, work: Callable[[int], Tensor]) -> list[Tensor]:
+        def one(rank: int) -> Tensor:
+            self.own.rank = rank
+            return work(rank)
+
+        with ThreadPoolExecutor(self.world) as pool:
+            return list(pool.map(one, range(self.world)))
+
+    def get_rank(self) -> int:
+        return self.own.rank
+
+    def get_world_size(self) -> int:
+        return self.world
+
+    def all_to_all_single(self, into: Tensor, given: Tensor, from_each: Sequence[int], to_each: Sequence[int]) -> None:
+        rank = self.own.rank
+        self.box[rank] = [part.clone() for part in given.split(list(to_each))]
+        self.sent[rank] += len(given)
+        self.barrier.wait()
+        mine = [self.box[other][rank] for other in range(self.world)]
+        assert [len(part) for part in mine] == list(from_each)
+        into.copy_(torch.cat(mine))
+        self.barrier.wait()
+
+
+@pytest.mark.parametrize("optim", [Lion(peak=0.1), Muon(peak=0.1), Muon(peak=0.1, newton_schulz="bf16")], ids=str)
+@pytest.mark.parametrize(
+    ("tensors", "workers"),
+    [
+        ([[(5,)], [(4, 3)]], 2),
+        ([[(4, 3)], [(5, 2)] * 3, [(7, 7)], [(3,)]], 2),
+        ([[(4, 3)], [(5, 2)] * 3, [(7, 7)], [(3,)]], 3),
+        ([[(4, 3)] * 2, [(30, 20)]], 5),
+        ([[(2, 2)]], 7),
+    ],
+    ids=str,
+)
+def test_workers_that_take_turns_at_matrices_take_the_step_of_one(
+    optim: Optim, tensors: list[list[pieces.Shape]], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(sum(length for length, *_ in parts), *parts[0][1:]) for parts in tensors]
+    starts = [torch.randn(shape, generator=generator) for shape in shapes]
+    gradients = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(STEPS)]
+
+    def moved(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        weights = [torch.nn.Parameter(cut(start).clone()) for start in starts]
+        hidden = [len(shape) == 2 for shape in shapes]
+        built = optim.build([{"params": weights, "weight_decay": 0.1, "shapes": tensors, "hidden": hidden}])
+        for of_step in gradients:
+            for weight, gradient in zip(weights, of_step, strict=True):
+                weight.grad = cut(gradient).clone()
+            built.step()
+        return torch.cat([weight.detach().flatten() for weight in weights])
+
+    wanted = moved(lambda whole: whole).split([start.numel() for start in starts])
+    group = Threads(workers)
+    monkeypatch.setattr(pieces, "distributed", group)
+    held = group.run(lambda rank: moved(lambda whole: piece_of(whole, rank, workers)))
+    sizes = [-(-start.numel() // workers) for start in starts]
+    for whole, parts in zip(wanted, zip(*(each.split(sizes) for each in held), strict=True), strict=True):
+        assert torch.equal(
+            torch.cat(parts)[: len(whole)], whole
+        )  # to the bit: a matrix is always whole where it is made
+    numbers = sum(start.numel() for start in starts if start.ndim == 2)
+    assert sum(group.sent) == (2 * STEPS * numbers if isinstance(optim, Muon) else 0)
 
 
 def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 import pytest
 
-from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, rate
+from orchestration.config import load
+from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, rate, rate_at
+from training.specs import Phase
 
 MILLION = 1_000_000
 
@@ -83,6 +85,38 @@ def test_linear_has_the_rates_of_albert(step: int, wanted: float) -> None:
     """LAMB, 125,000 steps, 3,125 of them warm-up."""
     albert = Lamb(peak=0.00176, warmup=3_125)
     assert rate(albert, step, 125_000) == pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"),
+    [
+        *((0, 0.0), (1_000, 3e-3), (1_999, 6e-3 * 1_999 / 2_000), (2_000, 6e-3 * (1 - 2_000 / 7_037))),
+        *((7_036, 6e-3 / 7_037), (7_037, 0.0), (7_137, 2e-3), (7_237, 4e-3 * (1 - 200 / 1_562)), (8_598, 4e-3 / 1_562)),
+    ],
+)
+def test_a_phase_with_a_peak_warms_up_again_as_bert_in_76_minutes(step: int, wanted: float) -> None:
+    """arXiv:1904.00962, 4.1: "we need to ramp up the learning rate from zero again in the second stage"."""
+    recipe = load("bert_large_lamb")
+    assert recipe.num_steps == 8_599
+    assert rate_at(recipe.optim, recipe.phases, step) == pytest.approx(wanted, rel=1e-9, abs=1e-15)
+
+
+def test_phases_without_a_peak_have_one_schedule() -> None:
+    bert = load("bert_base")
+    wanted = [rate(bert.optim, step, 1_000_000) for step in range(0, 1_000_000, 9_999)]
+    assert [rate_at(bert.optim, bert.phases, step) for step in range(0, 1_000_000, 9_999)] == wanted
+
+
+def test_a_phase_goes_on_with_the_schedule_of_the_one_before_that_has_a_peak() -> None:
+    phases = [
+        Phase(length=8, batch=1, steps=4),
+        Phase(length=8, batch=1, steps=3, peak=0.5),
+        *[Phase(length=8, batch=1, steps=2)] * 2,
+    ]
+    optim = AdamW(peak=1.0, schedule="linear_from_peak")
+    found = [rate_at(optim, phases, step) for step in range(11)]
+    assert found[:4] == [1.0, 0.75, 0.5, 0.25]
+    assert found[4:] == pytest.approx([0.5 * (1 - step / 7) for step in range(7)])
 
 
 def test_constant_stays_at_the_peak_after_warm_up() -> None:

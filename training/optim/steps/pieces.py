@@ -22,17 +22,20 @@ Closure = Callable[[], float] | None  # torch's signature; none is ever given
 
 
 def one_by_one(groups: Iterable[dict[str, Any]]) -> Groups:
-    """A group for each parameter, with the shapes of its tensors: under ZeRO the parameter becomes a flat piece."""
-    return [
-        group | {"params": [weight], "shapes": shapes}
-        for group in groups
-        for weight, shapes in zip(group["params"], _shapes_in(group), strict=True)
-    ]
+    """A group for each parameter, with the shapes of its tensors: under ZeRO the parameter becomes a flat piece.
 
-
-def _shapes_in(group: dict[str, Any]) -> list[list[Shape]]:
-    """For each parameter of a group the shapes of its tensors; one tensor where they are not given."""
-    return group.get("shapes") or [[tuple(weight.shape)] for weight in group["params"]]
+    `is_hidden` says of it what `hidden` says of each; where that is not given, whether it is a matrix.
+    """
+    made = []
+    for group in groups:
+        shapes = group.get("shapes") or [[tuple(weight.shape)] for weight in group["params"]]
+        hidden = group.get("hidden") or [weight.ndim == 2 for weight in group["params"]]
+        common = {key: value for key, value in group.items() if key != "hidden"}
+        made += [
+            common | {"params": [weight], "shapes": its_shapes, "is_hidden": is_hidden}
+            for weight, its_shapes, is_hidden in zip(group["params"], shapes, hidden, strict=True)
+        ]
+    return made
 
 
 def with_gradient(groups: Groups) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
@@ -46,7 +49,7 @@ def with_gradient(groups: Groups) -> Iterator[tuple[dict[str, Any], Tensor, Tens
 def moments(state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Running mean of the gradients, and root of that of their squares plus eps, after one more gradient."""
     beta1, beta2 = group["betas"]
-    if not state:
+    if "mean" not in state:
         state["mean"] = torch.zeros_like(gradient)
         state["square"] = torch.zeros_like(gradient)
     state["mean"].lerp_(gradient, 1 - beta1)
@@ -59,7 +62,9 @@ class Piece:
     """What a worker has of a tensor: P of its elements, which lie together; under ZeRO it may be none."""
 
     shape: Shape  # of the whole tensor
-    start: int  # elements of the tensor before it
+    begin: int  # elements of the parameter before the tensor
+    held: int  # elements of the parameter that each worker has
+    start: int  # elements of the tensor before the piece
     at: slice  # where it lies in what the worker has of the parameter
     is_all: bool  # True: it is the whole tensor
 
@@ -71,6 +76,11 @@ class Piece:
     def of(self, held: Tensor) -> Tensor:
         """[P] of what the worker has of the parameter, or of something of the same shape; in the same memory."""
         return held.view(-1)[self.at]
+
+    def length_on(self, rank: int) -> int:
+        """How many elements of the tensor a worker has."""
+        start, stop = _within(self.begin - rank * self.held, self.held, math.prod(self.shape))
+        return stop - start
 
 
 def shapes_in(group: Mapping[str, Any]) -> Sequence[Shape]:
@@ -90,11 +100,19 @@ def pieces_of(weight: Tensor, shapes: Sequence[Shape]) -> Iterator[Piece]:
     """
     held, counts = weight.numel(), [math.prod(shape) for shape in shapes]
     is_all = held == sum(counts)
-    first = 0 if is_all else -distributed.get_rank() * held  # of the tensor, counted from the start of the piece
+    before = 0 if is_all else distributed.get_rank() * held
+    begin = 0
     for shape, count in zip(shapes, counts, strict=True):
-        start, stop = (min(max(0, end - first), count) for end in (0, held))
-        yield Piece(shape, start, slice(first + start, first + stop), is_all)
-        first += count
+        first = begin - before  # of the tensor, counted from the start of what is held
+        start, stop = _within(first, held, count)
+        yield Piece(shape, begin, held, start, slice(first + start, first + stop), is_all)
+        begin += count
+
+
+def _within(first: int, held: int, count: int) -> tuple[int, int]:
+    """Which elements of a tensor of `count` are held, where its first one would be element `first` of those held."""
+    start, stop = (min(max(0, end - first), count) for end in (0, held))
+    return start, stop
 
 
 def over_workers(sums: Tensor, piece: Piece) -> Tensor:
@@ -105,3 +123,26 @@ def over_workers(sums: Tensor, piece: Piece) -> Tensor:
     on_group = sums.cuda() if distributed.get_backend() == "nccl" else sums
     distributed.all_reduce(on_group)
     return on_group.to(sums.device)
+
+
+def of_whole_tensors(pieces: Sequence[tuple[Piece, Tensor]], rule: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    """This worker's pieces of `rule` of whole tensors, from its pieces of the tensors; rule keeps the shape.
+
+    Of as many tensors as there are workers each worker is sent one, and sends back the pieces of what it makes of it:
+    all pieces of a worker travel twice, and no two workers do the same.
+    """
+    if all(piece.is_all for piece, _ in pieces):
+        yield from (rule(held_P.view(piece.shape)).flatten() for piece, held_P in pieces)
+        return
+    rank, world = distributed.get_rank(), distributed.get_world_size()
+    for first in range(0, len(pieces), world):
+        turn = pieces[first : first + world]
+        lengths = [len(held_P) for _, held_P in turn] + [0] * (world - len(turn))
+        mine = turn[rank][0] if rank < len(turn) else None
+        parts = [mine.length_on(other) for other in range(world)] if mine else [0] * world
+        sent = torch.cat([held_P for _, held_P in turn])
+        whole = sent.new_empty(sum(parts))
+        distributed.all_to_all_single(whole, sent, parts, lengths)
+        made = rule(whole.view(mine.shape)).flatten() if mine else whole
+        distributed.all_to_all_single(sent, made.contiguous(), lengths, parts)
+        yield from sent.split(lengths[: len(turn)])

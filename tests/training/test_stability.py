@@ -1,0 +1,207 @@
+"""Spikes are found, and what is skipped for them is as if it had been left out from the start, to the bit."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from preprocessing.errors import BadInput, Diverged
+from preprocessing.schema import Batch
+from tests.training.corpora import gpt, mini_run
+from training.data import open_loader
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import Result, pretrain
+from training.run import Run
+from training.score import Score
+from training.specs import Phase, Stability
+from training.spikes import limit, spike
+
+STEPS, BAD = 40, 24  # the batch of this step has a loss that stands out; counted from 1
+Metrics = dict[int, dict[str, float]]
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return short(mini_run(corpus, tmp_path / "run"))
+
+
+def short(run: Run, policy: str = "off", **keys: Any) -> Run:
+    stability = Stability(policy=policy, window=12, **keys)  # type: ignore[arg-type]
+    phases = (Phase(length=48, batch=9, steps=STEPS),)
+    trunk = replace(run.trunk, dropout=0.1)
+    return replace(run, trunk=trunk, phases=phases, save_every=8, keep=3, stability=stability)
+
+
+class Faulty(LocalEngine):
+    """An engine in which some batches, wherever they come, have losses and gradients fifty times too large, or NaN."""
+
+    def __init__(self, run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> None:
+        super().__init__(build_model(run), run.optim, run.machine)
+        self.bad = {batch["ids"].tobytes() for step in bad for batch in open_loader(run, 0, 1).at(step - 1)}
+        self.factor, self.updates = factor, 0
+
+    def forward(self, batch: Batch) -> dict[str, Score]:
+        scores = super().forward(batch)
+        if batch["ids"].tobytes() not in self.bad:
+            return scores
+        return {kind: score._replace(loss=score.loss * self.factor) for kind, score in scores.items()}
+
+    def step(self, rate: float) -> Any:
+        self.updates += 1
+        return super().step(rate)
+
+
+def train(run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> tuple[Result, dict[str, Tensor], Metrics, Faulty]:
+    engine, logged = Faulty(run, bad, factor), dict[int, dict[str, float]]()
+    result = pretrain(run, engine, lambda step, metrics: logged.setdefault(step, {}).update(metrics))
+    return result, {name: weight.clone() for name, weight in engine.full_state().items()}, logged, engine
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_six_deviations_above_the_mean_of_a_full_window_are_a_spike() -> None:
+    values = np.random.default_rng(0).normal(3.0, 0.1, 128).tolist()
+    highest = np.mean(values) + 6 * np.std(values)
+    assert limit(values, Stability()) == pytest.approx(highest, rel=1e-12)
+    assert limit(values[1:], Stability()) == math.inf
+    assert spike(129, "loss", highest * 0.999, values, Stability()) is None
+    found = spike(129, "loss", highest * 1.001, values, Stability())
+    assert found is not None
+    assert found.describe() == f"step 129: loss {highest * 1.001:.6g} is a spike, the limit is {highest:.6g}"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_needs_no_window(value: float) -> None:
+    found = spike(1, "loss", value, (), Stability())
+    assert found is not None
+    assert found.describe() == f"step 1: loss {value} is not finite"
+
+
+@pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
+def test_looking_for_spikes_does_not_change_what_is_learned(run: Run, make: Callable[[Run], Run]) -> None:
+    run = make(run)
+    _, plain, logged, _ = train(short(replace(run, folder=f"{run.folder}-off")))
+    for policy in ("warn", "fail", "skip", "rollback"):
+        _, weights, found, engine = train(short(replace(run, folder=f"{run.folder}-{policy}"), policy, sigmas=50.0))
+        assert_same(weights, plain)
+        assert engine.updates == STEPS
+        assert [found[step]["train/loss"] for step in found] == [logged[step]["train/loss"] for step in logged]
+
+
+def test_a_spike_is_said_with_its_step_and_value(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    result, _, logged, _ = train(short(run, "warn", sigmas=20.0), [BAD])
+    assert [line.split(" is")[0].rsplit(" ", 1)[0] for line in lines(caplog)[0].split("; ")] == [
+        f"step {BAD}: loss",
+        f"step {BAD}: grad_norm",
+    ]
+    assert logged[BAD]["train/loss_spike"] == logged[BAD]["train/loss"] > 50
+    assert logged[BAD]["train/grad_norm_spike"] == logged[BAD]["train/grad_norm"]
+    assert (result.state.skip_steps, result.state.step) == ((), STEPS)
+    records = [json.loads(line) for line in (Path(run.folder) / "spikes.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["name"], one["skipped"]) for one in records] == [
+        (BAD, "loss", []),
+        (BAD, "grad_norm", []),
+    ]
+
+
+def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
+    with pytest.raises(
+        Diverged, match=rf"step {BAD}: loss .* is a spike, .*; lower optim.peak .*policy=skip or rollback"
+    ):
+        train(short(run, "fail", sigmas=20.0), [BAD])
+    with pytest.raises(Diverged, match="step 3: loss nan is not finite"):
+        train(short(replace(run, folder=f"{run.folder}-nan"), "fail"), [3], math.nan)
+
+
+@pytest.mark.parametrize(
+    ("policy", "factor", "skipped"),
+    [
+        ("skip", 50.0, (BAD,)),
+        ("skip", math.nan, (BAD,)),
+        ("rollback", 50.0, (BAD - 1, BAD)),
+        ("rollback", math.nan, (BAD,)),
+    ],
+)
+def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
+    run: Run, policy: str, factor: float, skipped: tuple[int, ...]
+) -> None:
+    run = short(run, policy, sigmas=20.0)
+    result, weights, _, _ = train(run, [BAD], factor)
+    assert result.state.skip_steps == skipped
+    again = replace(run, folder=f"{run.folder}-again", skip_steps=skipped)
+    repeated, others, _, engine = train(again, [BAD], factor)
+    assert_same(weights, others)
+    assert engine.updates == STEPS - len(skipped)
+    assert repeated.state == result.state if policy == "skip" or math.isnan(factor) else True
+    assert (repeated.state.recent_losses, repeated.state.step) == (result.state.recent_losses, STEPS)
+    plain = replace(again, folder=f"{run.folder}-plain", stability=Stability())  # nobody looks, and it is the same
+    assert_same(weights, train(plain, [BAD], factor)[1])
+
+
+def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run) -> None:
+    run = short(run, "rollback", sigmas=20.0)
+    _, _, _, engine = train(run, [BAD])
+    assert engine.updates == BAD + (STEPS - 16 - 2)  # from the checkpoint after step 16, without steps 23 and 24
+    saved = sorted(path.name for path in (Path(run.folder) / "checkpoints").iterdir())
+    assert saved == ["step-000000024", "step-000000032", "step-000000040"]
+
+
+def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
+    with pytest.raises(
+        Diverged, match=rf"no checkpoint from before step {BAD - 1} to roll back to; raise cluster.keep"
+    ):
+        train(replace(short(run, "rollback", sigmas=20.0), save_every=0), [BAD])
+
+
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
+    with pytest.raises(Diverged, match=r"more than 2 of the last 12 batches were skipped; lower optim.peak"):
+        train(short(run, policy, sigmas=20.0, most=2, before=0), [BAD, BAD + 1, BAD + 2])
+
+
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
+    """The window is in the checkpoint: it has a value less than it needs where the run is taken up."""
+    whole = short(replace(run, folder=f"{run.folder}-whole"), policy, sigmas=20.0)
+    wanted, weights, _, _ = train(whole, [BAD])
+    stopped = short(run, policy, sigmas=20.0)
+
+    class Dies(Faulty):
+        def step(self, rate: float) -> Any:
+            if self.updates == BAD - 2:
+                raise KeyboardInterrupt
+            return super().step(rate)
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(stopped, Dies(stopped, [BAD]), lambda step, metrics: None)
+    resumed, others, _, _ = train(stopped, [BAD])
+    assert_same(others, weights)
+    assert resumed.state == wanted.state
+
+
+def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
+    train(replace(run, phases=(Phase(length=48, batch=9, steps=8),)))
+    with pytest.raises(BadInput, match=r"skip_steps names step 5, from which the checkpoint after step 8 has learned;"):
+        train(replace(run, skip_steps=(5,)))
+    result, *_ = train(replace(run, skip_steps=(20,)))
+    assert result.state.skip_steps == (20,)
+
+
+def test_policy_and_steps_travel_as_json(run: Run) -> None:
+    sent = replace(short(run, "skip", most=3), skip_steps=(3, 5))
+    assert Run.from_json(sent.to_json()) == sent

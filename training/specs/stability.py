@@ -1,0 +1,32 @@
+"""What a run does about losses and gradients out of the ordinary. No torch in here."""
+
+from typing import Literal
+
+from preprocessing.spec import require, spec
+
+
+@spec
+class Stability:
+    """What is done about spikes, and about gradients that are not finite.
+
+    A spike is a loss or a gradient norm more than `sigmas` deviations above the mean of the last `window` updates
+    (OLMo-core's StabilityMonitor: 6 of 128); before there are so many, none is. An update whose gradient is not finite
+    is never made, whatever the policy. What a run has skipped it can be told from the start (`cluster.skip_steps`), and
+    learns the same, bit for bit.
+    """
+
+    # off: nothing is looked at, and ten gradients in a row that are not finite end the run. warn: spikes are said.
+    # fail: a spike or a gradient that is not finite ends the run. skip: where the loss is a spike, the update is not
+    # made; a norm is known behind its update only, and is said. rollback: back to the newest checkpoint before a spike,
+    # and on without its batches
+    policy: Literal["off", "warn", "fail", "skip", "rollback"] = "off"
+    sigmas: float = 6.0  # deviations above the mean
+    window: int = 128  # updates that mean and deviation are of
+    most: int = 10  # batches skipped among the last `window` steps, of skip and rollback; with one more the run fails
+    before: int = 1  # batches before a spike that a rollback skips with it: their updates may be the cause
+
+    def __post_init__(self) -> None:
+        require(self.sigmas > 0, "stability.sigmas", self.sigmas, "a number of deviations above 0")
+        require(self.window >= 2, "stability.window", self.window, "a number of updates from 2 up")
+        require(self.most >= 1, "stability.most", self.most, "a number of batches from 1 up")
+        require(self.before >= 0, "stability.before", self.before, "a number of batches from 0 up")

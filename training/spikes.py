@@ -1,0 +1,128 @@
+"""Losses and gradient norms that stand out from those of the updates before, and which batches are skipped for them."""
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from preprocessing.errors import Diverged
+from training.run import Run
+from training.specs import Stability
+from training.state import State, Sums, Update
+
+SPIKES = "spikes.jsonl"  # in the run's folder: each spike, and which batches are skipped for it
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A value that stands out, or is not finite."""
+
+    step: int  # from 1 up, as in the metrics
+    name: str  # "loss" or "grad_norm"
+    value: float
+    limit: float  # above which it stands out
+
+    def describe(self) -> str:
+        """In a line.
+
+        >>> Spike(130, "loss", 9.5, 2.25).describe()
+        'step 130: loss 9.5 is a spike, the limit is 2.25'
+        """
+        if not math.isfinite(self.value):
+            return f"step {self.step}: {self.name} {self.value} is not finite"
+        return f"step {self.step}: {self.name} {self.value:.6g} is a spike, the limit is {self.limit:.6g}"
+
+
+def limit(recent: Sequence[float], stability: Stability) -> float:
+    """What a value must not exceed after these, the last `window` ones; inf where there are fewer.
+
+    >>> limit([1.0, 3.0, 1.0, 3.0], Stability(window=4)), limit([1.0], Stability(window=4))
+    (8.0, inf)
+    """
+    if len(recent) < stability.window:
+        return math.inf
+    return float(np.mean(recent) + stability.sigmas * np.std(recent))
+
+
+def spike(step: int, name: str, value: float, recent: Sequence[float], stability: Stability) -> Spike | None:
+    """The spike that a value is; None where it is like the others."""
+    highest = limit(recent, stability)
+    ordinary = math.isfinite(value) and value <= highest
+    return None if ordinary else Spike(step, name, value, highest)
+
+
+def longer(recent: Sequence[float], value: float, stability: Stability) -> tuple[float, ...]:
+    """The last `window` values, with one more."""
+    return (*recent, value)[-stability.window :]
+
+
+def highest_loss(run: Run, state: State) -> float:
+    """The loss above which an update is not made."""
+    return limit(state.recent_losses, run.stability) if run.stability.policy == "skip" else math.inf
+
+
+def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
+    """What stands out in an update that has been made, or not; the first thing is why it was not."""
+    if run.stability.policy == "off" or not update.is_read:
+        return []
+    norm = math.nan if update.result.skipped else update.result.grad_norm
+    found = [
+        spike(state.step, "loss", update.loss, state.recent_losses, run.stability),
+        spike(state.step, "grad_norm", norm, state.recent_norms, run.stability),
+    ]
+    return [one for one in found if one][: 1 if update.result.skipped else 2]
+
+
+def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
+    """The state that skips the batches of a spike, if the policy wants that; says and records it. Raises Diverged where
+    the policy is to fail, or too many have been skipped. `is_first`: of the first worker, which writes."""
+    stability, lines = run.stability, "; ".join(one.describe() for one in spikes)
+    back = stability.policy == "rollback" and not update.result.skipped
+    skips = update.result.skipped or back
+    batches = range(max(1, state.step - stability.before if back else state.step), state.step + 1) if skips else ()
+    skip_steps = tuple(sorted({*state.skip_steps, *batches}))
+    if is_first:
+        LOG.warning("%s%s", lines, f"; its batches are skipped: {skip_steps}" if skips else "")
+        Path(run.folder).mkdir(parents=True, exist_ok=True)
+        with open(Path(run.folder) / SPIKES, "a") as file:
+            file.writelines(f"{json.dumps(asdict(one) | {'skipped': list(batches)})}\n" for one in spikes)
+    if stability.policy == "fail":
+        raise Diverged(
+            f"{run.folder}: {lines}; lower optim.peak (it is {run.optim.peak:g}), or choose what is done about "
+            "it: cluster.stability.policy=skip or rollback"
+        )
+    ours = [step for step in skip_steps if step > state.step - stability.window and step not in run.skip_steps]
+    if stability.policy != "warn" and len(ours) > stability.most:
+        raise Diverged(
+            f"{run.folder}: {lines}; more than {stability.most} of the last {stability.window} batches were skipped; "
+            f"lower optim.peak (it is {run.optim.peak:g}) or raise cluster.stability.most"
+        )
+    return replace(state, skip_steps=skip_steps)
+
+
+def remembering(run: Run, state: State, update: Update) -> State:
+    """The state with loss and norm of an update that was made among those of the last ones."""
+    if run.stability.policy == "off" or update.result.skipped:
+        return state
+    return replace(
+        state,
+        sums=_added(state.sums, update.sums),
+        recent_losses=longer(state.recent_losses, update.loss, run.stability),
+        recent_norms=longer(state.recent_norms, update.result.grad_norm, run.stability),
+    )
+
+
+def _added(sums: Sums, more: Sums) -> dict[str, dict[str, float]]:
+    """By kind and name, the sums of both."""
+    kinds = {**sums, **more}
+    return {
+        kind: {
+            name: sums.get(kind, {}).get(name, 0) + value for name, value in more.get(kind, sums.get(kind, {})).items()
+        }
+        for kind in kinds
+    }
