@@ -16,12 +16,14 @@ import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import SesameError
+from preprocessing.schema import Batch
 from training.data import open_loader
 from training.engines import StepResult
 from training.engines import deepspeed as zero
 from training.formats import build_model
 from training.loop import pretrain
 from training.run import Run
+from training.score import Score
 from training.specs import Machine
 
 CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
@@ -33,6 +35,7 @@ class Fault:
 
     kill_at: int = -1  # SIGKILL
     poison_at: int = -1  # a loss that is no number
+    spike_at: int = -1  # in all workers: losses fifty times too large, of the batches of this step, whenever they come
 
 
 def job(run: Run, **fault: int) -> dict[str, Any]:
@@ -45,6 +48,8 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
     engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
+    if fault.spike_at >= 0:
+        _spike(engine, run, fault.spike_at)
     try:
         result = pretrain(run, engine, lambda step, metrics: steps.setdefault(step, {}).update(metrics))
     except SesameError as error:
@@ -54,7 +59,8 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         safetensors.torch.save_file(weights, Path(run.folder) / "final.safetensors")
     partitioned = sum(weight.numel() == 0 for weight in engine.model.parameters())
-    return {"steps": steps, "loss": result.state.loss, "skipped": result.state.skipped, "partitioned": partitioned}
+    ended = {"loss": result.state.loss, "skipped": result.state.skipped, "skip_steps": result.state.skip_steps}
+    return {"steps": steps, "partitioned": partitioned} | ended
 
 
 def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
@@ -73,6 +79,17 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
     if engine.rank == engine.world - 1:
         engine.step, engine.backward = step, poison  # type: ignore[method-assign]
+
+
+def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
+    """Make the losses of the batches of a step stand out."""
+    forward, bad = engine.forward, {b["ids"].tobytes() for b in open_loader(run, engine.rank, engine.world).at(step)}
+
+    def louder(batch: Batch) -> dict[str, Score]:
+        scores, factor = forward(batch), 50.0 if batch["ids"].tobytes() in bad else 1.0
+        return {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
+
+    engine.forward = louder  # type: ignore[method-assign]
 
 
 def crumbs(run: Run) -> list[float]:
