@@ -70,12 +70,13 @@ def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
     """What stands out in an update that has been made, or not; the first thing is why it was not."""
     if run.stability.policy == "off" or not update.is_read:
         return []
-    norm = math.nan if update.result.skipped else update.result.grad_norm
-    found = [
-        spike(state.step, "loss", update.loss, state.recent_losses, run.stability),
-        spike(state.step, "grad_norm", norm, state.recent_norms, run.stability),
-    ]
-    return [one for one in found if one][: 1 if update.result.skipped else 2]
+    skipped, norm = update.result.skipped, update.result.grad_norm
+    found = [spike(state.step, "loss", update.loss, state.recent_losses, run.stability)]
+    if skipped and not found[0]:
+        found.append(Spike(state.step, "grad_norm", math.nan, math.inf))
+    elif not skipped and math.isfinite(norm):  # DeepSpeed's stage 0 tells none
+        found.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.stability))
+    return [one for one in found if one]
 
 
 def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
@@ -109,11 +110,12 @@ def remembering(run: Run, state: State, update: Update) -> State:
     """The state with loss and norm of an update that was made among those of the last ones."""
     if run.stability.policy == "off" or update.result.skipped:
         return state
+    norm = update.result.grad_norm
     return replace(
         state,
         sums=_added(state.sums, update.sums),
         recent_losses=longer(state.recent_losses, update.loss, run.stability),
-        recent_norms=longer(state.recent_norms, update.result.grad_norm, run.stability),
+        recent_norms=longer(state.recent_norms, norm, run.stability) if math.isfinite(norm) else state.recent_norms,
     )
 
 

@@ -171,6 +171,9 @@ class Worker:
             if metrics:
                 self._report("mirroring metrics")
                 metrics.close()
+        if metrics and result.state.skip_steps:
+            with log_and_suppress("which steps were skipped"):
+                tag(tracked, skip_steps=list(result.state.skip_steps))
         if result.finished:
             self._report("exporting weights")
             if lacks := export_weights(run, engine):

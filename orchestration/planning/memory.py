@@ -30,7 +30,8 @@ class Memory:
     buckets: float = 0.0
     activations: float = 0.0
     logits: float = 0.0  # what the heads keep: features, and a gradient of the token table in float32
-    backward: float = 0.0  # gradients of activations in a block, or a slice of logits, whichever is more
+    slices: float = 0.0  # of logits, before the backward pass
+    backward: float = 0.0  # gradients of activations in a block
     update: float = 0.0  # what an update needs for a moment
     context: float = 0.0
     host: float = 0.0  # beside the device: offloaded states, in the memory of the host
@@ -42,7 +43,8 @@ class Memory:
     @property
     def peak(self) -> float:
         """At most at once."""
-        passing = self.gathered + self.buckets + self.activations + self.logits + self.backward
+        back = max(self.slices, self.buckets + self.backward)
+        passing = self.gathered + self.activations + self.logits + back
         return self.states + max(passing, self.update) + self.context
 
     def items(self) -> Iterator[tuple[str, float]]:
@@ -93,7 +95,8 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
         buckets=buckets,
         activations=kept_blocks,
         logits=of_heads,
-        backward=max(passing, slices),
+        slices=slices,
+        backward=passing,
         update=update,
         context=CONTEXT if cuda else 0.0,
         host=host,

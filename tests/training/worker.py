@@ -16,6 +16,7 @@ import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import SesameError
+from preprocessing.schema import Batch
 from training import checkpoint
 from training.data import open_loader
 from training.engines import StepResult
@@ -24,6 +25,7 @@ from training.formats import describe_model
 from training.loop import pretrain
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
+from training.score import Score
 from training.specs import Machine
 
 CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
@@ -35,6 +37,7 @@ class Fault:
 
     kill_at: int = -1  # SIGKILL
     poison_at: int = -1  # a loss that is no number
+    spike_at: int = -1  # in all workers: losses fifty times too large, of the batches of this step, whenever they come
 
 
 def job(run: Run, **fault: int) -> dict[str, Any]:
@@ -47,6 +50,8 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
     engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
+    if fault.spike_at >= 0:
+        _spike(engine, run, fault.spike_at)
     try:
         result = pretrain(run, engine, lambda step, metrics: steps.setdefault(step, {}).update(metrics))
     except SesameError as error:
@@ -56,7 +61,8 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         safetensors.torch.save_file(weights, Path(run.folder) / "final.safetensors")
     partitioned = sum(weight.numel() == 0 for weight in engine.model.parameters())
-    return {"steps": steps, "loss": result.state.loss, "skipped": result.state.skipped, "partitioned": partitioned}
+    ended = {"loss": result.state.loss, "skipped": result.state.skipped, "skip_steps": result.state.skip_steps}
+    return {"steps": steps, "partitioned": partitioned} | ended
 
 
 def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
@@ -75,6 +81,17 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
     if engine.rank == engine.world - 1:
         engine.step, engine.backward = step, poison  # type: ignore[method-assign]
+
+
+def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
+    """Make the losses of the batches of a step stand out."""
+    forward, bad = engine.forward, {b["ids"].tobytes() for b in open_loader(run, engine.rank, engine.world).at(step)}
+
+    def louder(batch: Batch) -> dict[str, Score]:
+        scores, factor = forward(batch), 50.0 if batch["ids"].tobytes() in bad else 1.0
+        return {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
+
+    engine.forward = louder  # type: ignore[method-assign]
 
 
 def crumbs(run: Run) -> list[float]:

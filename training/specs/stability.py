@@ -4,6 +4,8 @@ from typing import Literal
 
 from preprocessing.spec import require, spec
 
+Policy = Literal["off", "warn", "fail", "skip", "rollback"]
+
 
 @spec
 class Stability:
@@ -19,7 +21,7 @@ class Stability:
     # fail: a spike or a gradient that is not finite ends the run. skip: where the loss is a spike, the update is not
     # made; a norm is known behind its update only, and is said. rollback: back to the newest checkpoint before a spike,
     # and on without its batches
-    policy: Literal["off", "warn", "fail", "skip", "rollback"] = "off"
+    policy: Policy = "off"
     sigmas: float = 6.0  # deviations above the mean
     window: int = 128  # updates that mean and deviation are of
     most: int = 10  # batches skipped among the last `window` steps, of skip and rollback; with one more the run fails
