@@ -24,10 +24,11 @@ from orchestration import options
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
-from preprocessing.errors import SesameError
+from preprocessing.errors import BadInput, ResourceError, SesameError
 
 if TYPE_CHECKING:
     from orchestration.jobs import Flags, Job, Plan
+    from orchestration.launch import JobServer
 
 WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
@@ -597,6 +598,99 @@ def register(
 
 
 @app.command()
+def submit(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    address: options.Address = "",
+    stages: Annotated[
+        Literal["run", "train"], typer.Option(help="All stages, or pretraining on a made corpus.")
+    ] = "run",
+    on: options.On = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    hold_out: options.HoldOut = None,
+    out: options.Out = WORK,
+    seed: options.Seed = None,
+    again: Annotated[bool, typer.Option("--again", help="Also where a job has done it already.")] = False,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> int:
+    """Send a recipe to a running Ray cluster, which sees --out and --data as this machine does; once, not twice."""
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
+    from orchestration.jobs import submission
+    from orchestration.terminal import views
+
+    with waiting("importing Ray"):
+        from orchestration.launch import JobServer, server_url
+
+        url = server_url(address)
+        with waiting(f"asking {url}"):
+            server = JobServer(url)
+            name, done = submission.next_attempt(submission.identity(job, flags, stages), server.jobs(), again)
+    command = submission.command(flags, stages)
+    values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run)}
+    if done:
+        said = f"{name} has done this already, nothing is sent; --again sends it anew"
+        return print_answer(Answer((views.lines([said]),), values, (_of_job("logs", name, address),)), as_json)
+    if dry_run:
+        said = f"would send {name}: {command}"
+        return print_answer(Answer((views.lines([said]),), values, (_again(),)), as_json)
+    with waiting(f"sending {name}"):
+        server.submit(name, command)
+    next_ = (_of_job("logs", name, address, "--follow"), *(_of_job(verb, name, address) for verb in ("status", "stop")))
+    return print_answer(Answer((views.lines([f"{name}: sent to {url}"]),), values, next_), as_json)
+
+
+@app.command()
+def status(job: options.AnyJob = "", address: options.Address = "", as_json: options.Json = False) -> int:
+    """The jobs of a cluster, or one of them: whether it runs, since when, and how it ended."""
+    from orchestration.terminal import views
+
+    server = _jobs_of(address)
+    found = [server.job(job)] if job else server.jobs()
+    values = {"address": server.url, "jobs": [dataclasses.asdict(one) for one in found]}
+    next_ = [_of_job("logs", found[-1].id, address)] if found else [f"sesame submit bert_base --address {server.url}"]
+    return print_answer(Answer((views.submitted(found),), values, tuple(next_)), as_json)
+
+
+@app.command()
+def logs(
+    job: options.JobId,
+    address: options.Address = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it ends; its exit code is ours then.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """What a job of a cluster has written, its stdout and its stderr."""
+    if follow and as_json:
+        raise BadInput("--follow writes as the job does, --json is one document at the end: give one of them")
+    server = _jobs_of(address)
+    if not follow:
+        text = server.logs(job)
+        if as_json:
+            return print_answer(Answer((), {"job": job, "logs": text}, (_of_job("status", job, address),)), as_json)
+        print(text, end="", flush=True)
+        return 0
+    server.follow(job, lambda text: print(text, end="", flush=True))
+    ended = server.ended(job)
+    print(f"{job}: {ended.status}  next  {_of_job('status', job, address)}", file=sys.stderr)
+    return 0 if ended.status == "SUCCEEDED" else ended.exit_code or ResourceError.exit_code
+
+
+@app.command()
+def stop(job: options.JobId, address: options.Address = "", as_json: options.Json = False) -> int:
+    """End a job of a cluster as SIGTERM does: training writes a checkpoint first; sent again, it goes on from there."""
+    from orchestration.terminal import views
+
+    server = _jobs_of(address)
+    was_running = server.stop(job)
+    with waiting(f"waiting for {job} to write a checkpoint and end"):
+        ended = server.ended(job)
+    said = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
+    values = {"job": job, "status": ended.status, "stopped": was_running}
+    return print_answer(Answer((views.lines([said]),), values, (_of_job("logs", job, address),)), as_json)
+
+
+@app.command()
 def doctor(
     out: options.Out = WORK,
     on: options.On = "local",
@@ -640,6 +734,19 @@ def _intervals(log_every: int | None, eval_every: int | None, save_every: int | 
 def _again() -> str:
     """The command line as it was typed; a dry run's without `--dry-run`, which is what it speaks of."""
     return shlex.join(["sesame", *(word for word in _typed.get() if word != "--dry-run")])
+
+
+def _jobs_of(address: str) -> "JobServer":
+    """The jobs of the cluster that --address or the environment names."""
+    with waiting("asking the cluster"):
+        from orchestration.launch import JobServer, server_url
+
+        return JobServer(server_url(address))
+
+
+def _of_job(verb: str, job: str, address: str, *more: str) -> str:
+    """The command line that does `verb` with a job of a cluster."""
+    return shlex.join(["sesame", verb, job, *more, *(["--address", address] if address else [])])
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":

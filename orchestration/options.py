@@ -89,7 +89,9 @@ Scale = Annotated[
 ]
 On = Annotated[
     str,
-    typer.Option(metavar="CLUSTER", help="local, one_gpu, or a .yaml file.", autocompletion=complete.cluster),
+    typer.Option(
+        metavar="CLUSTER", help="local, one_gpu, 8xh100, ..., or a .yaml file.", autocompletion=complete.cluster
+    ),
 ]
 Data = Annotated[
     list[str] | None,
@@ -99,6 +101,16 @@ HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data,
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="URL",
+        help="The dashboard of a Ray cluster: http://HOST:8265; else RAY_API_SERVER_ADDRESS.",
+    ),
+]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Its id, from `sesame submit` or `sesame status`.")]
+AnyJob = Annotated[str, typer.Argument(metavar="[JOB]", help="Its id; none: all jobs of the cluster.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Progress = Annotated[Literal["auto", "rich", "plain", "none"], typer.Option(help="Bars, or a line every ten seconds.")]

@@ -2,7 +2,7 @@
 
 Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
 the connection to Ray, address.py where that is. cell.py is one evaluation, together.py one by several workers,
-cells.py the grid.
+cells.py the grid. submitted.py are the jobs of a cluster that this machine is no part of.
 """
 
 from orchestration.launch.address import reachable
@@ -10,11 +10,13 @@ from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
 from orchestration.launch.group import RUN, STOPPED, alone, cores, log_results, pretrain
 from orchestration.launch.session import ray_session, room
+from orchestration.launch.submitted import ENDED, JobServer, Submitted, server_url
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
 from orchestration.signals import Asked, stop_signals
 
 __all__ = [
     "BETWEEN",
+    "ENDED",
     "EXPORT",
     "RUN",
     "SAMPLES",
@@ -22,7 +24,9 @@ __all__ = [
     "WEIGHTS",
     "Asked",
     "Cell",
+    "JobServer",
     "Room",
+    "Submitted",
     "alone",
     "cores",
     "finetune_one",
@@ -33,5 +37,6 @@ __all__ = [
     "ray_session",
     "reachable",
     "room",
+    "server_url",
     "stop_signals",
 ]

@@ -17,10 +17,10 @@ from typing import Any
 
 from orchestration.launch import processes
 from orchestration.launch.address import is_loopback, on_loopback, reachable
+from orchestration.launch.submitted import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
 from preprocessing.errors import ResourceError, SesameError
 
-ROOT = Path(__file__).resolve().parents[2]
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
 PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
     "RAY_gcs_server_port_wait_time_s": START_S,  # its store listens (ray/_private/node.py); by itself Ray waits 30 s
@@ -143,7 +143,7 @@ def _shipped() -> dict[str, Any]:
     job = json.loads(os.environ.get(JOB, "{}")).get("runtime_env") or {}
     if "working_dir" in job:
         return {}
-    return {"working_dir": str(ROOT), "excludes": [".git", ".venv", "work", "tests"]}
+    return {"working_dir": str(ROOT), "excludes": list(EXCLUDES)}
 
 
 def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:

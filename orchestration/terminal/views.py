@@ -1,8 +1,9 @@
 """Values -> what a terminal shows: tables and trees, in one style. Nothing is computed here and nothing is printed."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -17,6 +18,9 @@ from orchestration.terminal.doctor import Finding
 from preprocessing.manifest import Manifest
 from training.optim import cycles
 from training.tasks import AtHand, TaskFile, TaskScore
+
+if TYPE_CHECKING:
+    from orchestration.launch import Submitted
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
 SPLITS = ("train", "dev", "test")
@@ -143,6 +147,20 @@ def findings(found: Iterable[Finding]) -> Table:
             else Text("no" if finding.fatal else "--", BAD if finding.fatal else "yellow")
         )
         _add(table, mark, finding.what, finding.found, finding.remedy)
+    return table
+
+
+def submitted(found: "Sequence[Submitted]") -> Table | Text:
+    """Jobs of a cluster; of one alone, its command too."""
+    if not found:
+        return Text("no job was sent to this cluster")
+    table = _table("job", "status", "began", "took", "said")
+    for one in found:
+        began = datetime.fromtimestamp(one.began).isoformat(" ", "seconds") if one.began else ""
+        took = str(timedelta(seconds=round(one.ended - one.began))) if one.began and one.ended else ""
+        mark = {"SUCCEEDED": GOOD, "FAILED": BAD}.get(one.status, "yellow")
+        said = one.command if len(found) == 1 and not one.message else one.message.partition("\n")[0][:200]
+        _add(table, Text(one.id, NAME), Text(one.status, mark), began, took, said)
     return table
 
 

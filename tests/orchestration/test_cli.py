@@ -66,8 +66,8 @@ BAD = {
     "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
     "check gpt2 optim.peek=1": "override optim.peek=1: optim.peek is not a key of optim; did you mean optim.peak?",
     "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
-    "check gpt2 --on gpu": "gpu is not one of the clusters (local, one_gpu) and not a .yaml file; did you mean "
-    "one_gpu?",
+    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 64xa100, 8xh100, cpu_cluster, local, "
+    "one_gpu) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
     "check gpt2 --quux red": "No such option: --quux",
@@ -152,6 +152,18 @@ def test_check_says_what_it_found_and_what_is_next(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("ok  bert_base  1,000,000 steps, 4.3e10 tokens, 1 worker of cluster")
     assert second == "next  sesame run bert_base --on one_gpu"
+
+
+@pytest.mark.parametrize("cluster", names("clusters"))
+def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
+    """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do."""
+    if cluster == "1024xh100":
+        assert main(["check", "roberta_base", "--on", cluster]) == 0
+        assert main(["check", "bert_base", "--on", cluster]) == 2
+        assert "fewer rows than the 1024 workers" in capsys.readouterr().err
+    else:
+        assert main(["check", "bert_base", "--on", cluster]) == 0
+        assert f"of cluster {cluster} " in capsys.readouterr().out
 
 
 def answer(capsys, *words):

@@ -1,0 +1,98 @@
+"""A job that another machine runs: its command, its id, and whether it is sent at all. Nothing is sent from here."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from orchestration.config import load_cluster, names, split_overrides
+from orchestration.jobs.job import Flags, Job
+from preprocessing.errors import ResourceError
+
+if TYPE_CHECKING:
+    from orchestration.launch import Submitted
+
+Verb = Literal["run", "train"]
+
+
+def there(flags: Flags) -> Flags:
+    """The flags as another folder can read them, on a machine that is part of the cluster: all paths absolute, and
+    `cluster.address=auto`."""
+    overrides = [_override(given) for given in flags.overrides if not given.startswith("cluster.address=")]
+    return replace(
+        flags,
+        recipe=_file(flags.recipe),
+        on=_file(flags.on),
+        data=[absolute(given) for given in flags.data],
+        out=Path(os.path.abspath(flags.out)),
+        overrides=(*overrides, "cluster.address=auto"),
+    )
+
+
+def command(flags: Flags, verb: Verb) -> str:
+    """What the shell of the head runs. `exec`: SIGTERM reaches Python itself, which then writes a checkpoint."""
+    return "exec python -m " + there(flags).command(verb)
+
+
+def identity(job: Job, flags: Flags, verb: Verb) -> str:
+    """`<recipe>-<8 hexadecimal digits>`: equal for equal work into the same folder, and for nothing else."""
+    asked = there(flags)
+    cluster = load_cluster(asked.on, split_overrides(asked.overrides)[1])
+    values = [verb, job.recipe.hash, asdict(cluster), str(asked.out), list(asked.data), asked.seed, asked.hold_out]
+    digest = sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return f"{re.sub('[^A-Za-z0-9_]+', '_', job.recipe.name)}-{digest[:8]}"
+
+
+def next_attempt(name: str, known: "Iterable[Submitted]", again: bool = False) -> "tuple[str, Submitted | None]":
+    """The id under which the work `name` is sent now, and the job that has done it already, if one has.
+
+    After one that failed or was stopped it is `name-2`, `name-3`, ...; it goes on from the checkpoints of the last.
+    With a job that has done it nothing is sent, unless `again`. ResourceError where one is at it: two would write into
+    one folder.
+    """
+    attempts = {_attempt(name, one.id): one for one in known if _attempt(name, one.id)}
+    for one in attempts.values():
+        if one.status not in ("SUCCEEDED", "FAILED", "STOPPED"):
+            raise ResourceError(
+                f"{one.id} is at this already ({one.status}); watch it with `sesame logs {one.id} --follow`, or end it "
+                f"with `sesame stop {one.id}`"
+            )
+    last = max(attempts, default=0)
+    done = attempts[last] if last and attempts[last].status == "SUCCEEDED" and not again else None
+    return (done.id if done else f"{name}-{last + 1}" if last else name), done
+
+
+def absolute(given: str) -> str:
+    """What --data names, with an absolute path where it is one; names of corpora and URLs as they are.
+
+    >>> absolute("demo"), absolute("gs://bucket/text"), absolute("jsonl:/a/b.jsonl#text"), absolute("/a/*.txt")
+    ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
+    """
+    if "://" in given or given in names("corpora"):
+        return given
+    if Path(given).exists():
+        return os.path.abspath(given)
+    before, path = re.fullmatch(r"((?:\w+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
+    return before + (path if path in names("corpora") else os.path.abspath(path))
+
+
+def _file(given: str) -> str:
+    """A recipe or a cluster: its name, or the absolute path of its file."""
+    return os.path.abspath(given) if given.endswith((".yaml", ".yml")) else given
+
+
+def _override(given: str) -> str:
+    """KEY=VALUE, where the value is the path of a file or of a folder of weights that is here, with its whole path."""
+    key, sign, value = given.partition("=")
+    is_path = key == "start" or value.endswith((".yaml", ".yml"))
+    return f"{key}={os.path.abspath(value)}" if sign and value and is_path and Path(value).exists() else given
+
+
+def _attempt(name: str, given: str) -> int:
+    """Which attempt at the work `name` the id `given` is; 0: it is other work."""
+    found = re.fullmatch(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?", given)
+    return int(found[1] or 1) if found else 0

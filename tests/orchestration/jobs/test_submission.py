@@ -1,0 +1,99 @@
+"""What is sent to a cluster: absolute paths, one id for one piece of work, nothing twice."""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from orchestration.jobs import Flags, open_job, submission
+from orchestration.launch import Submitted
+from preprocessing.errors import ResourceError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("A document about nothing.\n")
+    return tmp_path
+
+
+def name_of(*overrides: str, verb: submission.Verb = "run", **more: object) -> str:
+    flags = Flags(recipe="gpt2", scale="tiny", overrides=overrides, data=("text",), **more)  # type: ignore[arg-type]
+    return submission.identity(open_job(flags), flags, verb)
+
+
+def jobs(**status: str) -> list[Submitted]:
+    return [Submitted(id=name.replace("_", "-"), status=each, command="") for name, each in status.items()]
+
+
+def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
+    (here / "weights").mkdir()
+    (here / "mine.yaml").write_text("")
+    given = (
+        "start=weights",
+        "optim.peak=1e-3",
+        "data.corpus=mine.yaml",
+        "cluster.address=other:1",
+        "cluster.workers=1",
+    )
+    flags = Flags(recipe="mine.yaml", overrides=given, data=("text", "demo", "jsonl:text#body"), on="boxes.yaml")
+    words = shlex.split(submission.command(flags, "train"))
+    assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
+    assert words[6:11] == [
+        f"start={here}/weights",
+        "optim.peak=1e-3",
+        f"data.corpus={here}/mine.yaml",
+        "cluster.workers=1",
+        "cluster.address=auto",
+    ]
+    assert words[11:] == [
+        "--on", f"{here}/boxes.yaml", "--data", f"{here}/text", "--data", "demo", "--data", f"jsonl:{here}/text#body",
+        "--out", f"{here}/work",
+    ]  # fmt: skip
+
+
+def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:
+    ids = {
+        name_of(),
+        name_of("optim.peak=1e-3"),
+        name_of("cluster.machine.zero=1"),
+        name_of(verb="train"),
+        name_of(seed=7),
+        name_of(hold_out=0.1),
+        name_of(out=Path("other")),
+    }
+    assert len(ids) == 7
+    assert all(one.startswith("gpt2_tiny-") for one in ids)
+    assert name_of() == name_of("cluster.address=127.0.0.1:6379") == name_of(out=here / "work")
+    os.chdir(here / "text")
+    flags = Flags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), out=here / "work")
+    assert submission.identity(open_job(flags), flags, "run") in ids
+
+
+@pytest.mark.parametrize(
+    ("known", "again", "name", "done"),
+    [
+        ({}, False, "a-1", False),
+        ({"a": "FAILED", "a_1_x": "RUNNING", "b": "RUNNING"}, False, "a-1", False),
+        ({"a_1": "FAILED"}, False, "a-1-2", False),
+        ({"a_1": "STOPPED", "a_1_2": "FAILED"}, False, "a-1-3", False),
+        ({"a_1_2": "FAILED", "a_1_10": "FAILED"}, False, "a-1-11", False),
+        ({"a_1": "STOPPED", "a_1_2": "SUCCEEDED"}, False, "a-1-2", True),
+        ({"a_1": "SUCCEEDED"}, True, "a-1-2", False),
+    ],
+)
+def test_an_attempt_is_numbered_and_what_is_done_is_not_sent(
+    known: dict[str, str], again: bool, name: str, done: bool
+) -> None:
+    found, one = submission.next_attempt("a-1", jobs(**known), again)
+    assert (found, bool(one)) == (name, done)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
+def test_two_jobs_never_write_into_one_folder(status: str) -> None:
+    with pytest.raises(ResourceError, match="a-1-2 is at this already") as error:
+        submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), again=True)
+    assert "sesame stop a-1-2" in str(error.value)

@@ -1,0 +1,251 @@
+"""Jobs of another cluster: what is sent, what its dashboard may answer, each in one line."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.cli import main
+from orchestration.launch import ENDED, JobServer, server_url, submitted
+from preprocessing.errors import BadInput, ResourceError
+from tests.golden import text
+
+JOB = {"type": "SUBMISSION", "entrypoint": "sesame", "runtime_env": {"env_vars": {"KEY": "secret"}}}
+
+
+@contextmanager
+def dashboard(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
+    """The address of a server that answers a path with a status and a JSON document, all others with 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers.get(self.path, (404, "no such path"))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write((body if isinstance(body, str) else json.dumps(body)).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+RAY = {"/api/version": (200, {"version": "4", "ray_version": "2.60.0", "ray_commit": "", "session_name": ""})}
+
+
+def test_what_is_sent_is_our_code_and_nothing_else(tmp_path: Path) -> None:
+    """With `/*` alone Ray sent an empty package, and the job ran whatever code was installed there."""
+    from ray._private.runtime_env.packaging import create_package
+
+    package = tmp_path / "package.zip"
+    create_package(str(submitted.ROOT), package, include_gitignore=True, excludes=list(submitted.EXCLUDES))
+    files = zipfile.ZipFile(package).namelist()
+    assert {name.split("/")[0] for name in files} == set(submitted.SHIPPED)
+    assert {"sesame.py", "orchestration/recipes/bert_base.yaml"} < set(files)
+    assert not any("__pycache__" in name for name in files)
+    assert package.stat().st_size < 20e6  # Ray takes 100 MB at most
+
+
+def test_the_address_is_that_of_the_option_then_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://other:8265")
+    assert server_url("here:8265") == "http://here:8265"
+    assert server_url("") == "http://other:8265"
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS")
+    with pytest.raises(BadInput, match="no cluster is named: give --address"):
+        server_url("")
+
+
+@pytest.mark.parametrize("wrong", ["ray://head:10001", "http://", "auto:x", "http://me:password@head:8265"])
+def test_what_is_no_address_of_a_dashboard_is_one_line_without_its_password(wrong: str) -> None:
+    with pytest.raises(BadInput) as error:
+        server_url(wrong)
+    assert "allowed is http://HOST:PORT" in str(error.value)
+    assert "password" not in str(error.value)
+
+
+def test_the_environment_does_not_lead_to_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own client takes RAY_API_SERVER_ADDRESS, whatever address it is given."""
+    with dashboard({**RAY, "/api/jobs/": (200, [])}) as url:
+        monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
+        monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
+        assert JobServer(url).jobs() == []
+
+
+def test_jobs_are_listed_by_age_without_what_their_environment_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [
+        JOB | {"submission_id": "new", "status": "RUNNING", "start_time": 2000},
+        JOB | {"submission_id": "old", "status": "FAILED", "start_time": 1000, "end_time": 3000, "message": "it [x]"},
+        JOB | {"submission_id": None, "type": "DRIVER", "status": "RUNNING", "job_id": "01000000"},
+    ]
+    with dashboard({**RAY, "/api/jobs/": (200, jobs)}) as url:
+        assert [one.id for one in JobServer(url).jobs()] == ["old", "new"]
+        assert main(["status", "--address", url]) == 0
+        shown = capsys.readouterr().out
+        assert "FAILED" in shown
+        assert "0:00:02  it [x]" in shown
+        assert f"next  sesame logs new --address {url}" in shown
+        assert main(["status", "--address", url, "--json"]) == 0
+        values = json.loads(capsys.readouterr().out)
+    assert [one["status"] for one in values["jobs"]] == ["FAILED", "RUNNING"]
+    assert "secret" not in json.dumps(values) + shown
+
+
+def test_a_job_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with dashboard(RAY) as url:
+        for verb in (["status"], ["logs"], ["logs", "--follow"], ["stop"]):
+            assert main([*verb, "mine", "--address", url]) == 2
+            line = capsys.readouterr().err.splitlines()[-1]
+            assert line == f"sesame: mine is no job of {url}; `sesame status` lists them"
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "no dashboard of Ray 2"),
+        ({"/api/version": (200, "<html>")}, "no dashboard of Ray 2"),
+        ({"/api/version": (500, "busy")}, "no dashboard of Ray 2"),
+        ({"/api/version": (401, "no token")}, "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE"),
+        ({"/api/version": (403, "another")}, "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE"),
+    ],
+)
+def test_what_else_a_server_answers_is_one_line(answers: dict[str, Any], said: str) -> None:
+    with dashboard(answers) as url, pytest.raises(ResourceError, match=said) as error:
+        JobServer(url)
+    assert "\n" not in str(error.value)
+
+
+def test_a_dead_or_silent_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitted, "FIRST_S", 0.3)
+    with pytest.raises(ResourceError, match="no dashboard of Ray answers there"):
+        JobServer("http://127.0.0.1:1")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        with pytest.raises(ResourceError, match="connects, and then gives no answer"):
+            JobServer(f"http://127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_a_head_that_has_just_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dashboard answered with 500: "No available agent to submit job, please try again later"."""
+    answers = [RuntimeError("Request failed with status code 500: No available agent to submit job"), None]
+
+    class Client:
+        def submit_job(self, **given: Any) -> None:
+            if error := answers.pop(0):
+                raise error
+
+    monkeypatch.setattr(submitted, "_client", lambda url: Client())
+    monkeypatch.setattr(submitted, "POLL_S", 0.01)
+    JobServer("http://head:8265").submit("mine", "sesame")
+    assert answers == []
+    answers += [RuntimeError("Request failed with status code 500: Traceback ...\n Job mine already exists")]
+    with pytest.raises(ResourceError, match="already exists"):
+        JobServer("http://head:8265").submit("mine", "sesame")
+
+
+def test_following_and_one_document_are_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "mine", "--follow", "--json", "--address", "http://127.0.0.1:1"]) == 2
+    assert "give one of them" in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard of a Ray that is stopped again, by its process group."""
+    folder = Path("/tmp") / f"sj-{os.getpid()}"  # a short path: Ray puts sockets below it
+    port = free_port()
+    words = [
+        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={free_port()}",
+        "--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--num-cpus=2", "--include-dashboard=true",
+        f"--temp-dir={folder}", "--object-store-memory=100000000",
+    ]  # fmt: skip
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    log = tmp_path_factory.mktemp("ray") / "log"
+    with log.open("w") as written:
+        head = subprocess.Popen(words, env=environment, stdout=written, stderr=written)
+        try:
+            upto = time.monotonic() + 120
+            while True:
+                try:
+                    JobServer(f"http://127.0.0.1:{port}").jobs()
+                    break
+                except ResourceError:
+                    assert head.poll() is None, log.read_text()
+                    assert time.monotonic() < upto, log.read_text()
+                    time.sleep(1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            head.terminate()
+            head.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text.write(tmp_path / "text.jsonl", num_documents=300)
+    phases = 'phases=[{"length":32,"batch":8,"steps":3000}]'
+    values = [phases, "optim.warmup=10", "evals=[]", "cluster.workers=1", "cluster.samples=[]"]
+    recipe = [
+        "gpt2",
+        *values,
+        "--scale",
+        "tiny",
+        "--data",
+        str(tmp_path / "text.jsonl"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    address = ["--address", cluster]
+
+    def answer(*words: str, code: int = 0) -> dict[str, Any]:
+        assert main([*words, *address, "--json"]) == code, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out or "{}")
+
+    name = answer("submit", *recipe)["job"]
+    answer("submit", *recipe, code=4)  # it is at it
+    upto = time.monotonic() + 300
+    while "pretrain: " not in (written := answer("logs", name)["logs"]):
+        assert time.monotonic() < upto, written
+        assert answer("status", name)["jobs"][0]["status"] not in ENDED, written
+        time.sleep(1)
+    assert answer("stop", name) == answer("stop", name) | {"stopped": True}
+    assert answer("status", name)["jobs"][0]["status"] == "STOPPED"
+    assert "the same command goes on" in answer("logs", name)["logs"]
+    second = answer("submit", *recipe)["job"]
+    assert second == f"{name}-2"
+    assert main(["logs", second, "--follow", *address]) == 0
+    followed = capsys.readouterr().out
+    assert "pretrain: " in followed
+    assert answer("status", second)["jobs"][0]["exit_code"] == 0
+    done = answer("submit", *recipe)
+    assert (done["job"], done["submitted"]) == (second, False)
+    assert list((tmp_path / "out").glob("runs/*/weights*"))
