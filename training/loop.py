@@ -103,8 +103,8 @@ def pretrain(
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, MiscountedLoss where a head does not score the targets that its loss counts.
     """
-    loader = open_loader(run, engine.rank, engine.world)
-    validation = open_validation(run, engine.rank, engine.world)
+    loader = open_loader(run, engine.data_rank, engine.data_world)
+    validation = open_validation(run, engine.data_rank, engine.data_world)
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
@@ -117,12 +117,12 @@ def pretrain(
         step_work = _step_work(run.losses, batches, should_stop(), engine)
         if step_work.stop:
             break
-        torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
+        torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         for batch in batches:
             scores = engine.forward(batch)
             if step < resumed.step + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
-            engine.backward(_objective(run.losses, scores, step_work.targets, engine.world))
+            engine.backward(_objective(run.losses, scores, step_work.targets, engine.data_world))
             tally.add(_sums(run.losses, scores))
         tally.count(step_work.targets)
         learning_rate = rate(run.optim, step, run.steps)
@@ -168,10 +168,10 @@ def pretrain(
 @torch.no_grad()
 def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -> dict[str, float]:
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
-    num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
+    num_rows = max(engine.data_world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
     step_work = _step_work(run.losses, batches, stop=False, engine=engine)
-    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.rank))  # an address that no update has
+    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
     engine.model.eval()
     tally = Tally(engine)
     for batch in batches:
@@ -205,7 +205,8 @@ class Tally:
         """`sums` and what was added here on all workers, all of which call it; it is empty afterwards."""
         total = {kind: dict(of_kind) for kind, of_kind in sums.items()}
         if self._sums:
-            values = self._engine.reduce_sums(torch.stack(list(self._sums.values())).tolist())
+            mine = (torch.stack(list(self._sums.values())) * self._engine.counts).tolist()
+            values = self._engine.reduce_sums(mine)
             found = dict(zip(self._sums, values, strict=True))
             found |= {(kind, "targets"): count for kind, count in self._targets.items()}
             for (kind, name), value in found.items():
@@ -220,7 +221,8 @@ def _step_work(losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, eng
     counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
     projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
     work = _work(batches, projected)
-    votes, *sums = (int(value) for value in engine.reduce_sums([stop, *astuple(work), *counts]))
+    mine = [count * engine.counts for count in (*astuple(work), *counts)]
+    votes, *sums = (int(value) for value in engine.reduce_sums([stop, *mine]))
     work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
     return StepWork(votes > 0, work, {loss.kind: count for loss, count in zip(losses, counts, strict=True)})
 
@@ -333,7 +335,9 @@ def _checkpoints(run: Run) -> Path:
 
 
 def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
-    return {"recipe": run.recipe_hash, "workers": engine.world, "zero": engine.zero, "precision": run.machine.precision}
+    tensor = run.machine.tensor_parallel
+    workers = engine.world if tensor == 1 else f"{engine.world}, tensor_parallel {tensor}"
+    return {"recipe": run.recipe_hash, "workers": workers, "zero": engine.zero, "precision": run.machine.precision}
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:

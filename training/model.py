@@ -15,7 +15,7 @@ from training.losses import Loss, MaskedTokens, check_losses
 from training.optim import Decays
 from training.score import Score
 from training.specs import Init, Trunk
-from training.trunks import Fused, Net, sinusoids_at
+from training.trunks import WHOLE, Fused, Net, Share, cut_net, sinusoids_at
 from training.trunks import build as build_net
 
 
@@ -35,10 +35,13 @@ class ModelSpec:
 class Model(nn.Module):
     """A trunk and one head per loss; the token table belongs to the trunk and is lent to the heads.
 
-    `Model(...)` under `torch.device("meta")` has shapes but no memory.
+    `Model(...)` under `torch.device("meta")` has shapes but no memory. With a `share` it is what a worker has of the
+    net; each tensor begins as that of the whole one (Net.cuts says what is here of those that are split).
     """
 
-    def __init__(self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int) -> None:
+    def __init__(
+        self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int, share: Share = WHOLE
+    ) -> None:
         super().__init__()
         self.spec = ModelSpec(trunk=trunk, losses=tuple(losses), vocab_size=vocab_size)
         device = torch.get_default_device()
@@ -46,6 +49,8 @@ class Model(nn.Module):
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
+        if share.of > 1:
+            self.trunk.cuts = cut_net(self, share)
         self.to_empty(device=device)
         initialise(self, trunk, seed)
 
@@ -88,11 +93,13 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
     A position table may have a deviation of its own, as in GPT-2, or begin with the sinusoids of arXiv:1706.03762, 3.5,
     of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
-    its steps on learning.
+    its steps on learning. Of a tensor that is cut the whole one is drawn.
     """
     net, shapes = net_of(model), shapes_of(model)
+    cuts = net.cuts
     for prefix, module in model.named_modules():
-        for name, tensor in module.named_parameters(prefix, recurse=False):
+        for name, mine in module.named_parameters(prefix, recurse=False):
+            tensor = mine if name not in cuts else torch.empty(cuts[name].shape, dtype=mine.dtype, device=mine.device)
             init, generator = net.init(name), _generator(f"{seed} {name}")
             own_std = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
             std = own_std or net.std(name)
@@ -107,11 +114,13 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
                 at = torch.arange(len(tensor), device=tensor.device)
                 tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
             elif init in ("torch", "glorot") and not own_std:
-                _draw_by_size(tensor, init, module, shapes[name][0], generator)
+                _draw_by_size(tensor, init, module, len(shapes[name]), generator)
             elif init == "truncated":
                 nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
             else:
                 tensor.normal_(0.0, std, generator=generator)
+            if name in cuts:
+                mine.copy_(cuts[name].of(tensor))
 
 
 def _generator(address: str) -> torch.Generator:
@@ -125,11 +134,9 @@ def _inputs(module: nn.Module, trunk: Trunk) -> int:
     return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
 
 
-def _draw_by_size(
-    tensor: Tensor, init: Init, module: nn.Module, shape: tuple[int, ...], generator: torch.Generator
-) -> None:
-    """Fill a linear or a table by its sizes; of a linear that is several, `shape` is that of each."""
-    outputs, inputs = shape
+def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, generator: torch.Generator) -> None:
+    """Fill a linear, or `count` of one size that are fused, or a table, by its sizes."""
+    outputs, inputs = len(tensor) // count, tensor.shape[1]
     if isinstance(module, nn.Linear):
         bound = inputs**-0.5 if init == "torch" else math.sqrt(6 / (inputs + outputs))
         tensor.uniform_(-bound, bound, generator=generator)

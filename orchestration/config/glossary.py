@@ -126,6 +126,12 @@ TERMS: Final = (
     ),
     Term("cluster.machine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
     Term("cluster.machine.zero", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)),
+    Term(
+        "cluster.machine.tensor_parallel",
+        "tensor parallelism",
+        ("tp_size", "tensor_parallel_size", "autotp_size"),
+        ("tensor_model_parallel_size",),
+    ),
     Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),

@@ -87,7 +87,7 @@ class Worker:
             "MASTER_PORT": str(meeting[1]),
         }
         self._report("importing DeepSpeed")
-        from training.engines import DeepSpeedEngine, connect
+        from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import build_model
         from training.loop import pretrain
 
@@ -95,7 +95,7 @@ class Worker:
         steps = Steps(run, self.events.append)
         self._report("building the net")
         connect(run.machine)
-        engine = DeepSpeedEngine(build_model(run), run.optim, run.machine)
+        engine = DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 

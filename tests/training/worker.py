@@ -17,7 +17,7 @@ from torch import Tensor
 
 from preprocessing.errors import SesameError
 from training.data import open_loader
-from training.engines import StepResult
+from training.engines import StepResult, mesh_of
 from training.engines import deepspeed as zero
 from training.formats import build_model
 from training.loop import pretrain
@@ -42,7 +42,7 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:
     """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
-    engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
+    engine = zero.DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
     try:
@@ -77,7 +77,7 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def crumbs(run: Run) -> list[float]:
     """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
-    engine = zero.DeepSpeedEngine(build_model(run), run.optim, run.machine)
+    engine = zero.DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
     def norm(parts: list[float]) -> float:

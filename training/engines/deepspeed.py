@@ -19,7 +19,8 @@ from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import lean, ops
 from training.engines.engine import M, StepResult, load_memory, save_memory, set_rate, to_tensors
-from training.model import parameter_groups
+from training.engines.mesh import mesh_of
+from training.model import net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
@@ -85,16 +86,27 @@ class DeepSpeedEngine(Generic[M]):
     """
 
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
-        self.model = model
+        self.model, self.mesh = model, mesh_of(machine.tensor_parallel)
         self.zero: int | str = machine.zero
+        self.cuts = net_of(model).cuts
+        if machine.tensor_parallel > 1 and not self.cuts:
+            raise BadInput(f"tensor_parallel is {machine.tensor_parallel}, allowed is 1 for a net that is not split")
+        for name, weight in model.named_parameters():
+            # the others count once in the norm of the gradient
+            weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
+        mpu = self.mesh if machine.tensor_parallel > 1 else None
+        lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build(groups or parameter_groups(model, spec.decay, spec.decays)),
                 config=deepspeed_config(machine, spec),
                 dist_init_required=False,
+                mpu=mpu,
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
+        self.counts = self.mesh.share.number == 0
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.engine(to_tensors(batch, self.engine.device))
@@ -128,8 +140,11 @@ class DeepSpeedEngine(Generic[M]):
         state, whole_of = {}, lean.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
+            whole = (weight if whole is None else whole).detach().float()
+            if name in self.cuts:
+                whole = self.cuts[name].joined(whole)  # a collective call too
             if self.rank == 0:
-                state[name] = (weight if whole is None else whole).detach().float().cpu().clone()
+                state[name] = whole.cpu().clone()
         return state
 
 
@@ -138,6 +153,9 @@ def saved_weights(folder: Path) -> dict[str, Tensor]:
 
     Raises BadInput where DeepSpeed cannot do that, as of stage 1 in bf16.
     """
+    if (folder / TAG / "mp_rank_01_model_states.pt").exists() or any((folder / TAG).glob("zero_pp_rank_0_mp_rank_01*")):
+        remedy = "train with cluster.weights_every=STEPS; the end of the run exports whole weights too"
+        raise BadInput(f"{folder}: DeepSpeed joins no weights that tensor parallelism has split; {remedy}")
     if not any((folder / TAG).glob("*_optim_states.pt")):  # stage 0: each worker had all of it
         whole = torch.load(folder / TAG / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=True)
         return dict(whole["module"])

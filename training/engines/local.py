@@ -26,7 +26,8 @@ class LocalEngine(Generic[M]):
         assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
         self.model, self.clip = model.to(self.device), spec.clip
-        self.rank, self.world = 0, 1
+        self.rank, self.world = self.data_rank, self.data_world = 0, 1
+        self.counts = True
         self.zero: int | str = "none"
         self.optimizer = spec.build(groups or parameter_groups(model, spec.decay, spec.decays))
 

@@ -14,6 +14,7 @@ from training.formats.weights import load_weights
 from training.model import Model
 from training.run import Run
 from training.specs import Trunk
+from training.trunks import WHOLE, Share
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,13 @@ POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
 FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each begins with, as in UniLM's code
 
 
-def build_model(run: Run) -> Model:
-    """The net of a run: initialised at random from its seed, or with the weights of its folder `start`.
+def build_model(run: Run, share: Share = WHOLE) -> Model:
+    """The net of a run, or a worker's share of it: initialised at random from its seed, or with the weights of its
+    folder `start`.
 
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
-    model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+    model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
     if run.start:
         take_over(model, Path(run.start))
     if run.machine.compile:
@@ -41,17 +43,20 @@ def take_over(model: Model, folder: Path) -> None:
     """
     spec, given = load_weights(folder) if (folder / "spec.json").exists() else from_transformers(folder)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
-    wanted = dict(model.named_parameters())
-    for name, weight in wanted.items():
-        if name in given and given[name].shape != weight.shape:
-            shapes = f"{list(given[name].shape)}, this recipe wants {list(weight.shape)}"
+    cuts = model.trunk.cuts
+    wanted = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    wanted |= {name: cut.shape for name, cut in cuts.items()}
+    for name, shape in wanted.items():
+        if name in given and given[name].shape != shape:
+            shapes = f"{list(given[name].shape)}, this recipe wants {list(shape)}"
             raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
         if name not in given and name.startswith("trunk."):
             raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
     for name in given:
         if name not in wanted and name.startswith("trunk."):
             raise BadInput(f"{folder}: has {name}, which this recipe has not; start from weights of the same trunk")
-    model.load_state_dict(given, strict=False)
+    mine = {name: cuts[name].of(weight) if name in cuts else weight for name, weight in given.items()}
+    model.load_state_dict(mine, strict=False)
     missing = [name for name in wanted if name not in given]
     log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
 

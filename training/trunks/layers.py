@@ -17,6 +17,8 @@ from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
 from training.trunks.cache import Held
 from training.trunks.fused import FusedLinear
+from training.trunks.linears import ColumnLinear, RowLinear
+from training.trunks.share import WHOLE, Share
 
 
 @dataclass(frozen=True)
@@ -111,30 +113,45 @@ def attend(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
 class Attention(nn.Module):
     """Multi-head self-attention with one linear for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
         self.head_width = trunk.width_of_head
         self.dropout = trunk.attention_dropout
         self.qkv = FusedLinear(3, trunk.width, trunk.heads * self.head_width)
-        self.out = nn.Linear(trunk.heads * self.head_width, trunk.width)
+        self.out = RowLinear(trunk.heads * self.head_width, trunk.width)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
-        qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
-        return self.out(attend(qkv, rows, self.dropout if self.training else 0.0).flatten(-2))
+        qkv, dropout = self.qkv(x).unflatten(-1, (3, -1, self.head_width)), self.dropout if self.training else 0.0
+        with self.share.noise(dropout):
+            mixed = attend(qkv, rows, dropout)
+        return self.out(mixed.flatten(-2))
 
 
 class FeedForward(nn.Module):
     """Two linears with an activation between, at each token (arXiv:1706.03762, 3.3); some drop out there too."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.up = nn.Linear(trunk.width, trunk.inner_width, bias=bias)
+        self.up = ColumnLinear(trunk.width, trunk.inner_width, bias=bias)
         self.dropout = nn.Dropout(dropout)
-        self.down = nn.Linear(trunk.inner_width, trunk.width, bias=bias)
+        self.down = RowLinear(trunk.inner_width, trunk.width, bias=bias)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(activate(self.up(x), self.activation)))
+        x = activate(self.up(x), self.activation)
+        with self.share.noise(self.dropout.p if self.training else 0.0):
+            x = self.dropout(x)
+        return self.down(x)
 
 
 class Block(nn.Module):

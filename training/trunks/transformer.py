@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from training.specs import Decoder, Encoder, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
+from training.trunks.linears import Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.window import WindowAttention
 
@@ -21,7 +22,7 @@ class Tables(Net):
         super().__init__()
         width = trunk.table_width
         self.position_offset, rows = trunk.positions.offset, trunk.positions.rows
-        self.tokens = nn.Embedding(vocab_size, width)
+        self.tokens = TokenTable(vocab_size, width)
         self.positions = nn.Embedding(rows, width) if rows else None
         self.segments = nn.Embedding(trunk.segments, width) if trunk.segments else None
         self.languages = nn.Embedding(trunk.languages, width) if trunk.languages else None
@@ -29,8 +30,8 @@ class Tables(Net):
         self.dropout = nn.Dropout(trunk.dropout)
 
     @property
-    def table(self) -> Tensor:
-        return self.tokens.weight
+    def table(self) -> Table:
+        return self.tokens.table
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """`ids`, `positions`, `segments`, `languages` [B, S] or [T] -> [..., E], E being the width of the tables."""
@@ -115,7 +116,7 @@ class Transformer(Tables):
         trunk = self.trunk
         if self.visibility != "causal":
             raise no_writer(trunk)
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         new = batch["ids"].shape[1]
@@ -126,7 +127,7 @@ class Transformer(Tables):
         trunk = self.trunk
         if not self.takes_mask:
             return None
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
 
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
         cache = cache.with_room(batch["ids"].shape[1])
