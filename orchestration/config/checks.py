@@ -32,7 +32,7 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_memory(recipe),
         *_tables(recipe),
         *_numbers(recipe, cluster),
-        *_tensor_parallel(recipe, cluster),
+        *_shared(recipe, cluster),
     ]
 
 
@@ -194,7 +194,7 @@ def _tables(recipe: Recipe) -> Iterator[str]:
 
 def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     trunk, num_workers = recipe.trunk, cluster.num_workers(recipe)
-    num_groups = num_workers // cluster.machine.tensor_parallel  # those of a group read the same rows
+    num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
     longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
     for number, phase in enumerate(recipe.phases):
@@ -221,9 +221,11 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         yield f"optim.warmup is {recipe.optim.warmup} steps, the whole run has {recipe.num_steps}; lower optim.warmup"
 
 
-def _tensor_parallel(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
-    """What cannot be split over workers that share a net."""
-    workers = cluster.machine.tensor_parallel
+def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
+    """What cannot be split over workers that share a net, or the tokens of their rows."""
+    workers, sequence = cluster.machine.tensor_parallel, cluster.machine.sequence_parallel
+    if sequence > 1 and (reason := recipe.trunk.chunks_over(workers * sequence)):
+        yield f"cluster.machine.sequence_parallel is {sequence}, {reason}; give another one, 1 where nothing is shared"
     if workers == 1:
         return
     given = f"cluster.machine.tensor_parallel is {workers}"

@@ -132,6 +132,12 @@ TERMS: Final = (
         ("tp_size", "tensor_parallel_size", "autotp_size"),
         ("tensor_model_parallel_size",),
     ),
+    Term(
+        "cluster.machine.sequence_parallel",
+        "sequence parallelism (Ulysses)",
+        ("sequence_parallel_size", "sp_size"),
+        ("context_parallel_size",),
+    ),
     Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
     Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
     Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),

@@ -42,7 +42,7 @@ T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
-ALONE = "[] with machine.zero 3 or machine.tensor_parallel: no worker has the whole net"
+ALONE = "[] with machine.zero 3, tensor_parallel or sequence_parallel: no worker has the whole net"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 _LISTED = 30  # most names in a message
 
@@ -177,9 +177,9 @@ class Cluster:
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)
-        tensor = self.machine.tensor_parallel
-        allowed = f"0, or a multiple of machine.tensor_parallel ({tensor})"
-        require(self.workers % tensor == 0, "workers", self.workers, allowed)
+        each = self.machine.workers_per_row
+        allowed = f"0, or a multiple of machine.tensor_parallel x machine.sequence_parallel ({each})"
+        require(self.workers % each == 0, "workers", self.workers, allowed)
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
         require(
             (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
@@ -189,16 +189,16 @@ class Cluster:
         )
 
     def num_workers(self, recipe: Recipe) -> int:
-        """What the cluster says, or one for each `cpus_per_worker` cores, in whole groups that share a net; then never
+        """What the cluster says, or one for each `cpus_per_worker` cores, in whole groups that share rows; then never
         more groups than rows in a batch."""
-        most, tensor = min(phase.batch for phase in recipe.phases), self.machine.tensor_parallel
+        most, each = min(phase.batch for phase in recipe.phases), self.machine.workers_per_row
         room = len(os.sched_getaffinity(0)) // self.cpus_per_worker
-        return self.workers or tensor * max(1, min(room // tensor, most))
+        return self.workers or each * max(1, min(room // each, most))
 
     @property
     def _has_whole_nets(self) -> bool:
         """Whether each worker can go on from a prompt by itself."""
-        return self.machine.zero != 3 and self.machine.tensor_parallel == 1
+        return self.machine.zero != 3 and self.machine.workers_per_row == 1
 
     @property
     def gpus(self) -> int:

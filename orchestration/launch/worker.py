@@ -95,7 +95,11 @@ class Worker:
         steps = Steps(run, self.events.append)
         self._report("building the net")
         connect(run.machine)
-        engine = DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
+        engine = DeepSpeedEngine(
+            build_model(run, mesh_of(run.machine).share),
+            run.optim,
+            run.machine,
+        )
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 

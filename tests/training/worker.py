@@ -42,7 +42,11 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:
     """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
-    engine = zero.DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
+    engine = zero.DeepSpeedEngine(
+        build_model(run, mesh_of(run.machine).share),
+        run.optim,
+        run.machine,
+    )
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
     try:

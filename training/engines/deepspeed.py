@@ -24,6 +24,7 @@ from training.model import net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine
+from training.trunks import set_chunks
 
 TAG = "zero"  # DeepSpeed's name for the folder inside a checkpoint
 
@@ -86,9 +87,10 @@ class DeepSpeedEngine(Generic[M]):
     """
 
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
-        self.model, self.mesh = model, mesh_of(machine.tensor_parallel)
+        self.model, self.mesh = model, mesh_of(machine)
         self.zero: int | str = machine.zero
         self.cuts = net_of(model).cuts
+        set_chunks(model, self.mesh.chunk)
         if machine.tensor_parallel > 1 and not self.cuts:
             raise BadInput(f"tensor_parallel is {machine.tensor_parallel}, allowed is 1 for a net that is not split")
         for name, weight in model.named_parameters():
@@ -106,7 +108,7 @@ class DeepSpeedEngine(Generic[M]):
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
-        self.counts = self.mesh.share.number == 0
+        self.counts = self.mesh.share.number == self.mesh.chunk.number == 0
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.engine(to_tensors(batch, self.engine.device))

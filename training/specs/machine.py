@@ -40,12 +40,15 @@ class Machine:
     loader_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
     compile: bool = False
     tensor_parallel: int = 1  # workers that share one net, each with some heads, inner columns and tokens of the table
+    sequence_parallel: int = 1  # workers that share the tokens of a micro-batch, each with some of them
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:
         require(self.micro_tokens >= 1, "micro_tokens", self.micro_tokens, "a number of tokens from 1 up")
         require(self.threads >= 1, "threads", self.threads, "a number from 1 up")
         require(self.tensor_parallel >= 1, "tensor_parallel", self.tensor_parallel, "a number of workers from 1 up")
+        sequence = self.sequence_parallel
+        require(sequence >= 1, "sequence_parallel", sequence, "a number of workers from 1 up")
         require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
         require(
             not (self.zero == 0 and self.precision == "bf16"),
@@ -53,3 +56,8 @@ class Machine:
             self.zero,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
+
+    @property
+    def workers_per_row(self) -> int:
+        """Workers that read the same rows."""
+        return self.tensor_parallel * self.sequence_parallel

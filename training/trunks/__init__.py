@@ -21,6 +21,7 @@ from training.trunks.split import Cut, cut_net
 from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
+from training.trunks.ulysses import set_chunks
 
 __all__ = [
     "NETS",
@@ -36,6 +37,7 @@ __all__ = [
     "bounds",
     "build",
     "cut_net",
+    "set_chunks",
     "sinusoids",
     "sinusoids_at",
     "whole",

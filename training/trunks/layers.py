@@ -5,6 +5,7 @@ Axes: B rows, S tokens of a row, T tokens of an unpadded batch, D width, H heads
 tokens of either.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from training.trunks.cache import Held
 from training.trunks.fused import FusedLinear
 from training.trunks.linears import ColumnLinear, RowLinear
 from training.trunks.share import WHOLE, Share
+from training.trunks.ulysses import to_heads, to_tokens
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Layout:
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
     block_mask: BlockMask | None = None  # the same as a rule, for a kernel that evaluates it
     held: Held | None = None  # in generation: keys and values of the tokens before, and the mask
+    lying: tuple[int, ...] = ()  # of the tokens in memory: [B, S], or [T]
+
+    @property
+    def tokens(self) -> int:
+        """How many lie in memory, padding included."""
+        return math.prod(self.lying)
 
 
 def going_on(held: Held) -> Layout:
@@ -74,6 +82,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
         token_at=token_at,
         seen=seen,
         block_mask=block_mask,
+        lying=tuple(ids.shape),
     )
 
 
@@ -114,6 +123,7 @@ class Attention(nn.Module):
     """Multi-head self-attention with one linear for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
     share: Share = WHOLE
+    chunk: Share = WHOLE  # of the tokens
 
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
@@ -127,8 +137,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         qkv, dropout = self.qkv(x).unflatten(-1, (3, -1, self.head_width)), self.dropout if self.training else 0.0
+        if self.chunk.of > 1:
+            qkv = to_heads(qkv, self.chunk, rows.tokens).unflatten(0, rows.lying)
         with self.share.noise(dropout):
             mixed = attend(qkv, rows, dropout)
+        if self.chunk.of > 1:
+            mixed = to_tokens(mixed.flatten(0, -3), self.chunk, rows.tokens)
         return self.out(mixed.flatten(-2))
 
 

@@ -12,6 +12,8 @@ from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
 from training.trunks.linears import Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at, no_writer
+from training.trunks.share import WHOLE, Share
+from training.trunks.ulysses import apart, together
 from training.trunks.window import WindowAttention
 
 
@@ -50,6 +52,8 @@ class Tables(Net):
 class Tower(nn.Module):
     """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
 
+    chunk: Share = WHOLE
+
     def __init__(self, trunk: Encoder | Decoder, blocks: nn.ModuleList) -> None:
         super().__init__()
         widened = trunk.table_width != trunk.width
@@ -58,10 +62,7 @@ class Tower(nn.Module):
         self.final_norm = norm(trunk, trunk.width) if trunk.norm == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
-        x = self.widen(x)
-        for block in self.blocks:
-            x = block(x, rows)
-        return self.final_norm(x)
+        return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
 
 
 class Transformer(Tables):
@@ -71,6 +72,7 @@ class Transformer(Tables):
     """
 
     trunk: Encoder | Decoder
+    chunk: Share = WHOLE
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
@@ -107,10 +109,7 @@ class Transformer(Tables):
         return self._through(batch, Layout((rows, longest), False, None, None, None, seen_BSS[:, None]))
 
     def _through(self, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
-        x = self.widen(self.embed(batch))
-        for block in self.blocks:
-            x = block(x, rows)
-        return self.final_norm(x)
+        return through(self.blocks, self.widen, self.final_norm, self.embed(batch), rows, self.chunk)
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         trunk = self.trunk
@@ -150,6 +149,19 @@ class Transformer(Tables):
         scaled = self.trunk.norm == "pre" and self.trunk.scale_residuals
         residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
+
+
+def through(
+    blocks: nn.ModuleList, widen: nn.Module, final_norm: nn.Module, x: Tensor, rows: Layout, chunk: Share
+) -> Tensor:
+    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens."""
+    given, x = x, apart(x, chunk)
+    with chunk.noise(float(blocks.training)):
+        x = widen(x)
+        for block in blocks:
+            x = block(x, rows)
+        x = final_norm(x)
+    return together(x, chunk, given)
 
 
 def blocks(trunk: Encoder | Decoder) -> nn.ModuleList:

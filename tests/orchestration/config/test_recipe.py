@@ -553,8 +553,38 @@ def test_a_giant_may_be_split_over_eight_workers(name):
     assert check(load(name), load_cluster("local", given)) == []
 
 
+UNCHUNKED = [
+    (
+        "bert_base",
+        8,
+        "cluster.machine.sequence_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers",
+    ),
+    ("t5_base", 2, "trunk.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
+    ("xlnet_base", 2, "trunk.kind is two_stream, whose tokens are not shared"),
+    ("transformer_xl_base", 2, "trunk.positions are relative or have a window, where tokens are not shared"),
+    ("longformer_base", 2, "trunk.window.kind is around, where tokens are not shared"),
+    ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
+]
+
+
+@pytest.mark.parametrize(("name", "sequence", "said"), UNCHUNKED)
+def test_tokens_that_cannot_be_shared_are_refused_with_what_to_do(name, sequence, said):
+    (problem,) = check(load(name), load_cluster("local", ["workers=24", f"machine.sequence_parallel={sequence}"]))
+    assert said in problem
+    assert "\n" not in problem
+
+
+def test_heads_are_shared_by_both_sorts_of_groups():
+    both = ["workers=16", "machine.tensor_parallel=4", "machine.sequence_parallel=4"]
+    assert check(load("gpt3_6_7b"), load_cluster("local", both)) == []
+    (problem,) = check(load("gpt2_medium"), load_cluster("local", [*both, "machine.sequence_parallel=8", "workers=32"]))
+    assert "trunk.heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
+
+
 def test_workers_are_whole_groups_that_share_a_net():
-    with pytest.raises(BadInput, match=r"workers is 3, allowed is 0, or a multiple of machine\.tensor_parallel \(2\)"):
+    with pytest.raises(
+        BadInput, match=r"workers is 3, allowed is 0, or a multiple of machine\.tensor_parallel x .* \(2\)"
+    ):
         load_cluster("local", ["workers=3", "machine.tensor_parallel=2"])
     cluster = load_cluster("local", ["machine.tensor_parallel=64"])
     assert cluster.num_workers(load("bert_base")) == 64
