@@ -50,6 +50,8 @@ class Machine:
         sequence = self.sequence_parallel
         require(sequence >= 1, "sequence_parallel", sequence, "a number of workers from 1 up")
         require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
+        allowed = "false with tensor_parallel or sequence_parallel, which torch.compile was not tried with"
+        require(not (self.compile and self.workers_per_row > 1), "compile", self.compile, allowed)
         require(
             not (self.zero == 0 and self.precision == "bf16"),
             "zero",

@@ -9,7 +9,7 @@ from preprocessing.vocab import table_rows
 from training.engines import slices
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs import Encoder, Learned
+from training.specs import Encoder, Learned, Machine
 from training.trunks import Share
 
 GIANTS = ("megatron_8b", "gpt3_175b", "mt_nlg_530b")
@@ -74,3 +74,11 @@ def test_a_net_that_is_not_split_draws_as_ever() -> None:
     first, _ = drawn(Share())
     torch.manual_seed(5)
     assert torch.equal(first, F.dropout(torch.ones(100)))
+
+
+@pytest.mark.parametrize("key", ["tensor_parallel", "sequence_parallel"])
+def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
+    with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of workers from 1 up"):
+        Machine(**{key: 0})
+    with pytest.raises(ValueError, match="compile is True, allowed is false with tensor_parallel or sequence_parallel"):
+        Machine(compile=True, **{key: 2})
