@@ -139,7 +139,7 @@ class Attention(nn.Module):
         qkv, dropout = self.qkv(x).unflatten(-1, (3, -1, self.head_width)), self.dropout if self.training else 0.0
         if self.chunk.of > 1:
             qkv = to_heads(qkv, self.chunk, rows.tokens).unflatten(0, rows.lying)
-        with self.share.noise(dropout):
+        with self.share.noise(dropout), self.chunk.noise(dropout):
             mixed = attend(qkv, rows, dropout)
         if self.chunk.of > 1:
             mixed = to_tokens(mixed.flatten(0, -3), self.chunk, rows.tokens)

@@ -155,8 +155,9 @@ def through(
     blocks: nn.ModuleList, widen: nn.Module, final_norm: nn.Module, x: Tensor, rows: Layout, chunk: Share
 ) -> Tensor:
     """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens."""
-    given, x = x, apart(x, chunk)
-    with chunk.noise(float(blocks.training)):
+    given, x, first = x, apart(x, chunk), blocks[0]
+    assert isinstance(first, Block)
+    with chunk.noise(first.dropout.p if blocks.training else 0.0):
         x = widen(x)
         for block in blocks:
             x = block(x, rows)
