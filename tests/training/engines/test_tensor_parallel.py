@@ -19,7 +19,8 @@ from training.specs import Phase
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
-SHORT = (Phase(length=48, batch=9, steps=6),)
+SHORT = (Phase(length=48, batch=9, steps=4),)
+RESUMED = (Phase(length=48, batch=9, steps=6),)
 ROWS = 467  # of the token table, an odd number: one worker has a row more
 
 
@@ -97,12 +98,12 @@ CELLS += [Cell("bert", 2, 1, 2), Cell("gpt", 3, 1, 2), Cell("electra", 1, 1, 2)]
 @pytest.fixture(scope="module")
 def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Cell, Any]]:
     folder = tmp_path_factory.mktemp("tensor")
-    return folder, trained(corpus, folder, CELLS, 2, phases=SHORT, eval_every=6)
+    return folder, trained(corpus, folder, CELLS, 2, phases=SHORT, eval_every=4)
 
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
-    return plainly(corpus, tmp_path_factory.mktemp("plain"), list(FAST), phases=SHORT, eval_every=6)
+    return plainly(corpus, tmp_path_factory.mktemp("plain"), list(FAST), phases=SHORT, eval_every=4)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -113,7 +114,7 @@ def test_two_workers_that_share_a_net_or_its_rows_learn_as_one_plain_process_doe
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.net != "electra"], ids=str)
 def test_two_workers_that_share_a_net_or_its_rows_evaluate_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
-    found, wanted = seen[1][cell]["steps"]["6"], plain[cell.net].last
+    found, wanted = seen[1][cell]["steps"]["4"], plain[cell.net].last
     assert found["eval/loss"] == pytest.approx(wanted["eval/loss"], rel=1e-5)
     assert found["train/tokens"] == wanted["train/tokens"]
 
@@ -148,9 +149,9 @@ def test_four_workers_share_rows_and_nets_in_every_way(corpus: Path, tmp_path: P
 @pytest.mark.slow
 def test_a_run_of_workers_that_share_a_net_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell("bert", 1), Cell("gpt", 3)]
-    whole = trained(corpus, tmp_path, cells, 2, phases=SHORT, save_every=3)
+    whole = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
     for cell in cells:
         shutil.rmtree(Path(cell.run(corpus, tmp_path).folder) / CHECKPOINTS / "step-000000006")
-    again = trained(corpus, tmp_path, cells, 2, phases=SHORT, save_every=3)
+    again = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
     for cell in cells:
         assert losses(again[cell]) == losses(whole[cell])[3:], cell
