@@ -81,7 +81,7 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def crumbs(run: Run) -> list[float]:
     """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
-    engine = zero.DeepSpeedEngine(build_model(run, mesh_of(run.machine.tensor_parallel).share), run.optim, run.machine)
+    engine = zero.DeepSpeedEngine(build_model(run, mesh_of(run.machine).share), run.optim, run.machine)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
     def norm(parts: list[float]) -> float:
