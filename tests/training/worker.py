@@ -18,7 +18,7 @@ from torch import Tensor
 from preprocessing.errors import SesameError
 from training import checkpoint
 from training.data import open_loader
-from training.engines import StepResult
+from training.engines import StepResult, mesh_of
 from training.engines import deepspeed as zero
 from training.formats import describe_model
 from training.loop import pretrain
@@ -44,7 +44,8 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:
     """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    model = describe_model(run, mesh_of(run.machine).share)
+    engine = zero.DeepSpeedEngine(model, run.optim, run.machine)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
     try:
@@ -79,7 +80,8 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def crumbs(run: Run) -> list[float]:
     """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    model = describe_model(run, mesh_of(run.machine).share)
+    engine = zero.DeepSpeedEngine(model, run.optim, run.machine)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
     def norm(parts: list[float]) -> float:

@@ -17,6 +17,7 @@ class AdamW(Moments):
     kind: Literal["adamw"] = "adamw"
     bias_correction: bool = True  # the reference BERT has none
 
+    by_element: ClassVar[bool] = True
     # without bias correction the first rates are several times the peak
     shrinks: ClassVar[Shrinks] = shrunk(
         Moments.shrinks,

@@ -17,6 +17,9 @@ class OptimPart(Rates, Protocol):
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
 
+    by_element: ClassVar[bool]
+    """Whether it updates each number by itself: it then needs no whole tensors, which tensor parallelism splits."""
+
     @property
     def kind(self) -> str:
         """Its name in a recipe."""
