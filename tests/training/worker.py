@@ -22,6 +22,7 @@ from training.engines import StepResult, mesh_of
 from training.engines import deepspeed as zero
 from training.formats import describe_model
 from training.loop import pretrain
+from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.specs import Machine
@@ -42,10 +43,14 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
     return {"run": run.to_json(), "fault": fault}
 
 
+def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
+    """This worker's engine, with its share of the net."""
+    return zero.DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
+
+
 def train(run: Run, fault: Fault) -> dict[str, Any]:
     """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
-    model = describe_model(run, mesh_of(run.machine).share)
-    engine = zero.DeepSpeedEngine(model, run.optim, run.machine)
+    engine = engine_of(run)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
     try:
@@ -80,8 +85,7 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def crumbs(run: Run) -> list[float]:
     """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
-    model = describe_model(run, mesh_of(run.machine).share)
-    engine = zero.DeepSpeedEngine(model, run.optim, run.machine)
+    engine = engine_of(run)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
     def norm(parts: list[float]) -> float:
@@ -94,7 +98,7 @@ def crumbs(run: Run) -> list[float]:
 
 def first_weights(run: Run) -> list[int]:
     """Writes the weights before any update to the run's folder; how many numbers this worker has of each weight."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     weights = engine.full_state()
     if engine.rank == 0:
         Path(run.folder).mkdir(parents=True, exist_ok=True)
@@ -104,7 +108,7 @@ def first_weights(run: Run) -> list[int]:
 
 def resave(run: Run) -> dict[str, Any]:
     """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.machine.precision}
     state = checkpoint.restore(engine, Path(run.folder) / CHECKPOINTS, about, "must")
     assert state

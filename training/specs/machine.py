@@ -73,8 +73,8 @@ class Machine:
             self.zero,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
-        self._check_layout()
         check_further(self.deepspeed)
+        self._check_layout()
 
     def _check_layout(self) -> None:
         """Raise ValueError where keys do not go together."""
@@ -90,6 +90,10 @@ class Machine:
         require(bool(self.nvme_dir) == to_disk, "nvme_dir", self.nvme_dir, wanted)
         overlaps = not self.overlap_comm or self.zero == 2
         require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")
+        near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
+        alike = near == 1 or self.tensor_parallel == 1
+        allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
+        require(alike, "deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
 
     @property
     def workers_per_row(self) -> int:

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from orchestration.config import load
 from preprocessing.vocab import table_rows
 from training.engines import Cut, shares_of
 from training.losses import MaskedTokens
-from training.model import Model
+from training.model import Model, materialise
 from training.specs import Encoder, Learned, Machine
 from training.trunks import Share
 
@@ -40,6 +41,18 @@ def test_the_shares_of_a_net_begin_as_the_whole_one(of: int) -> None:
             assert torch.equal(share.get_parameter(name), parameter.index_select(cut.dimension, at)), name
             seen.index_fill_(cut.dimension, at, 1.0)
         assert bool((seen == 1).all()), name
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(number: int) -> None:
+    whole, started = shared(number, 2), "trunk.blocks.0.attention.qkv.weight"
+    with torch.device("meta"):
+        born = shared(number, 2)
+    given = shared(0, 1).get_parameter(started).detach() + 1
+    born.given = {started: lambda: given}
+    materialise(born, nn.Parameter)
+    for name, weight in whole.named_parameters():
+        assert torch.equal(born.get_parameter(name), weight + (name == started)), name
 
 
 @pytest.mark.parametrize("recipe", GIANTS)
