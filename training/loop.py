@@ -91,8 +91,8 @@ def pretrain(
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
     """
-    loader = open_loader(run, engine.rank, engine.world)
-    validation = open_validation(run, engine.rank, engine.world)
+    loader = open_loader(run, engine.data_rank, engine.data_world)
+    validation = open_validation(run, engine.data_rank, engine.data_world)
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
     saver = _saver(run, engine)
@@ -185,13 +185,13 @@ class Learner:
         run, engine, watches = self.run, self.engine, self.run.stability.policy != "off"
         loss, sums = math.nan, dict[str, dict[str, float]]()
         memory = net_of(engine.model).memory_state() if watches else {}
-        torch.manual_seed(_noise_seed(run.seed, step, engine.rank))
+        torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         self.tally.count(targets)
         for number, batch in enumerate(batches, 1):
             scores = engine.forward(batch)
             if step < self.first + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
-            objective = _objective(run.losses, scores, targets, engine.world)
+            objective = _objective(run.losses, scores, targets, engine.data_world)
             self.tally.add(_sums(run.losses, scores))
             if watches and number == len(batches):
                 sums = self.tally.added_to({})
@@ -219,10 +219,10 @@ def _roll_back(run: Run, engine: Engine[Model], state: State) -> State:
 @torch.no_grad()
 def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -> dict[str, float]:
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
-    num_rows = max(engine.world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
+    num_rows = max(engine.data_world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
     batches = validation.batches(length, range(num_rows))
     step_work = _step_work(run.losses, batches, stop=False, engine=engine)
-    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.rank))  # an address that no update has
+    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
     engine.model.eval()
     tally = Tally(engine)
     for batch in batches:
@@ -256,7 +256,8 @@ class Tally:
         """`sums` and what was added here on all workers, all of which call it; it is empty afterwards."""
         total = {kind: dict(of_kind) for kind, of_kind in sums.items()}
         if self._sums:
-            values = self._engine.reduce_sums(torch.stack(list(self._sums.values())).tolist())
+            mine = (torch.stack(list(self._sums.values())) * self._engine.counts).tolist()
+            values = self._engine.reduce_sums(mine)
             found = dict(zip(self._sums, values, strict=True))
             found |= {(kind, "targets"): count for kind, count in self._targets.items()}
             for (kind, name), value in found.items():
@@ -274,7 +275,8 @@ def _step_work(
     counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
     projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
     work = _work(batches, projected)
-    stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *astuple(work), *counts]))
+    mine = [count * engine.counts for count in (*astuple(work), *counts)]
+    stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *mine]))
     heard, sums = sums[: len(votes)], sums[len(votes) :]
     work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
     targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, counts, strict=True)}

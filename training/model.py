@@ -16,7 +16,7 @@ from training.losses import Loss, MaskedTokens, check_losses
 from training.optim import Decays
 from training.score import Score
 from training.specs import Init, Trunk
-from training.trunks import Fused, Net, sinusoids_at
+from training.trunks import WHOLE, Fused, Net, Share, cut_net, sinusoids_at
 from training.trunks import build as build_net
 
 
@@ -37,10 +37,13 @@ class Model(nn.Module):
     """A trunk and one head per loss; the token table belongs to the trunk and is lent to the heads.
 
     `Model(...)` under `torch.device("meta")` has shapes but no memory, until `materialise` makes its weights, one after
-    the other; those in `given`, by name, begin as they are there.
+    the other; those in `given`, by name, begin as they are there. With a `share` it is what a worker has of the net;
+    each tensor begins as that of the whole one (Net.cuts says what is here of those that are split).
     """
 
-    def __init__(self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int) -> None:
+    def __init__(
+        self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int, share: Share = WHOLE
+    ) -> None:
         super().__init__()
         self.spec = ModelSpec(trunk=trunk, losses=tuple(losses), vocab_size=vocab_size)
         device = torch.get_default_device()
@@ -48,6 +51,8 @@ class Model(nn.Module):
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
+        if share.of > 1:
+            self.trunk.cuts = cut_net(self, share)
         self.seed, self.given = seed, dict[str, Callable[[], Tensor]]()
         if device.type != "meta":
             self.to_empty(device=device)
@@ -92,12 +97,17 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
     Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
     A position table may have a deviation of its own, as in GPT-2, or begin with the sinusoids of arXiv:1706.03762, 3.5,
     of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
-    its steps on learning.
+    its steps on learning. Of a tensor that is cut the whole one is drawn.
     """
     first = _First(net_of(model), trunk, shapes_of(model), seed)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
-            first.fill(name, module, tensor)
+            if cut := first.net.cuts.get(name):
+                value = torch.empty(cut.shape, dtype=tensor.dtype, device=tensor.device)
+                first.fill(name, module, value)
+                tensor.copy_(cut.of(value))
+            else:
+                first.fill(name, module, tensor)
 
 
 @torch.no_grad()
@@ -105,17 +115,19 @@ def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter]) -> None:
     """Make the weights of a model on the meta device, equal to those that it has elsewhere, and never two at a time.
 
     `settle` takes each of them, float32 on the CPU, and makes the parameter of it: it may cast, move or partition it.
+    Of a tensor that is cut it takes what this worker has.
     """
     trunk = model.spec.trunk
     first = _First(net_of(model), trunk, shapes_of(model), model.seed)
     for prefix, module in model.named_modules():
         for name, empty in list(module.named_parameters(prefix, recurse=False)):
+            cut = first.net.cuts.get(name)
             if name in model.given:
                 value = model.given[name]().float().contiguous()
             else:
-                value = torch.empty(empty.shape, dtype=torch.float32, device="cpu")
+                value = torch.empty(cut.shape if cut else empty.shape, dtype=torch.float32, device="cpu")
                 first.fill(name, module, value)
-            parameter = settle(value)
+            parameter = settle(cut.of(value) if cut else value)
             parameter.requires_grad_(empty.requires_grad)
             module.register_parameter(name.rpartition(".")[2], parameter)
     model.given = {}
@@ -147,7 +159,7 @@ class _First:
             at = torch.arange(len(tensor), device=tensor.device)
             tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
         elif init in ("torch", "glorot") and not own_std:
-            _draw_by_size(tensor, init, module, self.shapes[name][0], generator)
+            _draw_by_size(tensor, init, module, len(self.shapes[name]), generator)
         elif init == "truncated":
             nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
         else:
@@ -165,11 +177,9 @@ def _inputs(module: nn.Module, trunk: Trunk) -> int:
     return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
 
 
-def _draw_by_size(
-    tensor: Tensor, init: Init, module: nn.Module, shape: tuple[int, ...], generator: torch.Generator
-) -> None:
-    """Fill a linear or a table by its sizes; of a linear that is several, `shape` is that of each."""
-    outputs, inputs = shape
+def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, generator: torch.Generator) -> None:
+    """Fill a linear, or `count` of one size that are fused, or a table, by its sizes."""
+    outputs, inputs = len(tensor) // count, tensor.shape[1]
     if isinstance(module, nn.Linear):
         bound = inputs**-0.5 if init == "torch" else math.sqrt(6 / (inputs + outputs))
         tensor.uniform_(-bound, bound, generator=generator)

@@ -15,9 +15,9 @@ from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
 from preprocessing.rows import impossible
 from preprocessing.segment import Segment
-from preprocessing.vocab import VocabSpec, given
+from preprocessing.vocab import VocabSpec, given, table_rows
 from training.losses import check_losses
-from training.optim import cycles
+from training.optim import Optim, cycles
 from training.specs import Trunk
 
 
@@ -32,6 +32,7 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_memory(recipe),
         *_tables(recipe),
         *_numbers(recipe, cluster),
+        *_shared(recipe, cluster),
     ]
 
 
@@ -193,14 +194,16 @@ def _tables(recipe: Recipe) -> Iterator[str]:
 
 def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     trunk, num_workers = recipe.trunk, cluster.num_workers(recipe)
+    num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
     longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
         if phase.length > trunk.longest:
             yield f"{at}.length is {phase.length}, trunk has {trunk.longest} positions; raise trunk.positions.max"
-        if phase.batch < num_workers:
-            yield f"{at}.batch is {phase.batch}, fewer rows than the {num_workers} workers; lower cluster.workers"
+        if phase.batch < num_groups:
+            who = "workers" if num_groups == num_workers else "groups of workers"
+            yield f"{at}.batch is {phase.batch}, fewer rows than the {num_groups} {who}; lower cluster.workers"
         if phase.fill == "tokens" and (recipe.data.segment.ordered or recipe.objective.semantics == "compat"):
             kinds = f"segment {recipe.data.segment.kind} and semantics {recipe.objective.semantics}"
             yield f"{at}.fill is tokens, {kinds} have batches of so many rows; set fill rows"
@@ -235,6 +238,25 @@ def _schedules(recipe: Recipe) -> Iterator[str]:
                 f"phases: the warm-up to {cycle.peak:g} has {cycle.warmup} steps, the phases from there on "
                 f"{cycle.total}; lower phases.warmup"
             )
+
+
+def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
+    """What cannot be split over workers that share a net, or the tokens of their rows."""
+    workers, sequence = cluster.machine.tensor_parallel, cluster.machine.sequence_parallel
+    if sequence > 1 and (reason := recipe.trunk.chunks_over(workers * sequence)):
+        yield f"cluster.machine.sequence_parallel is {sequence}, {reason}; give another one, 1 where nothing is shared"
+    if workers == 1:
+        return
+    given = f"cluster.machine.tensor_parallel is {workers}"
+    if reason := recipe.trunk.split_over(workers):
+        yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
+    if not recipe.optim.by_element:
+        yield (
+            f"{given}, optim.kind {recipe.optim.kind} looks at whole tensors; set tensor_parallel 1, or use "
+            f"{_kinds(Optim, 'by_element', True)}"
+        )
+    if (rows := table_rows(recipe.data.vocab)) < workers:
+        yield f"{given}, the token table has {rows} rows; lower tensor_parallel"
 
 
 def _kinds(union: Any, fact: str, value: object) -> str:

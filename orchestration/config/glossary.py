@@ -126,6 +126,18 @@ TERMS: Final = (
     ),
     Term("cluster.machine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
     Term("cluster.machine.zero", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)),
+    Term(
+        "cluster.machine.tensor_parallel",
+        "tensor parallelism",
+        ("tp_size", "tensor_parallel_size", "autotp_size"),
+        ("tensor_model_parallel_size",),
+    ),
+    Term(
+        "cluster.machine.sequence_parallel",
+        "sequence parallelism (Ulysses)",
+        ("sequence_parallel_size", "sp_size"),
+        ("context_parallel_size",),
+    ),
     Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
     Term(
         "cluster.machine.activation_checkpointing",

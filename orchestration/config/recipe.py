@@ -42,6 +42,7 @@ T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
+ALONE = "[] with machine.zero 3, tensor_parallel or sequence_parallel: no worker has the whole net"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 _LISTED = 30  # most names in a message
 
@@ -185,8 +186,10 @@ class Cluster:
         require(self.price >= 0, "price", self.price, "US dollars from 0 up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
-        whole = self.machine.zero != 3 or self.samples in ((), SAMPLES)
-        require(whole, "samples", list(self.samples), "[] with machine.zero 3: no worker has the whole net")
+        require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)
+        each = self.machine.workers_per_row
+        allowed = f"0, or a multiple of machine.tensor_parallel x machine.sequence_parallel ({each})"
+        require(self.workers % each == 0, "workers", self.workers, allowed)
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
         require(
             (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
@@ -196,9 +199,16 @@ class Cluster:
         )
 
     def num_workers(self, recipe: Recipe) -> int:
-        """What the cluster says, or one for each `cpus_per_worker` cores; then never more than rows in a batch."""
-        most = min(phase.batch for phase in recipe.phases)
-        return self.workers or max(1, min(len(os.sched_getaffinity(0)) // self.cpus_per_worker, most))
+        """What the cluster says, or one for each `cpus_per_worker` cores, in whole groups that share rows; then never
+        more groups than rows in a batch."""
+        most, each = min(phase.batch for phase in recipe.phases), self.machine.workers_per_row
+        room = len(os.sched_getaffinity(0)) // self.cpus_per_worker
+        return self.workers or each * max(1, min(room // each, most))
+
+    @property
+    def _has_whole_nets(self) -> bool:
+        """Whether each worker can go on from a prompt by itself."""
+        return self.machine.zero != 3 and self.machine.workers_per_row == 1
 
     @property
     def gpus(self) -> int:
@@ -206,9 +216,9 @@ class Cluster:
         return self.gpus_per_worker * max(self.workers, self.tuning_workers) if self.workers else 0
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
-        """The prompts of a recipe whose net goes on from them; with ZeRO-3, where no worker has all of it, none."""
+        """The prompts of a recipe whose net goes on from them; where no worker has all of it, none."""
         writes = any(loss.kind == "next_token" for loss in recipe.objective.losses) and not recipe.trunk.reads_source
-        return self.samples if writes and self.machine.zero != 3 else ()
+        return self.samples if writes and self._has_whole_nets else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:
         """Steps between two points of the metrics, two evaluations, two checkpoints; they change nothing learned."""

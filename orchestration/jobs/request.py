@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,11 @@ class Wanted:
     submit: bool = False  # also answer the splits of a leaderboard, which have no labels
     against_random: bool = False  # random initialisation beside; of held-out documents always
     machine: Machine = field(default_factory=Machine)
+
+    @property
+    def machine_of_cell(self) -> Machine:
+        """How one worker of a cell runs: an evaluation shares neither nets nor rows."""
+        return replace(self.machine, tensor_parallel=1, sequence_parallel=1)
 
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):

@@ -184,7 +184,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
             labels=labels if is_tuned else 0,
             length=LENGTH,
             corpus=subject.corpus,
-            machine=wanted.machine,
+            machine=wanted.machine_of_cell,
         )
         for seed in range(wanted.seeds or SEEDS if is_tuned else 1)
         for start in STARTS
@@ -235,7 +235,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             data=data_dir.absolute(),
             begin=begun_with(subject, task, tuning, wanted),
             updates=tuning.num_steps(labels or rows) if tuning else 1,
-            machine=wanted.machine,
+            machine=wanted.machine_of_cell,
         )
         for tuning in tunings
         for start in starts

@@ -156,8 +156,8 @@ class JobServer:
                 raise self._no_dashboard() from None
             if "ReadTimeout" in type(error).__name__:
                 raise ResourceError(
-                    f"{self.url}: connects, and then gives no answer; it is too busy, or no dashboard of Ray (8265): see "
-                    "later, with `sesame status`, what is there"
+                    f"{self.url}: connects, and then gives no answer; it is too busy, or no dashboard of Ray (8265): "
+                    "see later, with `sesame status`, what is there"
                 ) from None
             raise self._dead() from None
 

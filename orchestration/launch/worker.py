@@ -132,14 +132,15 @@ class Worker:
 
     def _trained(self, run: Run, tracked: Tracked) -> "Result":
         self._report("importing DeepSpeed")
-        from training.engines import DeepSpeedEngine, connect
+        from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import describe_model
         from training.loop import pretrain
 
         steps = Steps(run, self.events.append)
         self._report("building the net")
         connect(run.machine)
-        engine = DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+        model = describe_model(run, mesh_of(run.machine).share)
+        engine = DeepSpeedEngine(model, run.optim, run.machine)
         self.own.of(engine.model, run.machine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None

@@ -19,10 +19,11 @@ from preprocessing.errors import SesameError
 from preprocessing.schema import Batch
 from training import checkpoint
 from training.data import open_loader
-from training.engines import StepResult
+from training.engines import StepResult, mesh_of
 from training.engines import deepspeed as zero
 from training.formats import describe_model
 from training.loop import pretrain
+from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.score import Score
@@ -45,9 +46,14 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
     return {"run": run.to_json(), "fault": fault}
 
 
+def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
+    """This worker's engine, with its share of the net."""
+    return zero.DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
+
+
 def train(run: Run, fault: Fault) -> dict[str, Any]:
     """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
     if fault.spike_at >= 0:
@@ -96,7 +102,7 @@ def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
 
 def crumbs(run: Run) -> list[float]:
     """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
     def norm(parts: list[float]) -> float:
@@ -109,7 +115,7 @@ def crumbs(run: Run) -> list[float]:
 
 def first_weights(run: Run) -> list[int]:
     """Writes the weights before any update to the run's folder; how many numbers this worker has of each weight."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     weights = engine.full_state()
     if engine.rank == 0:
         Path(run.folder).mkdir(parents=True, exist_ok=True)
@@ -119,7 +125,7 @@ def first_weights(run: Run) -> list[int]:
 
 def resave(run: Run) -> dict[str, Any]:
     """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
-    engine = zero.DeepSpeedEngine(describe_model(run), run.optim, run.machine)
+    engine = engine_of(run)
     about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.machine.precision}
     state = checkpoint.restore(engine, Path(run.folder) / CHECKPOINTS, about, "must")
     assert state

@@ -1,15 +1,16 @@
 """Engines: weights, their optimiser, and the other workers, behind one protocol.
 
-Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3). fragments.py are the
-files of a checkpoint, held.py what of them each worker has.
+Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3) and mesh.py (which
+workers share a net). fragments.py are the files of a checkpoint, held.py what of them each worker has.
 DeepSpeed itself is imported when it is first used (lean.py).
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect
 from training.engines.engine import Engine, StepResult, to_tensors
 from training.engines.fragments import Cut, Fragments, Part, Seal, memory_in, write
-from training.engines.held import Copy
+from training.engines.held import Copy, shares_of
 from training.engines.local import LocalEngine
+from training.engines.mesh import mesh_of
 
 __all__ = [
     "Copy",
@@ -23,6 +24,8 @@ __all__ = [
     "StepResult",
     "connect",
     "memory_in",
+    "mesh_of",
+    "shares_of",
     "to_tensors",
     "write",
 ]

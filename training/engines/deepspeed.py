@@ -16,17 +16,18 @@ from typing import Any, Generic
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import ResourceError
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import held, lean, ops
 from training.engines.engine import M, StepResult, memory_of, set_rate, to_tensors
 from training.engines.fragments import Fragments, Part
 from training.engines.held import Copy
+from training.engines.mesh import Mesh, mesh_of
 from training.model import Model, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine, Offload
-from training.trunks import set_recompute
+from training.trunks import set_chunks, set_recompute
 
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
 
@@ -109,15 +110,19 @@ def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
-def settling(machine: Machine, config: dict[str, Any]) -> Callable[[Tensor], nn.Parameter]:
-    """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the workers' shares.
+def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
+    """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the shares of the
+    workers that have the same of the net.
 
     What zero.Init does where a module is made, without its broadcast: all workers have the same value.
     """
     deepspeed = lean.deepspeed()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
     device = torch.device(deepspeed.get_accelerator().current_device_name())
-    partition = deepspeed.zero.Init(config_dict_or_path=config, dtype=dtype) if machine.zero == 3 else None
+    partition = None
+    if machine.zero == 3:
+        init = deepspeed.zero.Init
+        partition = init(data_parallel_group=mesh.same_share, config_dict_or_path=config, dtype=dtype)
 
     def settle(value: Tensor) -> nn.Parameter:
         parameter = nn.Parameter(value.to(device, dtype))
@@ -136,21 +141,34 @@ class DeepSpeedEngine(Generic[M]):
     """
 
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
-        self.model = model
+        self.model, self.mesh = model, mesh_of(machine)
         self.zero: int | str = machine.zero
         set_recompute(model, machine.activation_checkpointing)
+        set_chunks(model, self.mesh.chunk)
+        self.cuts = net_of(model).cuts
+        self.shares = held.shares_of(model, is_first=self.mesh.share.number == 0)
+        if machine.tensor_parallel > 1 and not self.cuts:
+            raise BadInput(f"tensor_parallel is {machine.tensor_parallel}, allowed is 1 for a net that is not split")
+        mpu = self.mesh if machine.tensor_parallel > 1 else None
+        lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         config = deepspeed_config(machine, spec)
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialise(model, settling(machine, config))
+            materialise(model, settling(machine, config, self.mesh))
+        for name, weight in model.named_parameters():
+            # the others count once in the norm of the gradient
+            weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build(groups or parameter_groups(model, spec.decay, spec.decays)),
                 config=config,
                 dist_init_required=False,
+                mpu=mpu,
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
+        self.counts = self.mesh.share.number == self.mesh.chunk.number == 0
         self.norm_of_stage_0 = math.nan
         if machine.zero == 0:
             self._guard(spec.clip)
@@ -186,8 +204,8 @@ class DeepSpeedEngine(Generic[M]):
         return sums.tolist()
 
     def part(self, copy: Copy) -> Part:
-        if self.zero == 0 and self.rank:
-            return replace(Part(), tensors=memory_of(self.model))  # the first worker has all of it
+        if self.zero == 0 and self.mesh.get_data_parallel_rank():
+            return replace(Part(), tensors=memory_of(self.model))  # the first with this share of the net has all of it
         if self.zero == 3:  # an evaluation leaves parameters whole
             self.optimizer.checkpoint_event_prologue()
             self.optimizer.checkpoint_event_epilogue()
@@ -219,9 +237,9 @@ class DeepSpeedEngine(Generic[M]):
     def _flats(self) -> Iterator[held.Flat]:
         """What this worker's optimiser updates."""
         if self.zero == 0:
-            return held.parameters(self.model, self._stepping)
+            return held.parameters(self.model, self._stepping, self.shares)
         cut_up = held.partitions if self.zero == 3 else held.groups
-        return cut_up(self.model, self.optimizer)
+        return cut_up(self.model, self.optimizer, self.shares)
 
     @property
     def _stepping(self) -> torch.optim.Optimizer:
@@ -237,8 +255,11 @@ class DeepSpeedEngine(Generic[M]):
         whole_of = lean.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
+            whole = (weight if whole is None else whole).detach().float()
+            if name in self.cuts:
+                whole = self.cuts[name].joined(whole)  # a collective call too
             if self.rank == 0:
-                yield name, (weight if whole is None else whole).detach().float().cpu().clone()
+                yield name, whole.cpu().clone()
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())

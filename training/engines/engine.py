@@ -29,8 +29,11 @@ class Engine(Protocol[M]):
     """Weights, their optimiser, and the other workers; every worker makes the same calls in the same order."""
 
     model: M
-    rank: int
+    rank: int  # of this worker, for files; the first one speaks for all
     world: int
+    data_rank: int  # of those that read different rows; workers that share a net read the same ones
+    data_world: int
+    counts: bool  # whether this worker's rows count: of those that read the same ones the first does
     zero: int | str  # the ZeRO stage, or "none"
 
     def forward(self, batch: Batch) -> dict[str, Score]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from training.engines.fragments import BUFFER, WEIGHT, Cut, Fragments, Numbers, Part, Shape, fragment, whole
+from training.model import net_of
 from training.optim import Stretches
 
 Copy = Callable[[str, Tensor], Tensor]
@@ -52,6 +53,15 @@ class Shares:
 
 
 WHOLE = Shares()
+
+
+def shares_of(model: nn.Module, *, is_first: bool) -> Shares:
+    """What this worker has of the parameters of a net that several may share."""
+    cuts = {
+        name: (cut.shape, Cut(cut.axis, tuple((each.start, each.stop) for each in cut.within)))
+        for name, cut in net_of(model).cuts.items()
+    }
+    return Shares(cuts, is_first)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class LocalEngine(Generic[M]):
             materialise(model, lambda value: nn.Parameter(value.to(self.device)))
         self.model, self.clip = model.to(self.device), spec.clip
         set_recompute(model, machine.activation_checkpointing)
-        self.rank, self.world = 0, 1
+        self.rank, self.world = self.data_rank, self.data_world = 0, 1
+        self.counts = True
         self.zero: int | str = "none"
         self.optimizer = spec.build(groups or parameter_groups(model, spec.decay, spec.decays))
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
 from training.score import Score
 from training.specs import Trunk
+from training.trunks import Table, whole
 
 
 class SmoothedNextToken(NextTokenHead):
@@ -17,9 +18,9 @@ class SmoothedNextToken(NextTokenHead):
         super().__init__(vocab_size, bias)
         self.smoothing = smoothing
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = tokens_at(hidden, batch["targets_at"])
-        return _smoothed(F.linear(feature_MD, table_VD, self.bias), batch["targets"], self.smoothing)
+        return _smoothed(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
 
 
 class SmoothedMaskedTokens(MaskedTokensHead):
@@ -29,9 +30,9 @@ class SmoothedMaskedTokens(MaskedTokensHead):
         super().__init__(trunk, vocab_size, transform)
         self.smoothing = smoothing
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
-        return _smoothed(F.linear(feature_MD, table_VD, self.bias), batch["targets"], self.smoothing)
+        return _smoothed(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
 
 
 def _smoothed(logits_MV: Tensor, target_M: Tensor, smoothing: float) -> Score:

@@ -50,12 +50,12 @@ def tune(
     for step, index_N in enumerate(orders(len(examples), tuning.batch, steps, tuning.seed)):
         if tuning.unfreeze and step % an_epoch == 0:
             thaw(model, step // an_epoch)
-        mine = [examples[i] for i in index_N[engine.rank :: engine.world]]
+        mine = [examples[i] for i in index_N[engine.data_rank :: engine.data_world]]
         batches = list(micro_batches(mine, micro_tokens))
         counted = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]
-        counts = engine.reduce_sums(counted)
+        counts = engine.reduce_sums([count * engine.counts for count in counted])
         idle = _most(engine, len(batches)) - len(batches)
-        torch.manual_seed(_noise_seed(tuning.seed, step, engine.rank))
+        torch.manual_seed(_noise_seed(tuning.seed, step, engine.data_rank))
         total = 0.0
         for batch in batches:
             scores = engine.forward(batch)
@@ -64,13 +64,13 @@ def tune(
                 for target, count in zip(model.targets, counts, strict=True)
             ]
             loss = torch.stack(parts).sum()
-            engine.backward(loss * engine.world)  # the engine averages over the workers
+            engine.backward(loss * engine.data_world)  # the engine averages over the workers
             total += float(loss.detach())
         for batch in list(micro_batches([examples[index_N[0]]], micro_tokens)) * idle:
             losses = [score.loss for score in engine.forward(batch).values()]
             engine.backward(0.0 * torch.stack(losses).sum())  # each pass is a meeting of all workers
         result = engine.step(rate(optim, step, steps))
-        (total,) = engine.reduce_sums([total])
+        (total,) = engine.reduce_sums([total * engine.counts])
         if result.skipped or not math.isfinite(total):
             raise Diverged(f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.peak:g})")
         on_step(step + 1, total)

@@ -14,6 +14,7 @@ from training.formats.load import Lazy, lazily
 from training.model import Model
 from training.run import Run
 from training.specs import Trunk
+from training.trunks import WHOLE, Share
 
 log = logging.getLogger(__name__)
 
@@ -21,21 +22,22 @@ POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
 FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each begins with, as in UniLM's code
 
 
-def build_model(run: Run) -> Model:
-    """The net of a run: initialised at random from its seed, or with the weights of its folder `start`.
+def build_model(run: Run, share: Share = WHOLE) -> Model:
+    """The net of a run, or a worker's share of it: initialised at random from its seed, or with the weights of its
+    folder `start`.
 
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
-    model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+    model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
     if run.start:
         take_over(model, Path(run.start))
     return _compiled(run, model)
 
 
-def describe_model(run: Run) -> Model:
+def describe_model(run: Run, share: Share = WHOLE) -> Model:
     """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them."""
     with torch.device("meta"):
-        model = Model(run.trunk, run.losses, run.vocab_size, run.seed)
+        model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
     if run.start:
         model.given = _taken(model, Path(run.start))
     return _compiled(run, model)
@@ -54,17 +56,20 @@ def take_over(model: Model, folder: Path) -> None:
     BadInput where the trunk is another one, but for what `fitted` makes up for.
     """
     for name, value in _taken(model, folder).items():
-        model.get_parameter(name).copy_(value())
+        cut = model.trunk.cuts.get(name)
+        model.get_parameter(name).copy_(cut.of(value()) if cut else value())
 
 
 def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
     """What `model` takes over, by name."""
     spec, given = lazily(folder)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
-    wanted = dict(model.named_parameters())
-    for name, weight in wanted.items():
-        if name in given and (shape := given[name]().shape) != weight.shape:
-            shapes = f"{list(shape)}, this recipe wants {list(weight.shape)}"
+    cuts = model.trunk.cuts
+    wanted = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    wanted |= {name: cut.shape for name, cut in cuts.items()}
+    for name, shape in wanted.items():
+        if name in given and (found := tuple(given[name]().shape)) != shape:
+            shapes = f"{list(found)}, this recipe wants {list(shape)}"
             raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
         if name not in given and name.startswith("trunk."):
             raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")

@@ -16,7 +16,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, UNSEEN, Ints, Row
 from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
-from training.trunks import Cache
+from training.trunks import Cache, SplitTable
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def scores(model: Model, feature_BD: Tensor) -> Tensor:
         return F.linear(feature_BD, table, head.bias).float()
     if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # of a net that predicts in any order: XLNet
         return F.linear(head.features(feature_BD), table, head.bias).float()
-    if isinstance(head, AdaptiveHead) and isinstance(table, tuple):
+    if isinstance(head, AdaptiveHead) and isinstance(table, tuple) and not isinstance(table, SplitTable):
         return _adaptive(head, feature_BD, table)
     kinds = ", ".join(model.heads)
     raise BadInput(f"generate: a net with the losses {kinds} predicts no next token; give one with next_token")

@@ -19,6 +19,8 @@ class OptimPart(Rates, Protocol):
 
     states: ClassVar[float]
     """Numbers in float32 that it keeps for each weight; what it keeps for rows and columns counts nothing."""
+    by_element: ClassVar[bool]
+    """Whether it updates each number by itself: it then needs no whole tensors, which tensor parallelism splits."""
 
     @property
     def kind(self) -> str:

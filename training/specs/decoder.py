@@ -80,6 +80,16 @@ class Decoder(Stack):
     def net(self, name: NetName) -> "Decoder":
         return self
 
+    def split_over(self, workers: int) -> str:
+        if workers > 1 and self.positions.relative:
+            return f"trunk.positions.kind is {self.positions.kind}, whose layers are not split"
+        return Stack.split_over(self, workers)
+
+    def chunks_over(self, workers: int) -> str:
+        if self.positions.relative or any(map(self.window.narrows, range(self.layers))):
+            return "trunk.positions are relative or have a window, where tokens are not shared"
+        return self.heads_over(workers)
+
     def answers(self, vocab_size: int) -> int:
         """Of an adaptive softmax the first cluster counts, where most of the targets are."""
         return self.cutoffs[0] if self.cutoffs else vocab_size

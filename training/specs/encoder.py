@@ -83,6 +83,11 @@ class Encoder(Stack):
     def net(self, name: NetName) -> "Encoder":
         return self
 
+    def chunks_over(self, workers: int) -> str:
+        if any(map(self.window.narrows, range(self.layers))):
+            return f"trunk.window.kind is {self.window.kind}, where tokens are not shared"
+        return self.heads_over(workers)
+
     @property
     def tower(self) -> Weights:
         """The weights of its layers and of what is between them and the tables."""

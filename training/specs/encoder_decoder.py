@@ -70,6 +70,9 @@ class EncoderDecoder(Stack):
     def net(self, name: NetName) -> "EncoderDecoder":
         return self
 
+    def chunks_over(self, workers: int) -> str:
+        return f"trunk.kind is {self.kind}, whose tokens are not shared"
+
     def weights(self, vocab_size: int) -> Weights:
         """Both stacks have tables of positions, distances and languages of their own."""
         of_norm = norm_weights(self.width, bias=self.bias and self.norm_kind == "layer")

@@ -59,6 +59,8 @@ class Machine:
     nvme_dir: str = ""  # folder on a local disk, for what is offloaded to nvme
     reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
     overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
+    tensor_parallel: int = 1  # workers that share one net, each with some heads, inner columns and tokens of the table
+    sequence_parallel: int = 1  # workers that share the tokens of a micro-batch, each with some of them
     deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
     timeout: int = 600  # seconds that a worker waits for the others before the run has failed
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
@@ -67,15 +69,20 @@ class Machine:
         require(self.micro_tokens >= 1, "micro_tokens", self.micro_tokens, "a number of tokens from 1 up")
         require(self.timeout >= 1, "timeout", self.timeout, "a number of seconds from 1 up")
         require(self.threads >= 1, "threads", self.threads, "a number from 1 up")
+        require(self.tensor_parallel >= 1, "tensor_parallel", self.tensor_parallel, "a number of workers from 1 up")
+        sequence = self.sequence_parallel
+        require(sequence >= 1, "sequence_parallel", sequence, "a number of workers from 1 up")
         require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
+        allowed = "false with tensor_parallel or sequence_parallel, which torch.compile was not tried with"
+        require(not (self.compile and self.workers_per_row > 1), "compile", self.compile, allowed)
         require(
             not (self.zero == 0 and self.precision == "bf16"),
             "zero",
             self.zero,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
-        self._check_layout()
         check_further(self.deepspeed)
+        self._check_layout()
 
     def _check_layout(self) -> None:
         """Raise ValueError where keys do not go together."""
@@ -91,3 +98,12 @@ class Machine:
         require(bool(self.nvme_dir) == to_disk, "nvme_dir", self.nvme_dir, wanted)
         overlaps = not self.overlap_comm or self.zero == 2
         require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")
+        near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
+        alike = near == 1 or self.tensor_parallel == 1
+        allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
+        require(alike, "deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
+
+    @property
+    def workers_per_row(self) -> int:
+        """Workers that read the same rows."""
+        return self.tensor_parallel * self.sequence_parallel

@@ -136,6 +136,14 @@ class TrunkPart(Protocol):
     def fits(self, losses: Sequence[Read]) -> str:
         """One line that says why these losses cannot be combined on it, "" where they can."""
 
+    def split_over(self, workers: int) -> str:
+        """One line that says why its layers cannot be split over so many workers (arXiv:1909.08053, 3), "" where they
+        can."""
+
+    def chunks_over(self, workers: int) -> str:
+        """One line that says why its tokens cannot be shared by workers (arXiv:2309.14509), "" where they can. Each of
+        `workers` then has some heads of an attention: those that share tokens times those that share a net."""
+
     def answers(self, vocab_size: int) -> int:
         """Rows of the token table that a target is compared with."""
 

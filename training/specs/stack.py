@@ -116,6 +116,17 @@ class Stack:
     def answers(self, vocab_size: int) -> int:
         return vocab_size
 
+    def split_over(self, workers: int) -> str:
+        sizes = {"trunk.heads": self.heads, "trunk.inner": self.inner_width}
+        odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
+        return f"{odd[0]}, allowed is a multiple of the {workers} workers that share a net" if odd else ""
+
+    def heads_over(self, workers: int) -> str:
+        """What `chunks_over` is where a token may attend to any of its row."""
+        if self.heads % workers == 0:
+            return ""
+        return f"trunk.heads is {self.heads}, allowed is a multiple of the {workers} workers that share rows"
+
     def fits(self, losses: Sequence[Read]) -> str:
         return ""
 

@@ -131,6 +131,15 @@ class Twin(Stack):
             return f"losses is {kinds}, allowed is {allowed}"
         return ""
 
+    def split_over(self, workers: int) -> str:
+        """The generator has a share of the heads."""
+        generator = self.generator_net.split_over(workers) if self.samples != "uniform" else ""
+        return Stack.split_over(self, workers) or (generator and f"of the generator, {generator}")
+
+    def chunks_over(self, workers: int) -> str:
+        generator = self.generator_net.heads_over(workers) if self.samples != "uniform" else ""
+        return self.heads_over(workers) or (generator and f"of the generator, {generator}")
+
     def answers(self, vocab_size: int) -> int:
         return vocab_size
 

@@ -57,6 +57,12 @@ class TwoStream(Stack):
     def net(self, name: NetName) -> "TwoStream":
         return self
 
+    def split_over(self, workers: int) -> str:
+        return f"trunk.kind is {self.kind}, whose layers are not split" if workers > 1 else ""
+
+    def chunks_over(self, workers: int) -> str:
+        return f"trunk.kind is {self.kind}, whose tokens are not shared"
+
     def weights(self, vocab_size: int) -> Weights:
         """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
         split = 5 * linear_weights(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads

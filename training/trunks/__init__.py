@@ -13,14 +13,37 @@ from training.trunks.cache import Cache
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.fused import Fused
 from training.trunks.layers import activate
+from training.trunks.linears import SplitTable, Table, whole
 from training.trunks.net import MaskHead, Net
 from training.trunks.recompute import set_recompute
 from training.trunks.relative import RelativeDecoder, sinusoids
+from training.trunks.share import WHOLE, Share
+from training.trunks.split import Cut, cut_net
 from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
+from training.trunks.ulysses import set_chunks
 
-__all__ = ["NETS", "Cache", "Fused", "Net", "activate", "bounds", "build", "set_recompute", "sinusoids", "sinusoids_at"]
+__all__ = [
+    "NETS",
+    "WHOLE",
+    "Cache",
+    "Cut",
+    "Fused",
+    "Net",
+    "Share",
+    "SplitTable",
+    "Table",
+    "activate",
+    "bounds",
+    "build",
+    "cut_net",
+    "set_chunks",
+    "set_recompute",
+    "sinusoids",
+    "sinusoids_at",
+    "whole",
+]
 
 NETS: Final[tuple[type[Net], ...]] = (Transformer, RelativeDecoder, EncoderDecoderNet, TwoStreamNet, TwinNet)
 

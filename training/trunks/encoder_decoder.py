@@ -17,9 +17,11 @@ from training.specs import EncoderDecoder, Init, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, going_on, layout, spread
+from training.trunks.linears import ColumnLinear, RowLinear, Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.recompute import Blocks, recomputed
 from training.trunks.relative import sinusoids
+from training.trunks.share import WHOLE, Share
 
 
 class EncoderDecoderNet(Net):
@@ -30,7 +32,7 @@ class EncoderDecoderNet(Net):
     def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.tokens = nn.Embedding(vocab_size, trunk.width)
+        self.tokens = TokenTable(vocab_size, trunk.width)
         self.encoder = Side(trunk, decodes=False)
         self.decoder = Side(trunk, decodes=True)
 
@@ -39,8 +41,8 @@ class EncoderDecoderNet(Net):
         return cls(trunk, vocab_size) if isinstance(trunk, EncoderDecoder) else None
 
     @property
-    def table(self) -> Tensor:
-        return self.tokens.weight
+    def table(self) -> Table:
+        return self.tokens.table
 
     @property
     def layers(self) -> tuple[nn.Module, ...]:
@@ -113,6 +115,8 @@ class EncoderDecoderNet(Net):
 class Side(nn.Module):
     """One of the two stacks: positions and languages, norm, blocks; T5's distances are one table for all blocks."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
         self.trunk, self.decodes = trunk, decodes
@@ -124,6 +128,9 @@ class Side(nn.Module):
         self.blocks = Blocks(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
         self.final_norm = norm(trunk) if trunk.norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(trunk.dropout)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(
         self, x: Tensor, batch: Mapping[str, Tensor], rows: Layout, source: tuple[Tensor, Layout] | None = None
@@ -169,11 +176,13 @@ class Side(nn.Module):
         return self.dropout(x) if (self.trunk.norm, self.trunk.norm_kind) == ("pre", "rms") else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
-        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked."""
+        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked. The
+        table, which is small, is whole on every worker, which reads the columns of its heads."""
         assert self.distances is not None
         positions, offset_N = self.trunk.positions, torch.arange(1 - length, length, device=device)
         bucket_N = bucket(offset_N, positions.buckets, positions.max_distance, both_sides=not self.decodes)
-        bias_HN = self.distances(bucket_N).T
+        mine = self.share.within(self.trunk.heads)
+        bias_HN = self.share.enter(self.distances(bucket_N)).T[mine]
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
         return bias_HN.unfold(1, length, 1).flip(1)[None]  # the last query's keys are the first S offsets
@@ -222,14 +231,19 @@ class Attention(nn.Module):
     Queries have a linear of their own: T5's begin smaller than its keys and values.
     """
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: EncoderDecoder) -> None:
         super().__init__()
         self.head_width, inside = trunk.width_of_head, trunk.heads * trunk.width_of_head
         self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
         self.dropout, self.recompute_core = trunk.attention_dropout, False
-        self.query = nn.Linear(trunk.width, inside, bias=trunk.bias)
+        self.query = ColumnLinear(trunk.width, inside, bias=trunk.bias)
         self.key_value = FusedLinear(2, trunk.width, inside, bias=trunk.bias)
-        self.out = nn.Linear(inside, trunk.width, bias=trunk.bias)
+        self.out = RowLinear(inside, trunk.width, bias=trunk.bias)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(self, x: Tensor, rows: Layout, read: Tensor, source: Layout) -> Tensor:
         """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask.
@@ -242,7 +256,9 @@ class Attention(nn.Module):
         else:
             key_value = held.used if held.slot_BS is None else held.put(self.keys_values(read))
             source = replace(source, shape=(key_value.shape[0], key_value.shape[1]), seen=held.seen)
-        return self.out(self.mix(query, rows, key_value, source).flatten(-2))
+        with self.share.noise(self.dropout if self.training else 0.0):
+            mixed = self.mix(query, rows, key_value, source)
+        return self.out(mixed.flatten(-2))
 
     def keys_values(self, read: Tensor) -> Tensor:
         """Keys and values [..., 2, H, K] of states [..., D]."""

@@ -5,6 +5,7 @@ Axes: B rows, S tokens of a row, T tokens of an unpadded batch, D width, H heads
 tokens of either.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,10 @@ from training.specs import Activation, Stack, Visibility
 from training.trunks import flex
 from training.trunks.cache import Held
 from training.trunks.fused import FusedLinear
+from training.trunks.linears import ColumnLinear, RowLinear
 from training.trunks.recompute import recomputed
+from training.trunks.share import WHOLE, Share
+from training.trunks.ulysses import to_heads, to_tokens
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,12 @@ class Layout:
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
     block_mask: BlockMask | None = None  # the same as a rule, for a kernel that evaluates it
     held: Held | None = None  # in generation: keys and values of the tokens before, and the mask
+    lying: tuple[int, ...] = ()  # of the tokens in memory: [B, S], or [T]
+
+    @property
+    def tokens(self) -> int:
+        """How many lie in memory, padding included."""
+        return math.prod(self.lying)
 
 
 def going_on(held: Held) -> Layout:
@@ -73,6 +83,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
         token_at=token_at,
         seen=seen,
         block_mask=block_mask,
+        lying=tuple(ids.shape),
     )
 
 
@@ -117,31 +128,50 @@ def _attend_padded(qkv: Tensor, rows: Layout, dropout: float) -> Tensor:
 class Attention(nn.Module):
     """Multi-head self-attention with one linear for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
+    share: Share = WHOLE
+    chunk: Share = WHOLE  # of the tokens
+
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
         self.head_width = trunk.width_of_head
         self.dropout, self.recompute_core = trunk.attention_dropout, False
         self.qkv = FusedLinear(3, trunk.width, trunk.heads * self.head_width)
-        self.out = nn.Linear(trunk.heads * self.head_width, trunk.width)
+        self.out = RowLinear(trunk.heads * self.head_width, trunk.width)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
-        qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
-        dropout = self.dropout if self.training else 0.0
-        return self.out(attend(qkv, rows, dropout, recompute=self.recompute_core).flatten(-2))
+        qkv, dropout = self.qkv(x).unflatten(-1, (3, -1, self.head_width)), self.dropout if self.training else 0.0
+        if self.chunk.of > 1:
+            qkv = to_heads(qkv, self.chunk, rows.tokens).unflatten(0, rows.lying)
+        with self.share.noise(dropout), self.chunk.noise(dropout):
+            mixed = attend(qkv, rows, dropout, recompute=self.recompute_core)
+        if self.chunk.of > 1:
+            mixed = to_tokens(mixed.flatten(0, -3), self.chunk, rows.tokens)
+        return self.out(mixed.flatten(-2))
 
 
 class FeedForward(nn.Module):
     """Two linears with an activation between, at each token (arXiv:1706.03762, 3.3); some drop out there too."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.up = nn.Linear(trunk.width, trunk.inner_width, bias=bias)
+        self.up = ColumnLinear(trunk.width, trunk.inner_width, bias=bias)
         self.dropout = nn.Dropout(dropout)
-        self.down = nn.Linear(trunk.inner_width, trunk.width, bias=bias)
+        self.down = RowLinear(trunk.inner_width, trunk.width, bias=bias)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(activate(self.up(x), self.activation)))
+        x = activate(self.up(x), self.activation)
+        with self.share.noise(self.dropout.p if self.training else 0.0):
+            x = self.dropout(x)
+        return self.down(x)
 
 
 class Block(nn.Module):

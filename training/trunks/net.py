@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
@@ -11,6 +12,8 @@ from preprocessing.errors import BadInput
 from training.score import Score
 from training.specs import Init, Read, Trunk
 from training.trunks.cache import Cache
+from training.trunks.linears import Table
+from training.trunks.split import Cut
 
 T = TypeVar("T")  # a weight, or what gives it
 
@@ -23,6 +26,8 @@ class Net(nn.Module):
 
     trunk: Trunk
     frozen_modules: ClassVar[tuple[str, ...]] = ()  # those whose weights never change
+    # by the name in the model, of the parameters that are split over workers what this one has
+    cuts: Mapping[str, Cut] = MappingProxyType({})
 
     @classmethod
     @abstractmethod
@@ -32,9 +37,9 @@ class Net(nn.Module):
 
     @property
     @abstractmethod
-    def table(self) -> Tensor | tuple[Tensor, ...]:
-        """The token table [V, D], or what an adaptive softmax needs of several. It is looked up at each call: ZeRO-3
-        gathers a partitioned tensor on attribute access."""
+    def table(self) -> Table | tuple[Tensor, ...]:
+        """The token table [V, D], a worker's rows of it, or what an adaptive softmax needs of several. It is looked up
+        at each call: ZeRO-3 gathers a partitioned tensor on attribute access."""
 
     @abstractmethod
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:

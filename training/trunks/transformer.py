@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from training.specs import Decoder, Encoder, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
+from training.trunks.linears import Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.recompute import Blocks
+from training.trunks.share import WHOLE, Share
+from training.trunks.ulysses import apart, together
 from training.trunks.window import WindowAttention
 
 
@@ -22,7 +25,7 @@ class Tables(Net):
         super().__init__()
         width = trunk.table_width
         self.position_offset, rows = trunk.positions.offset, trunk.positions.rows
-        self.tokens = nn.Embedding(vocab_size, width)
+        self.tokens = TokenTable(vocab_size, width)
         self.positions = nn.Embedding(rows, width) if rows else None
         self.segments = nn.Embedding(trunk.segments, width) if trunk.segments else None
         self.languages = nn.Embedding(trunk.languages, width) if trunk.languages else None
@@ -30,8 +33,8 @@ class Tables(Net):
         self.dropout = nn.Dropout(trunk.dropout)
 
     @property
-    def table(self) -> Tensor:
-        return self.tokens.weight
+    def table(self) -> Table:
+        return self.tokens.table
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """`ids`, `positions`, `segments`, `languages` [B, S] or [T] -> [..., E], E being the width of the tables."""
@@ -50,6 +53,8 @@ class Tables(Net):
 class Tower(nn.Module):
     """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
 
+    chunk: Share = WHOLE
+
     def __init__(self, trunk: Encoder | Decoder, blocks: Blocks) -> None:
         super().__init__()
         widened = trunk.table_width != trunk.width
@@ -58,10 +63,7 @@ class Tower(nn.Module):
         self.final_norm = norm(trunk, trunk.width) if trunk.norm == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
-        x = self.widen(x)
-        for block in self.blocks:
-            x = self.blocks.run(block, x, rows)
-        return self.final_norm(x)
+        return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
 
 
 class Transformer(Tables):
@@ -71,6 +73,7 @@ class Transformer(Tables):
     """
 
     trunk: Encoder | Decoder
+    chunk: Share = WHOLE
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
@@ -107,16 +110,13 @@ class Transformer(Tables):
         return self._through(batch, Layout((rows, longest), False, None, None, None, seen_BSS[:, None]))
 
     def _through(self, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
-        x = self.widen(self.embed(batch))
-        for block in self.blocks:
-            x = self.blocks.run(block, x, rows)
-        return self.final_norm(x)
+        return through(self.blocks, self.widen, self.final_norm, self.embed(batch), rows, self.chunk)
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         trunk = self.trunk
         if self.visibility != "causal":
             raise no_writer(trunk)
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         new = batch["ids"].shape[1]
@@ -127,7 +127,7 @@ class Transformer(Tables):
         trunk = self.trunk
         if not self.takes_mask:
             return None
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.table)
+        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
 
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
         cache = cache.with_room(batch["ids"].shape[1])
@@ -150,6 +150,18 @@ class Transformer(Tables):
         scaled = self.trunk.norm == "pre" and self.trunk.scale_residuals
         residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
+
+
+def through(blocks: Blocks, widen: nn.Module, final_norm: nn.Module, x: Tensor, rows: Layout, chunk: Share) -> Tensor:
+    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens."""
+    given, x, first = x, apart(x, chunk), blocks[0]
+    assert isinstance(first, Block)
+    with chunk.noise(first.dropout.p if blocks.training else 0.0):
+        x = widen(x)
+        for block in blocks:
+            x = blocks.run(block, x, rows)
+        x = final_norm(x)
+    return together(x, chunk, given)
 
 
 def blocks(trunk: Encoder | Decoder) -> Blocks:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from training.score import Score
 from training.specs import Encoder, Init, Read, Trunk, Twin
 from training.trunks.layers import layout
+from training.trunks.linears import Table
 from training.trunks.net import MaskHead, T
 from training.trunks.transformer import Tables, Tower, Transformer, blocks
 
@@ -98,7 +99,7 @@ class TwinNet(Tables):
         return self._sampled(self.frozen.net(batch), batch, self.frozen.head, self.frozen.net.table)
 
     @torch.no_grad()
-    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Tensor) -> Tensor:
+    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
         barred_M = None if self.trunk.allow_correct else batch["targets"]
         return head.sample(hidden, batch, table_VD, barred_M)  # type: ignore[operator]  # a method
 

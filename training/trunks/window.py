@@ -13,7 +13,9 @@ from training.specs import Stack
 from training.trunks import flex
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import Layout, spread
+from training.trunks.linears import ColumnLinear, RowLinear
 from training.trunks.recompute import recomputed
+from training.trunks.share import WHOLE, Share
 
 
 class WindowAttention(nn.Module):
@@ -23,26 +25,37 @@ class WindowAttention(nn.Module):
     all by linears of its own.
     """
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack, before: int, after: int, *, global_first: bool = False) -> None:
         super().__init__()
         self.head_width, self.before, self.after = trunk.width_of_head, before, after
         self.dropout, self.recompute_core = trunk.attention_dropout, False
         inner = trunk.heads * self.head_width
         self.qkv = FusedLinear(3, trunk.width, inner)
-        self.out = nn.Linear(inner, trunk.width)
-        self.global_query = nn.Linear(trunk.width, inner) if global_first else None
+        self.out = RowLinear(inner, trunk.width)
+        self.global_query = ColumnLinear(trunk.width, inner) if global_first else None
         self.global_key_value = FusedLinear(2, trunk.width, inner) if global_first else None
 
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
+        with self.share.noise(self.dropout if self.training else 0.0):
+            mixed = self._mixed(x, rows)
+        return self.out(mixed)
+
+    def _mixed(self, x: Tensor, rows: Layout) -> Tensor:
+        """What the heads make of tokens, [..., H * K]."""
         dropout = self.dropout if self.training else 0.0
         if rows.held is not None:  # in generation: a decoder's window, which has no first token that all see
             qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
-            return self.out(rows.held.within(self.before).attend(qkv).flatten(-2))
+            return rows.held.within(self.before).attend(qkv).flatten(-2)
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         assert rows.ends_B1 is not None  # a window comes with visibility full or causal
         if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):
             mask = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
-            return self.out(flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2))
+            return flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2)
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
         band = partial(banded, first=first, dropout=dropout)
         mixed_BSHK = recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)
@@ -54,7 +67,7 @@ class WindowAttention(nn.Module):
             mixed_BH1K = F.scaled_dot_product_attention(query, key, value, attn_mask=seen_B11S, dropout_p=dropout)
             mixed_BSHK = torch.cat([mixed_BH1K.transpose(1, 2), mixed_BSHK[:, 1:]], dim=1)
         mixed = mixed_BSHK.flatten(2).flatten(0, 1)
-        return self.out((mixed if rows.place_T is None else mixed[rows.place_T]).view(*x.shape[:-1], -1))
+        return (mixed if rows.place_T is None else mixed[rows.place_T]).view(*x.shape[:-1], -1)
 
     def _spread(self, x: Tensor, rows: Layout, parts: int) -> Tensor:
         """Tokens at their places, [B, S, parts, H, K], or [B, S, D] where they have no parts."""

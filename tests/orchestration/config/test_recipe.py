@@ -543,6 +543,71 @@ def test_a_row_must_fit_into_a_micro_batch():
     assert problems == ["phases.0.length is 1024, cluster.machine.micro_tokens is 1000: less than one row; raise it"]
 
 
+UNSPLIT = [
+    ("bert_base", 8, "cluster.machine.tensor_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers"),
+    ("gpt2", 24, "trunk.heads is 12, allowed is a multiple of the 24 workers that share a net; give another tensor_p"),
+    ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
+    ("xlnet_base", 2, "trunk.kind is two_stream, whose layers are not split; give another tensor_parallel"),
+    ("transformer_xl_base", 2, "trunk.positions.kind is relative, whose layers are not split"),
+    ("t5_11b", 8, "optim.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw"),
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "said"), UNSPLIT)
+def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, said):
+    given = ["workers=24", f"machine.tensor_parallel={tensor}"]
+    (problem,) = check(load(name), load_cluster("local", given))
+    assert said in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large"])
+def test_a_giant_may_be_split_over_eight_workers(name):
+    given = ["workers=16", "machine.tensor_parallel=8"]
+    assert check(load(name), load_cluster("local", given)) == []
+
+
+UNCHUNKED = [
+    (
+        "bert_base",
+        8,
+        "cluster.machine.sequence_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers",
+    ),
+    ("t5_base", 2, "trunk.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
+    ("xlnet_base", 2, "trunk.kind is two_stream, whose tokens are not shared"),
+    ("transformer_xl_base", 2, "trunk.positions are relative or have a window, where tokens are not shared"),
+    ("longformer_base", 2, "trunk.window.kind is around, where tokens are not shared"),
+    ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
+]
+
+
+@pytest.mark.parametrize(("name", "sequence", "said"), UNCHUNKED)
+def test_tokens_that_cannot_be_shared_are_refused_with_what_to_do(name, sequence, said):
+    (problem,) = check(load(name), load_cluster("local", ["workers=24", f"machine.sequence_parallel={sequence}"]))
+    assert said in problem
+    assert "\n" not in problem
+
+
+def test_heads_are_shared_by_both_sorts_of_groups():
+    both = ["workers=16", "machine.tensor_parallel=4", "machine.sequence_parallel=4"]
+    assert check(load("gpt3_6_7b"), load_cluster("local", both)) == []
+    (problem,) = check(load("gpt2_medium"), load_cluster("local", [*both, "machine.sequence_parallel=8", "workers=32"]))
+    assert "trunk.heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
+
+
+def test_workers_are_whole_groups_that_share_a_net():
+    with pytest.raises(
+        BadInput, match=r"workers is 3, allowed is 0, or a multiple of machine\.tensor_parallel x .* \(2\)"
+    ):
+        load_cluster("local", ["workers=3", "machine.tensor_parallel=2"])
+    cluster = load_cluster("local", ["machine.tensor_parallel=64"])
+    assert cluster.num_workers(load("bert_base")) == 64
+    problems = check(
+        load("gpt2", ["phases.0.batch=2"]), load_cluster("local", ["workers=6", "machine.tensor_parallel=2"])
+    )
+    assert problems == ["phases.0.batch is 2, fewer rows than the 3 groups of workers; lower cluster.workers"]
+
+
 def test_the_hash_is_of_the_science_alone():
     recipe = load("bert_base")
     assert recipe.hash == load("bert_base", ["name=other", "paper=mine", "evals=[]", "expected={glue: 80}"]).hash

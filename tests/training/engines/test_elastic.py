@@ -1,4 +1,5 @@
-"""A run goes on with any number of workers and any ZeRO stage, in float32, in bf16, with three optimisers.
+"""A run goes on with any number of workers, any ZeRO stage and any share of the net for each worker, in float32, in
+bf16, with three optimisers.
 
 Each group of workers trains its runs to the end and keeps what they had after 4 of 6 steps. Then each takes over what
 the others left there: first it writes it again, and every weight and moment must be as it was, to the last bit; then it
@@ -30,13 +31,14 @@ BF16 = 5e-4  # of a loss: undisturbed runs on other workers differ by 1.4e-4, as
 
 
 class Place(NamedTuple):
-    """Where a run is: with which stage, on how many workers."""
+    """Where a run is: with which stage, on how many workers, and how many of these share a net."""
 
     zero: int
     world: int
+    tensor: int = 1
 
     def __str__(self) -> str:
-        return f"ZeRO {self.zero} on {self.world}"
+        return f"ZeRO {self.zero} on {self.world}" + (f" by {self.tensor}" if self.tensor > 1 else "")
 
 
 class Move(NamedTuple):
@@ -59,12 +61,19 @@ MOVES += [
     for kind in ("adafactor", "lamb")
     for move in ((FROM[1], TO[5]), (FROM[5], TO[2]), (FROM[3], TO[0]))
 ]
+SPLIT = [Place(zero, 2, 2) for zero in (0, 1, 2, 3)]
+MOVES += [Move("fp32", *move) for place in SPLIT for move in ((place, Place(2, 1)), (Place(2, 1), place))]
+MOVES += [Move("fp32", Place(3, 4, 2), Place(1, 2)), Move("fp32", Place(2, 2), Place(3, 4, 2))]
+MOVES += [Move("fp32", Place(1, 2, 2), Place(3, 4, 2)), Move("fp32", Place(3, 4, 2), Place(2, 2, 2))]
+MOVES += [Move("bf16", Place(1, 2, 2), Place(3, 1)), Move("bf16", Place(3, 1), Place(2, 2, 2))]
+MOVES += [Move("bf16", Place(3, 2, 2), Place(1, 2))]
 
 
 def placed(corpus: Path, folder: Path, kind: str, place: Place) -> Run:
     """The run, in its folder; it is wide enough for stage 3 to have pieces of tensors on four workers."""
     run = mini_run(corpus, folder, phases=SHORT, save_every=SAVED, log_every=1)
-    run = replace(run, machine=machine(place.zero, precision="bf16" if kind == "bf16" else "fp32"))
+    at = machine(place.zero, precision="bf16" if kind == "bf16" else "fp32")
+    run = replace(run, machine=replace(at, tensor_parallel=place.tensor))
     return of_whole_tensors(run, kind) if kind in ("adafactor", "lamb") else run
 
 

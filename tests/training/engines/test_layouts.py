@@ -215,6 +215,10 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             r"zero_optimization.reduce_bucket is not .*did you mean zero_optimization.reduce_bucket_size\?",
         ),
         ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by machine.zero"),
+        (
+            {"tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel: workers in a row have different shares",
+        ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
         ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be given: Sesame sets it"),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),

@@ -14,6 +14,7 @@ from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
 from training.specs import Trunk
+from training.trunks import Table, whole
 
 
 class AdversarialHead(nn.Module):
@@ -29,7 +30,7 @@ class AdversarialHead(nn.Module):
         self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.baseline = nn.Linear(trunk.width, 1, bias=False)
 
-    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
+    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table, barred_M: Tensor | None) -> Tensor:
         """Tokens [M] sampled at `targets_at`, as by MaskedTokensHead.sample."""
         return self.tokens.sample(hidden, batch, table_VD, barred_M)
 
@@ -37,7 +38,7 @@ class AdversarialHead(nn.Module):
         self,
         hidden: Tensor,
         batch: Mapping[str, Tensor],
-        table_VD: Tensor,
+        table_VD: Table,
         sampled_M: Tensor,
         reward_M: Tensor,
     ) -> Score:
@@ -46,7 +47,7 @@ class AdversarialHead(nn.Module):
         A sample is correct where it is the original token.
         """
         hidden_MD = tokens_at(hidden, batch["targets_at"])
-        logits_MV = F.linear(self.tokens.features(hidden_MD), table_VD, self.tokens.bias).float()
+        logits_MV = F.linear(self.tokens.features(hidden_MD), whole(table_VD), self.tokens.bias).float()
         log_p_M = logits_MV.log_softmax(-1).gather(1, sampled_M[:, None]).squeeze(1)
         sure_M = self.baseline(hidden_MD.detach()).float().squeeze(1)
         advantage_M = reward_M + F.logsigmoid(sure_M.detach())

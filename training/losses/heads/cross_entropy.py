@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.score import Score
+from training.trunks import WHOLE, Share, SplitTable, Table, whole
 
 LOGITS_AT_ONCE = 1 << 23  # 32 MB of float32
 ROWS_AT_ONCE, BLOCK = 512, 4_096  # of likelihoods on a CPU: 8 MB of float32
@@ -18,17 +19,29 @@ def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
     return hidden.flatten(0, -2).index_select(0, at_M)
 
 
-def token_score(feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor) -> Score:
+def token_score(feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor) -> Score:
     """Score of the logits `feature @ table.T + bias`, which are never all in memory at once."""
     loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M)
     return Score(loss, len(target_M), right_M.sum())
 
 
 def linear_cross_entropy(
-    feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor
+    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss of `token_score`, and bool [M]: which targets got the highest score."""
-    return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, torch.is_grad_enabled())
+    """The summed loss of `token_score`, and bool [M]: which targets got the highest score.
+
+    Of a table that is split each worker compares its own rows, with its part of a bias that is whole (arXiv:1909.08053,
+    3): of each target the workers exchange three numbers, and no logits.
+    """
+    with_gradient = torch.is_grad_enabled()
+    if not isinstance(table_VD, SplitTable):
+        size = len(table_VD)
+        return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient)
+    share, within = table_VD.share, table_VD.within
+    bias = None if bias_V is None else share.enter(bias_V)[within]
+    target_M = target_M - within.start
+    feature_MD, rows, size = share.enter(feature_MD), table_VD.rows, table_VD.size
+    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient)
 
 
 @torch.no_grad()
@@ -74,12 +87,13 @@ def _over_blocks(
 
 @torch.no_grad()
 def token_sample(
-    feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, uniform_M: Tensor, barred_M: Tensor | None
+    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, uniform_M: Tensor, barred_M: Tensor | None
 ) -> Tensor:
     """Tokens [M] from the softmax of `feature @ table.T + bias`: where the sum of probabilities passes `uniform_M`.
 
     One draw in [0, 1) makes one token; Gumbel noise needs a draw for each logit. `barred_M` are never sampled.
     """
+    table_VD = whole(table_VD)
     num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
     token_M = torch.empty(len(feature_MD), dtype=torch.int64, device=feature_MD.device)
     for start in range(0, len(feature_MD), num_rows):
@@ -102,9 +116,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, feature_MD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor, with_gradient: bool
+        ctx: Any,
+        feature_MD: Tensor,
+        table_VD: Tensor,
+        bias_V: Tensor | None,
+        target_M: Tensor,
+        size: int,
+        share: Share,
+        with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+        """`table_VD` are this worker's rows, of `size`; a target is counted from the first, and may be another's."""
+        num_rows = max(1, LOGITS_AT_ONCE * share.of // size)  # the same on every worker
         loss = torch.zeros((), dtype=torch.float32, device=feature_MD.device)
         right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
         d_feature_MD = torch.empty_like(feature_MD) if with_gradient else None
@@ -113,12 +135,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, len(target_M), num_rows):
             rows = slice(start, start + num_rows)
             feature, target = feature_MD[rows], target_M[rows, None]
-            log_p = F.linear(feature, table_VD, bias_V).float().log_softmax(-1)
-            loss -= log_p.gather(1, target).sum()
-            right_M[rows] = log_p.argmax(-1) == target_M[rows]
+            logits = F.linear(feature, table_VD, bias_V).float()
+            if share.of == 1:
+                log_p, minus_one = logits.log_softmax(-1), logits.new_full(target.shape, -1.0)
+                loss -= log_p.gather(1, target).sum()
+                right_M[rows] = log_p.argmax(-1) == target_M[rows]
+            else:
+                mine = (target >= 0) & (target < len(table_VD))
+                target, minus_one = target.where(mine, 0), -mine.float()
+                log_p, target_log_p, right_M[rows] = _log_softmax(logits, target, mine, share)
+                loss -= target_log_p.sum()
             if d_feature_MD is None or d_table_VD is None:
                 continue
-            d_logits = log_p.exp_().scatter_add_(1, target, log_p.new_full(target.shape, -1.0))
+            d_logits = log_p.exp_().scatter_add_(1, target, minus_one)
             if d_bias_V is not None:
                 d_bias_V += d_logits.sum(0)
             d_logits = d_logits.to(feature.dtype)
@@ -136,4 +165,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # autograd casts each to the precision of its tensor
         scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
-        return (*scaled, None, None)
+        return (*scaled, None, None, None, None)
+
+
+def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
+    """Of logits of this worker's R tokens the log-probabilities among those of all workers [M, R]; of each target its
+    own [M], and whether no logit is higher, bool [M]. `target_M1` are among the R where they are `mine_M1`."""
+    best_M1 = share.greatest(logits_MR.amax(-1, keepdim=True))
+    sums_M2 = torch.cat(
+        [(logits_MR - best_M1).exp().sum(-1, keepdim=True), logits_MR.gather(1, target_M1) * mine_M1], 1
+    )
+    total_M1, logit_M1 = share.add(sums_M2).split(1, 1)
+    least_M1 = best_M1 + total_M1.log()
+    return logits_MR - least_M1, (logit_M1 - least_M1).squeeze(1), (logit_M1 == best_M1).squeeze(1)

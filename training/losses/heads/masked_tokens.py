@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score, tokens_at
 from training.score import Score
 from training.specs import Trunk
-from training.trunks import activate
+from training.trunks import Table, activate, whole
 
 
 class MaskedTokensHead(nn.Module):
@@ -28,16 +28,16 @@ class MaskedTokensHead(nn.Module):
         return self.norm(activate(self.transform(hidden_MD), self.activation))
 
     @torch.no_grad()
-    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor, barred_M: Tensor | None) -> Tensor:
+    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table, barred_M: Tensor | None) -> Tensor:
         """Tokens [M] sampled from the softmax at `targets_at`, by torch's global generator; never one of `barred_M`."""
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
         uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
         return token_sample(feature_MD, table_VD, self.bias, uniform_M, barred_M)
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         return token_score(self.features(tokens_at(hidden, batch["targets_at"])), table_VD, self.bias, batch["targets"])
 
-    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> tuple[Tensor, Tensor]:
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> tuple[Tensor, Tensor]:
         """Log-probability float32 [M] of each target, and bool [M]: whether it got the highest score."""
         at_U, of_M = batch["targets_at"].unique(return_inverse=True)
-        return token_log_p(self.features(tokens_at(hidden, at_U)), table_VD, self.bias, batch["targets"], of_M)
+        return token_log_p(self.features(tokens_at(hidden, at_U)), whole(table_VD), self.bias, batch["targets"], of_M)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from training.losses.heads.cross_entropy import token_log_p, token_score, tokens_at
 from training.score import Score
+from training.trunks import Table, whole
 
 
 class NextTokenHead(nn.Module):
@@ -16,10 +17,10 @@ class NextTokenHead(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         return token_score(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias, batch["targets"])
 
-    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> tuple[Tensor, Tensor]:
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> tuple[Tensor, Tensor]:
         """Log-probability float32 [M] of each target, and bool [M]: whether it got the highest score."""
         at_U, of_M = batch["targets_at"].unique(return_inverse=True)
-        return token_log_p(tokens_at(hidden, at_U), table_VD, self.bias, batch["targets"], of_M)
+        return token_log_p(tokens_at(hidden, at_U), whole(table_VD), self.bias, batch["targets"], of_M)

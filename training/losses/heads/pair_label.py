@@ -10,6 +10,7 @@ from preprocessing.schema import IGNORE
 from training.losses.heads.cross_entropy import tokens_at
 from training.score import Score
 from training.specs import Trunk
+from training.trunks import Table
 
 
 class PairLabelHead(nn.Module):
@@ -24,7 +25,7 @@ class PairLabelHead(nn.Module):
         """Scores of the labels 0 and 1."""
         return self.classify(torch.tanh(self.pooler(hidden_BD)))
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["pair_label"]
         loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
         return Score(loss, int((label_B != IGNORE).sum()), (logits_B2.argmax(-1) == label_B).sum())

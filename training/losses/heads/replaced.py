@@ -16,7 +16,7 @@ from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
 from training.specs import Trunk
-from training.trunks import activate
+from training.trunks import Table, activate, whole
 
 
 class ReplacedHead(nn.Module):
@@ -38,7 +38,7 @@ class ReplacedHead(nn.Module):
         logit_M = self.logits(tokens_at(hidden, batch["targets_at"])).float()
         return F.binary_cross_entropy_with_logits(logit_M, replaced(batch).float(), reduction="none")
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()
         replaced_M = (batch["ids"].flatten() != originals(batch))[at_M]
@@ -58,15 +58,15 @@ class OriginalHead(nn.Module):
         self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.copy = nn.Linear(trunk.width, 1)
 
-    def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Tensor) -> Tensor:
+    def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Table) -> Tensor:
         """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
-        logits_MV = F.linear(self.tokens.features(hidden_MD), table_VD, self.tokens.bias).float()
+        logits_MV = F.linear(self.tokens.features(hidden_MD), whole(table_VD), self.tokens.bias).float()
         copy_M1 = self.copy(hidden_MD).float()
         log_p_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
         given_M1 = given_M[:, None]
         return log_p_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, given_M1)))
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, "all")
         target_M = originals(batch)[at_M]
         log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["ids"].flatten()[at_M], table_VD)
@@ -77,7 +77,7 @@ class OriginalHead(nn.Module):
 class ChosenOriginalHead(MaskedTokensHead):
     """The originals of the chosen tokens, by the head that fills in masks (3.5, Replace MLM)."""
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
 
 

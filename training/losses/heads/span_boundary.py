@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from training.losses.heads.cross_entropy import token_score, tokens_at
 from training.score import Score
 from training.specs import Trunk
+from training.trunks import Table
 
 
 class BoundaryTargets(NamedTuple):
@@ -62,6 +63,6 @@ class SpanBoundaryHead(nn.Module):
         x = self.first_norm(F.gelu(self.first(torch.cat([*around, self.offsets(targets.offset)], dim=-1))))
         return self.second_norm(F.gelu(self.second(x)))
 
-    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         targets = boundary_targets(batch, self.positions)
         return token_score(self.features(hidden, targets), table_VD, self.bias, batch["targets"][targets.target])
