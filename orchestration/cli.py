@@ -157,11 +157,12 @@ def check(
 
 @app.command()
 def plan(
-    recipe: options.Recipe,
+    recipe: options.AnyRecipe = "",
     overrides: options.Overrides = None,
     on: options.On = "local",
     budget: Annotated[str, typer.Option(metavar="USD", help="At most so much money: 500usd.")] = "",
     deadline: Annotated[str, typer.Option(metavar="TIME", help="At most so long: 3d, 12h.")] = "",
+    table: Annotated[bool, typer.Option("--table", help="Published runs beside what is predicted of them.")] = False,
     scale: options.Scale = "",
     as_json: options.Json = False,
 ) -> int:
@@ -169,6 +170,14 @@ def plan(
     from orchestration import planning
     from orchestration.terminal import plans
 
+    if table:
+        runs = list(planning.compared())
+        values = {"runs": [run.values() for run in runs]}
+        return print_answer(
+            Answer((plans.published(runs),), values, ("sesame plan gpt3_175b --on 1024xh100",)), as_json
+        )
+    if not recipe:
+        return refuse("plan: name a recipe (`sesame recipes`), or ask for --table", 2)
     flags, job = _open(recipe, overrides, on=on, scale=scale)
     money = options.amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
     within = options.amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")

@@ -1,14 +1,11 @@
 """Before anything is spent: memory of a device, time of a step, days and money, and the best layout.
 
-Read demand.py (what a recipe asks for), layout.py, memory.py, timing.py, then search.py and plan.py. devices.py has the
-figures of hardware, published.py runs of the literature to compare with. Nothing is built, and no torch is imported.
+Read demand.py (what a recipe asks for), layout.py, memory.py, timing.py, then search.py and costed.py (the plan).
+devices.py has the figures of hardware, published.py runs of the literature to compare with. Nothing is built, and no
+torch is imported.
 """
 
-from orchestration.planning.demand import Demand, demand_of
-from orchestration.planning.devices import DEVICES, Device, device_of
-from orchestration.planning.layout import Layout
-from orchestration.planning.memory import Memory, memory
-from orchestration.planning.plan import (
+from orchestration.planning.costed import (
     Costed,
     Plan,
     brief_bytes,
@@ -17,11 +14,17 @@ from orchestration.planning.plan import (
     refuse_missing_gpus,
     refuse_what_does_not_fit,
 )
+from orchestration.planning.demand import Demand, demand_of
+from orchestration.planning.devices import DEVICES, Device, device_of
+from orchestration.planning.layout import Layout
+from orchestration.planning.memory import Memory, memory
+from orchestration.planning.published import Compared, compared
 from orchestration.planning.search import best, chosen, smallest
 from orchestration.planning.timing import Seconds, seconds
 
 __all__ = [
     "DEVICES",
+    "Compared",
     "Costed",
     "Demand",
     "Device",
@@ -32,6 +35,7 @@ __all__ = [
     "best",
     "brief_bytes",
     "chosen",
+    "compared",
     "demand_of",
     "device_of",
     "duration",

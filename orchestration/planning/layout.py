@@ -17,6 +17,7 @@ class Layout:
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
+    sequence: int = 1  # workers that share the tokens of a micro-batch (Ulysses, arXiv:2309.14509)
     zero: int = 2
     rows: int = 1  # of a micro-batch
     checkpointing: Checkpointing = "none"  # of activations
@@ -25,7 +26,12 @@ class Layout:
 
     @property
     def devices(self) -> int:
-        return self.data * self.tensor * self.pipeline
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Devices that have the same weights, which ZeRO divides over them."""
+        return self.data * self.sequence
 
     @property
     def bytes_per_weight(self) -> int:
@@ -44,6 +50,7 @@ class Layout:
         degrees = [f"data {self.data}"]
         degrees += [f"tensor {self.tensor}"] if self.tensor > 1 else []
         degrees += [f"pipeline {self.pipeline}"] if self.pipeline > 1 else []
+        degrees += [f"sequence {self.sequence}"] if self.sequence > 1 else []
         more = [f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
         more += [f"{self.checkpointing} checkpointing"] if self.checkpointing != "none" else []
         more += ["optimiser offloaded"] if self.offload else []
@@ -59,6 +66,7 @@ class Layout:
         for key, value, default in (
             ("tensor_parallel", self.tensor, 1),
             ("pipeline_parallel", self.pipeline, 1),
+            ("sequence_parallel", self.sequence, 1),
             ("activation_checkpointing", self.checkpointing, "none"),
             ("offload_optimizer", "cpu" if self.offload else "none", "none"),
         ):
@@ -68,21 +76,15 @@ class Layout:
 
 def layout_of(machine: Machine, workers: int, length: int, batch: int) -> Layout:
     """The layout that a cluster file says, for rows of `length` tokens of which a batch has so many."""
-    tensor, pipeline = getattr(machine, "tensor_parallel", 1), getattr(machine, "pipeline_parallel", 1)
-    data = max(1, workers // (tensor * pipeline))
-    rows = max(1, min(machine.micro_tokens // length, -(-batch // data)))
+    tensor, sequence = machine.tensor_parallel, machine.sequence_parallel
+    data = max(1, workers // (tensor * sequence))
     return Layout(
         data=data,
         tensor=tensor,
-        pipeline=pipeline,
+        sequence=sequence,
         zero=machine.zero,
-        rows=rows,
-        checkpointing=getattr(machine, "activation_checkpointing", "none"),
-        offload=getattr(machine, "offload_optimizer", "none") != "none",
+        rows=max(1, min(machine.micro_tokens // length, -(-batch // data))),
+        checkpointing=machine.activation_checkpointing,
+        offload=machine.offload_optimizer != "none",
         precision=machine.precision,
     )
-
-
-def keys_known() -> frozenset[str]:
-    """The keys of a machine: which layouts can be trained today."""
-    return frozenset(Machine.__dataclass_fields__)

@@ -66,7 +66,7 @@ def weights_of(demand: Demand, layout: Layout) -> float:
 
 def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) -> Memory:
     """What a device needs for rows of `length` tokens."""
-    weights, workers, size = weights_of(demand, layout), layout.data, layout.bytes_per_weight
+    weights, workers, size = weights_of(demand, layout), layout.replicas, layout.bytes_per_weight
     states = demand.recipe.optim.states
     zero, owned = layout.zero, weights / workers
     own_master = layout.mixed or zero in (1, 2)
@@ -108,7 +108,7 @@ def activations(demand: Demand, layout: Layout, length: int, *, cuda: bool) -> t
 
     With a pipeline its first stage keeps those of as many micro-batches as there are stages (arXiv:2104.04473, 2.2).
     """
-    stacks = demand.blocks(layout.rows, length)
+    stacks = demand.blocks(layout.rows / layout.sequence, length)
     size = layout.bytes_per_weight
     total, passing = 0.0, 0.0
     for stack in stacks:
@@ -157,7 +157,7 @@ def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float]:
     """Bytes that the heads keep: of each target its features and their gradient, and where tokens are named a gradient
     of the table in float32; and those of the slice of logits that is there at once."""
     trunk, size = demand.recipe.trunk, layout.bytes_per_weight
-    work, total, slices = demand.work(layout.rows, length), 0.0, 0.0
+    work, total, slices = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0
     for loss in demand.recipe.objective.losses:
         targets = loss.targets(work)
         total += 4 * targets * max(trunk.width, trunk.table_width) * size

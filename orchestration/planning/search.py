@@ -35,13 +35,13 @@ def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
     longest = demand.longest.length
     needed = memory(demand, layout, longest, cuda=device.kind != "cpu")
     times = tuple(
-        seconds(demand, _with_rows(layout, longest, phase.length, phase.batch), device, phase.length, phase.batch)
+        seconds(demand, with_rows(layout, longest, phase.length, phase.batch), device, phase.length, phase.batch)
         for phase in phases
     )
     return Choice(layout, needed, times, tuple(phase.steps for phase in phases))
 
 
-def _with_rows(layout: Layout, longest: int, length: int, batch: int) -> Layout:
+def with_rows(layout: Layout, longest: int, length: int, batch: int) -> Layout:
     """The same with as many tokens in rows of another length."""
     rows = max(1, min(layout.rows * longest // length, -(-batch // layout.data)))
     return replace(layout, rows=rows)

@@ -70,7 +70,7 @@ def seconds(
 ) -> Seconds:
     """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel."""
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
-    rows = batch / (layout.data * micro)
+    rows = batch / (layout.replicas * micro)
     shards = layout.tensor * layout.pipeline
     flops = demand.flops(rows, length) / shards
     speed = device.flops * device.reach
@@ -88,14 +88,14 @@ def seconds(
     slow = max(0.0, launches * device.launch_s - products - traffic)  # small nets: from one operation to the next
     one = products + traffic + slow
     weights = weights_of(demand, layout)
-    over = ring(device, layout.data, layout.tensor)
-    part = (layout.data - 1) / layout.data
+    over = ring(device, layout.replicas, layout.tensor)
+    part = (layout.replicas - 1) / layout.replicas
     reduced = part * 4 * weights / over  # gradients are summed in float32
     reducing = reduced * micro if layout.zero >= 2 else 2 * reduced
     gathered = part * size * weights / over
     gathering = 2 * gathered * micro if layout.zero == 3 else 0.0
     spread = gathered if layout.zero in (1, 2) else 0.0
-    owned = weights / (layout.data if layout.zero else 1)
+    owned = weights / (layout.replicas if layout.zero else 1)
     states = (16 + 8 * demand.recipe.optim.states) * owned
     update = states / (device.bandwidth * MEMORY_REACH) + spread
     if layout.offload:

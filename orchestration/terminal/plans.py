@@ -1,10 +1,12 @@
 """A plan as people read it: memory by item, time by part, money, and the layouts that would be faster."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestration.planning import Costed, Plan, brief_bytes, duration
+from orchestration.planning import Compared, Costed, Plan, brief_bytes, duration
 
 WORDS = {  # of what time goes to
     "products": "matrix products",
@@ -40,6 +42,34 @@ def shown(plan: Plan) -> Group:
     elif plan.unmet:
         parts.append(Text(f"what was asked for: {plan.unmet}", "red"))
     return Group(*parts)
+
+
+def published(runs: Sequence[Compared]) -> Table:
+    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted."""
+    table = Table(box=None, pad_edge=False)
+    names = (
+        "run",
+        "parameters",
+        "layers",
+        "data",
+        "tokens",
+        "devices",
+        "published",
+        "predicted",
+        "ratio",
+        "cost",
+        "predicted cost",
+    )
+    for name in names:
+        table.add_column(name, justify="left" if name in ("run", "data", "devices") else "right")
+    for one in runs:
+        run = one.run
+        hours = (duration(3_600 * each) for each in (run.hours, one.hours))
+        cost = f"${run.usd:,.0f}" if run.usd else ""
+        usd = "" if run.of_step else f"${one.usd:,.0f}"
+        size = f"{one.parameters / 1e6:,.0f} M", str(one.layers), one.corpus, f"{one.tokens:.1e}"
+        table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, f"{one.ratio:.2f}", cost, usd)
+    return table
 
 
 def _memory(own: Costed) -> Table:

@@ -1,0 +1,174 @@
+"""Runs of the literature with their published time or cost, and what `plan` says of them: how far to believe it.
+
+Nothing of the prediction is fitted to a run. Kernels are those of the time: before 2022 the scores of attention stand
+in memory, and the head of masked tokens of the first BERTs is ours, on masked tokens only.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestration.config import load
+from orchestration.planning.costed import HOUR
+from orchestration.planning.demand import demand_of
+from orchestration.planning.devices import DEVICES
+from orchestration.planning.layout import Layout
+from orchestration.planning.search import with_rows
+from orchestration.planning.timing import seconds
+
+
+@dataclass(frozen=True)
+class Published:
+    """A run as its authors report it. `hours` of the whole run, or of one step where `of_step`."""
+
+    name: str
+    recipe: str
+    device: str
+    layout: Layout
+    hours: float
+    source: str
+    overrides: tuple[str, ...] = ()
+    usd: float = 0.0  # as published; 0: not said
+    scores_in_memory: bool = True  # attention without a fused kernel
+    of_step: bool = False
+    batch: int = 0  # rows of a step, where that is not the recipe's
+    note: str = ""
+
+
+def _data(workers: int, rows: int, **more: Any) -> Layout:
+    return Layout(data=workers, zero=0, rows=rows, **more)
+
+
+def _steps(length: int, batch: int, steps: int) -> str:
+    return f'phases=[{{"length": {length}, "batch": {batch}, "steps": {steps}}}]'
+
+
+_GIANT: Final[dict[str, Any]] = {"zero": 1, "rows": 1, "checkpointing": "full"}
+RUNS: Final[Sequence[Published]] = (
+    Published("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs", usd=500),
+    Published(
+        "BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs", usd=7_000
+    ),
+    Published("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "decks: 8 V100, 12 days"),
+    Published("BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "decks: 280 V100, one day (256 counted)"),
+    Published(
+        *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),
+        overrides=(_steps(512, 8_192, 100_000), "optim.warmup=1000"),
+        note="the first 100,000 steps",
+    ),
+    Published(
+        *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
+        overrides=("trunk.layers=6", _steps(512, 4_096, 6_300), "optim.warmup=100"),
+        note="three epochs of 4.4e9 tokens, as its code has it; the teacher's forward pass is not counted",
+    ),
+    Published(
+        *("BERT in 44 minutes", "bert_large_lamb", "v100", _data(1024, 64), 44 / 60, "DeepSpeed 2020: 1,024 V100"),
+        note="fused kernels, 64 and 53 TFLOP/s published",
+    ),
+    Published(
+        *("BERT base, Composer", "bert_base", "a100", _data(8, 256), 11.5, "mosaicml/examples, README: 8 A100"),
+        overrides=(_steps(128, 4_096, 70_000), "objective.choose.rate=0.3", "optim.warmup=1000"),
+        usd=8 * 11.5 * 2.2,
+    ),
+    Published(
+        *("MosaicBERT base", "bert_base", "a100", _data(8, 256), 11.5 / 3, "the same: roughly a third of the time"),
+        overrides=(_steps(128, 4_096, 70_000), "objective.choose.rate=0.3", "optim.warmup=1000"),
+        scores_in_memory=False,
+        note="a net with linear biases and gated units, and rows without padding; counted as BERT base",
+    ),
+    Published(
+        *("GPT-2 124M, llm.c", "gpt2", "a100", _data(8, 64), 1.5, "llm.c: 10e9 tokens, 8 A100, 90 minutes"),
+        overrides=(_steps(1_024, 512, 19_073), "optim.warmup=700"),
+        usd=20,
+        scores_in_memory=False,
+    ),
+    Published(
+        *("Megatron 8.3B", "megatron_8b", "v100", Layout(data=64, tensor=8, **_GIANT | {"rows": 8})),
+        *(512 * 1024 * 72 * 8.32e9 / 9 / 15.1e15 / HOUR, "arXiv:1909.08053: 15.1 PFLOP/s on 512 V100"),
+        of_step=True,
+        note="of a step, made of its FLOPs with recomputation",
+    ),
+    Published(
+        *("GPT-3 175B", "gpt3_175b", "a100", Layout(data=16, tensor=8, pipeline=8, **_GIANT)),
+        *(34 * 24, "arXiv:2104.04473, 5.1: 300e9 tokens on 1,024 A100"),
+        overrides=(_steps(2_048, 1_536, 95_367), "optim.horizon=79346"),
+    ),
+    *(
+        Published(
+            *(
+                f"MT-NLG 530B, {280 * data:,}",
+                "mt_nlg_530b",
+                "a100",
+                Layout(data=data, tensor=8, pipeline=35, **_GIANT),
+            ),
+            *(step_s / HOUR, "arXiv:2201.11990, 2.3: batch of 1,920"),
+            of_step=True,
+            note="of a step",
+        )
+        for data, step_s in ((8, 60.1), (10, 50.2), (12, 44.4))
+    ),
+    Published(
+        "XLNet large", "xlnet_large", "tpu_v3", _data(512, 16), 60, "arXiv:1906.08237: 512 TPU v3, 2.5 days", usd=61_440
+    ),
+    Published(
+        "Grover mega", "grover_mega", "tpu_v3", _data(128, 4), 336, "arXiv:1905.12616: 256 cores, two weeks", usd=25_000
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published run beside what is predicted of it."""
+
+    run: Published
+    parameters: int
+    layers: int
+    tokens: int
+    corpus: str
+    hours: float  # predicted
+    usd: float  # predicted
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over published time."""
+        return self.hours / self.run.hours
+
+    def values(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "run": self.run.name,
+            "parameters": self.parameters,
+            "layers": self.layers,
+            "corpus": self.corpus,
+            "tokens": self.tokens,
+            "devices": f"{self.run.layout.devices} x {self.run.device}",
+            "published_hours": self.run.hours,
+            "predicted_hours": self.hours,
+            "ratio": self.ratio,
+            "published_usd": self.run.usd or None,
+            "predicted_usd": self.usd,
+            "source": self.run.source,
+            "note": self.run.note,
+        }
+
+
+def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
+    """Each run beside its prediction."""
+    for run in runs:
+        recipe = load(run.recipe, run.overrides)
+        demand, device = demand_of(recipe), DEVICES[run.device]
+        total = 0.0
+        for phase in recipe.phases:
+            batch = run.batch or phase.batch
+            layout = with_rows(run.layout, demand.longest.length, phase.length, batch)
+            of_step = seconds(demand, layout, device, phase.length, batch, scores_in_memory=run.scores_in_memory)
+            total += of_step.total * (1 if run.of_step else phase.steps)
+        yield Compared(
+            run,
+            demand.parameters,
+            recipe.trunk.layers,
+            recipe.num_tokens,
+            recipe.data.corpus,
+            total / HOUR,
+            total / HOUR * run.layout.devices * device.price,
+        )
