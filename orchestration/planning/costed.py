@@ -14,6 +14,7 @@ from orchestration.planning.search import FILLED, Choice, best, chosen, fits, le
 from preprocessing.errors import ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
+REFUSED = 1.1  # of a device's memory: a plan may be a tenth above what is measured
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> None:
     demand, (device, assumed) = demand_of(recipe), devices_of(cluster, timed=False)
     layout = _own_layout(recipe, cluster, demand)
     needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
-    if legal(layout, demand, device) or needed.peak <= FILLED * device.memory:
+    if legal(layout, demand, device) or needed.peak <= REFUSED * device.memory:
         return  # what is not legal the other checks say
     known = f" ({assumed})" if assumed else ""
     smaller = smallest(demand, device)
@@ -171,8 +172,8 @@ def _costed(demand: Demand, choice: Choice, device: Device) -> Costed:
 def _too_much(needed: Memory, device: Device) -> str:
     largest = max(needed.items(), key=lambda item: item[1] if item[0] != "host" else 0.0)
     return (
-        f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), a "
-        f"{device.name} has {brief_bytes(FILLED * device.memory)} to use"
+        f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), "
+        f"{device.name} has {brief_bytes(device.memory)}"
     )
 
 
