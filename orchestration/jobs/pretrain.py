@@ -38,6 +38,8 @@ def train(
     `asked` is the caller's, where that listens to signals for several runs.
     """
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
+    if cluster.profile and stage.state == "done" and resume != "never":
+        raise BadInput(f"--profile: {stage.folder} is finished; profile a run from its start with --resume never")
     if stage.state != "done" or resume == "never":
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)

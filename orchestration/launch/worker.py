@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
+PROFILE = "profile"  # a folder there: where the time of a step goes
 BETWEEN = "\n\n---\n\n"  # two samples in a file
 SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
 OURS = ("orchestration", "preprocessing", "training")
@@ -111,6 +112,8 @@ class Worker:
             result = pretrain(run, engine, sink, self.stopping.is_set, steps.at, *looks)
         finally:
             if metrics:
+                for file in (Path(run.folder) / PROFILE).glob("*") if run.profile else ():
+                    metrics.mirror(file, PROFILE)
                 self._report("mirroring metrics")
                 metrics.close()
         if metrics and result.state.skip_steps:
