@@ -246,12 +246,13 @@ def train(
     log_every: options.LogEvery = None,
     eval_every: options.EvalEvery = None,
     save_every: options.SaveEvery = None,
+    profile: options.Profile = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
-    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every, profile)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
@@ -366,13 +367,14 @@ def everything(
     log_every: options.LogEvery = None,
     eval_every: options.EvalEvery = None,
     save_every: options.SaveEvery = None,
+    profile: options.Profile = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     labelled_rows = options.numbers("--labels", labels, int, least=2)
-    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every)]
+    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every, profile)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
     if dry_run:
@@ -734,9 +736,9 @@ def ui(out: options.Out = WORK, port: Annotated[int, typer.Option(help="On 127.0
     return server.ui(out, port)
 
 
-def _intervals(log_every: int | None, eval_every: int | None, save_every: int | None) -> list[str]:
-    """The flags about intervals as what they are short for: keys of the cluster."""
-    given = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
+def _intervals(log_every: int | None, eval_every: int | None, save_every: int | None, profile: int | None) -> list[str]:
+    """The flags about steps as what they are short for: keys of the cluster."""
+    given = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every, "profile": profile}
     return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 

@@ -166,6 +166,9 @@ EvalEvery = Annotated[
 SaveEvery = Annotated[
     int | None, typer.Option("--save-every", metavar="STEPS", min=1, help="Between checkpoints; a quarter of the run.")
 ]
+Profile = Annotated[
+    int | None, typer.Option("--profile", metavar="STEPS", min=1, help="Trace so many: where does the time go?")
+]
 
 
 def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:

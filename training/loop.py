@@ -21,6 +21,7 @@ from training.losses import Loss
 from training.meter import Meter, Work, peak
 from training.model import Model, net_of
 from training.optim import rate_at
+from training.profiler import Profiler, timed, within
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.score import Score
@@ -103,7 +104,9 @@ def pretrain(
         show(0)
     doing(state.step, "")
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
-    for step, batches in course:
+    profiler = Profiler(run, engine.model, engine.rank)
+    for step, batches in timed(course):
+        profiler.at_step()
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
@@ -158,6 +161,7 @@ def pretrain(
             meter.skip()
         doing(state.step, "")
 
+    profiler.finish()
     if saved.step < state.step:  # stopped on request
         state = replace(state, sums=tally.added_to(state.sums))
         doing(state.step, "checkpoint")
@@ -188,7 +192,8 @@ class Learner:
         torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         self.tally.count(targets)
         for number, batch in enumerate(batches, 1):
-            scores = engine.forward(batch)
+            with within("forward"):
+                scores = engine.forward(batch)
             if step < self.first + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
             objective = _objective(run.losses, scores, targets, engine.data_world)
@@ -197,8 +202,10 @@ class Learner:
                 sums = self.tally.added_to({})
                 loss = _metrics("train", run.losses, sums)["train/loss"]
                 objective = objective * math.nan if loss > highest_loss else objective
-            engine.backward(objective)
-        result = engine.step(rate_at(run.optim, run.phases, step))
+            with within("backward"):
+                engine.backward(objective)
+        with within("optimiser"):
+            result = engine.step(rate_at(run.optim, run.phases, step))
         if result.skipped and watches:  # as if its rows had not been read
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
         return Update(result, loss, sums)

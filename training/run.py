@@ -11,6 +11,7 @@ from training.optim import Optim
 from training.specs import Machine, Phase, Stability, Trunk
 
 Resume = Literal["allow", "never", "must"]
+WARM_UP: Final = 3  # steps before the first that is profiled: buffers are made, kernels chosen
 CHECKPOINTS: Final = "checkpoints"  # folder in that of a run
 
 
@@ -35,6 +36,7 @@ class Run:
     resume: Resume = "allow"
     stability: Stability = field(default_factory=Stability)
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1
+    profile: int = 0  # steps whose time is recorded, once and after a few others; 0: none
     log_every: int = 10  # steps
     save_every: int = 1_000  # steps; also at the end and when stopped
     keep: int = 2  # checkpoints, the newest

@@ -18,6 +18,7 @@ from preprocessing.segment import Segment
 from preprocessing.vocab import VocabSpec, given, table_rows
 from training.losses import check_losses
 from training.optim import Optim, cycles
+from training.run import WARM_UP
 from training.specs import Trunk
 
 
@@ -217,6 +218,8 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
+    if cluster.profile > (most := recipe.num_steps - WARM_UP):
+        yield f"cluster.profile is {cluster.profile} steps, the run has {most} behind its first {WARM_UP}; lower it"
     if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
         yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"
     yield from _schedules(recipe)

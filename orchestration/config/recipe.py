@@ -170,9 +170,10 @@ class Cluster:
     save_in_background: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
     weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
+    profile: int = 0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, from 1 up; as an earlier run has found them
-    stability: Stability = Stability()
     machine: Machine = Machine()
+    stability: Stability = Stability()
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
@@ -184,6 +185,7 @@ class Cluster:
         for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.price >= 0, "price", self.price, "US dollars from 0 up")
+        require(self.profile >= 0, "profile", self.profile, "a number of steps from 0 (none) up")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)

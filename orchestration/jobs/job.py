@@ -97,6 +97,7 @@ class Job:
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
+            profile=self.cluster.profile,
             stability=self.cluster.stability,
             skip_steps=self.cluster.skip_steps,
             keep=self.cluster.keep,

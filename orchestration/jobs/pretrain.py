@@ -56,6 +56,8 @@ def train_held(
 ) -> dict[str, Any]:
     """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
+    if cluster.profile and stage.state == "done" and resume != "never":
+        raise BadInput(f"--profile: {stage.folder} is finished; profile a run from its start with --resume never")
     if stage.state != "done" or resume == "never":
         planning.refuse_missing_gpus(cluster, cluster.num_workers(recipe))
         planning.refuse_what_does_not_fit(recipe, cluster)

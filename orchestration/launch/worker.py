@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
+PROFILE = "profile"  # a folder there: where the time of a step goes
 BETWEEN = "\n\n---\n\n"  # two samples in a file
 SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
 OURS = ("orchestration", "preprocessing", "training")
@@ -170,6 +171,8 @@ class Worker:
                 result = pretrain(run, engine, sink, should_stop, at, *looks)
         finally:
             if metrics:
+                for file in (Path(run.folder) / PROFILE).glob("*") if run.profile else ():
+                    metrics.mirror(file, PROFILE)
                 self._report("mirroring metrics")
                 metrics.close()
         if metrics and result.state.skip_steps:

@@ -10,7 +10,7 @@ from orchestration.planning.demand import Demand, demand_of
 from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, device_of, gpu_here, gpus_here
 from orchestration.planning.layout import Layout, layout_of
 from orchestration.planning.memory import Memory, memory
-from orchestration.planning.search import FILLED, Choice, best, chosen, fits, legal, smallest
+from orchestration.planning.search import Choice, best, chosen, fits, legal, smallest
 from preprocessing.errors import ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0

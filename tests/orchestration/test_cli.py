@@ -466,6 +466,14 @@ def test_an_interval_of_no_steps_is_refused(capsys, made) -> None:
     assert (code, said) == (2, "override cluster.log_every=0: log_every is 0, allowed is a number of steps from 1 up")
 
 
+def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
+    code, said = refused(capsys, "train", *made, "--profile", "0")
+    assert (code, "'--profile'" in said) == (2, True)
+    code, said = refused(capsys, "train", *made, "--profile", "100000")
+    assert code == 2
+    assert "cluster.profile is 100000 steps, the run has" in said
+
+
 def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
     asked = []
     monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)

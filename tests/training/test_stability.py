@@ -25,7 +25,7 @@ from training.score import Score
 from training.specs import Phase, Stability
 from training.spikes import limit, spike
 
-STEPS, BAD = 40, 24  # the batch of this step has a loss that stands out; counted from 1
+STEPS, BAD = 20, 16  # the batch of this step has a loss that stands out; counted from 1
 Metrics = dict[int, dict[str, float]]
 
 
@@ -35,10 +35,10 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def short(run: Run, policy: str = "off", **keys: Any) -> Run:
-    stability = Stability(policy=policy, window=12, **keys)  # type: ignore[arg-type]
+    stability = Stability(policy=policy, window=8, **keys)  # type: ignore[arg-type]
     phases = (Phase(length=48, batch=9, steps=STEPS),)
     trunk = replace(run.trunk, dropout=0.1)
-    return replace(run, trunk=trunk, phases=phases, save_every=8, keep=3, stability=stability)
+    return replace(run, trunk=trunk, phases=phases, save_every=4, keep=2, stability=stability)
 
 
 class Faulty(LocalEngine):
@@ -156,9 +156,9 @@ def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
 def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run) -> None:
     run = short(run, "rollback", sigmas=20.0)
     _, _, _, engine = train(run, [BAD])
-    assert engine.updates == BAD + (STEPS - 16 - 2)  # from the checkpoint after step 16, without steps 23 and 24
+    assert engine.updates == BAD + (STEPS - 12 - 2)  # from the checkpoint after step 12, without steps 15 and 16
     saved = sorted(path.name for path in (Path(run.folder) / "checkpoints").iterdir())
-    assert saved == ["step-000000024", "step-000000032", "step-000000040"]
+    assert saved == ["step-000000016", "step-000000020"]
 
 
 def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
@@ -170,7 +170,7 @@ def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
 def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
-    with pytest.raises(Diverged, match=r"more than 2 of the last 12 batches were skipped; lower optim.peak"):
+    with pytest.raises(Diverged, match=r"more than 2 of the last 8 batches were skipped; lower optim.peak"):
         train(short(run, policy, sigmas=20.0, most=2, before=0), [BAD, BAD + 1, BAD + 2])
 
 
@@ -198,8 +198,22 @@ def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
     train(replace(run, phases=(Phase(length=48, batch=9, steps=8),)))
     with pytest.raises(BadInput, match=r"skip_steps names step 5, from which the checkpoint after step 8 has learned;"):
         train(replace(run, skip_steps=(5,)))
-    result, *_ = train(replace(run, skip_steps=(20,)))
-    assert result.state.skip_steps == (20,)
+    result, *_ = train(replace(run, skip_steps=(15,)))
+    assert result.state.skip_steps == (15,)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sigmas": 0.0}, r"stability\.sigmas is 0\.0, allowed is a number of deviations above 0"),
+        ({"window": 1}, r"stability\.window is 1, allowed is a number of updates from 2 up"),
+        ({"most": 0}, r"stability\.most is 0, allowed is a number of batches from 1 up"),
+        ({"before": -1}, r"stability\.before is -1, allowed is a number of batches from 0 up"),
+    ],
+)
+def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Stability(**keys)
 
 
 def test_policy_and_steps_travel_as_json(run: Run) -> None:

@@ -638,6 +638,31 @@ def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
     assert installed == readers.Installed()
 
 
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("profile=1000000", "cluster.profile is 1000000 steps, the run has 999997 behind its first 3; lower it"),
+        ("skip_steps=[7, 1000001]", "cluster.skip_steps has 1000001, the whole run has 1000000 steps; leave it out"),
+    ],
+)
+def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str) -> None:
+    assert check(load("bert_base"), load_cluster("local", ["workers=2", override])) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("profile=-1", r"profile is -1, allowed is a number of steps from 0 \(none\) up"),
+        ("skip_steps=[0]", r"skip_steps is \[0\], allowed is steps from 1 up"),
+        ("stability.policy=ignore", "stability.policy is 'ignore', allowed are off, warn, fail, skip, rollback"),
+        ("stability.sigma=5", "stability.sigma is not a key"),
+    ],
+)
+def test_what_a_cluster_cannot_skip_or_profile_is_refused(override: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_cluster("local", [override])
+
+
 def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():
     recipe = load("bert_base", ["phases=[{length: 8, batch: 1, steps: 1}]"])
     assert load_cluster("local").num_workers(recipe) == 1
