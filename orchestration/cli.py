@@ -21,6 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestration import options
+from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.errors import SesameError
@@ -584,7 +585,13 @@ def doctor(
     from orchestration.terminal import doctor as checkup
     from orchestration.terminal import views
 
-    found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port)
+    def ask(address: str) -> str:
+        from orchestration.launch import reachable
+
+        return reachable(address)
+
+    with waiting("looking at this machine"):
+        found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port, ask)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     return print_answer(
@@ -672,7 +679,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command(prog_name="sesame")
         with command.make_context("sesame", ours or ["--help"], obj=beam) as context:
             _typed.set(tuple(given))
-            return int(command.invoke(context) or 0)
+            with signals_raise():
+                return int(command.invoke(context) or 0)
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code
     except TyperException as error:

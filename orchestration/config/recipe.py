@@ -159,6 +159,7 @@ class Cluster:
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
     tuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
+    hang_minutes: float = 10.0  # without a step, before the workers are started again; 0: never. Other work: six times
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
@@ -174,6 +175,7 @@ class Cluster:
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
         require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
+        require(self.hang_minutes >= 0, "hang_minutes", self.hang_minutes, "a number of minutes from 0 (never) up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
         for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")

@@ -30,6 +30,7 @@ from orchestration.reports import ablations, net, training_flops
 from orchestration.reports.ablations import Measure, Row, Table
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
+from preprocessing.lock import held
 from preprocessing.vocab import table_rows
 from training.tasks import TASKS
 
@@ -157,6 +158,7 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             _require_held_out(plan, job.plan.corpus.folder)
         cluster = plan.job.cluster
         with (
+            held(folder),
             ray_session(
                 cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs", report=report
             ),

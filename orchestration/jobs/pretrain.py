@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import json
+import logging
 import math
 import re
 import shutil
@@ -20,6 +21,7 @@ from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
 from training.run import CHECKPOINTS, Resume, Run
@@ -34,8 +36,24 @@ def train(
 ) -> dict[str, Any]:
     """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run.
 
-    `asked` is the caller's, where that listens to signals for several runs.
+    `asked` is the caller's, where that listens to signals for several runs. ResourceError where another process holds
+    the run's folder, before anything in it is read, moved or written.
     """
+    stage = job.plan.run
+    if stage.state == "done" and resume != "never":
+        if tracking.behind(stage.folder):
+            with held(stage.folder):
+                catch_up(stage.folder, tracking.place(job.out), report)
+        return json.loads((stage.folder / RESULT).read_text())
+    _made_corpus(job)
+    with held(stage.folder):  # first of all: what is there may be at work
+        return train_held(job, resume, report, more_tags, asked)
+
+
+def train_held(
+    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> dict[str, Any]:
+    """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if stage.state != "done" or resume == "never":
         corpus = _made_corpus(job)
@@ -53,6 +71,7 @@ def train(
             metadata=metadata,
             address=cluster.address,
             max_restarts=cluster.max_restarts,
+            hang_s=60 * cluster.hang_minutes,
             on_progress=report,
             asked=asked,
         )
@@ -60,6 +79,19 @@ def train(
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
+
+
+def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
+    """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
+    report({"stage": "mirroring metrics"})
+    tracked = tracking.known(folder)
+    if tracked is None or not tracking.answers(tracked):
+        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", place.uri, folder)
+        return
+    tracking.reap(place)  # how it ended
+    tracking.MetricLog(folder, tracked, system=False).close()
+    if "results" in tracking.behind(folder):
+        launch.log_results(folder, tracked, finished=True)
 
 
 def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:

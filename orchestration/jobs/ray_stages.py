@@ -1,6 +1,6 @@
 """The stages that need Ray, pretraining and evaluation, on one Ray: a busy machine takes minutes to start it."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from orchestration.jobs import evaluate, hold_out, pretrain, subject
@@ -9,6 +9,7 @@ from orchestration.jobs.request import Wanted
 from orchestration.jobs.score_plan import fitting
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
+from preprocessing.lock import held
 from training.run import Resume
 from training.tasks import TaskScore
 
@@ -24,12 +25,16 @@ def pretrain_and_evaluate(
     report({"stage": hold_out.STAGE})
     unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
     fit = wanted.without(unfit)
-    with _ray(job, report) if job.plan.run.state != "done" or resume == "never" else nullcontext():
-        result = pretrain.train(job, resume, report)
-        if not fit.tasks:
-            return result, []
-        plans = fitting(subject.of_run(job.plan.run.folder), fit)
-        return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report) if plans else []
+    if job.plan.run.state == "done" and resume != "never":
+        return _evaluated(job, pretrain.train(job, resume, report), report, fit)
+    with held(job.plan.run.folder), _ray(job, report):
+        return _evaluated(job, pretrain.train_held(job, resume, report), report, fit)
+
+
+def _evaluated(job: Job, result: dict[str, Any], report: Report, fit: Wanted) -> tuple[dict[str, Any], list[TaskScore]]:
+    """The result of a run, and the scores of those tasks that it fits."""
+    plans = fitting(subject.of_run(job.plan.run.folder), fit) if fit.tasks else []
+    return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report) if plans else []
 
 
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:

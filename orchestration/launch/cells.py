@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestration.launch.cell import RETRIES, Cell, Room, evaluate_cell
-from orchestration.launch.session import Asked
 from orchestration.launch.steps import FineTunings
 from orchestration.launch.together import evaluate_together
 from orchestration.progress import Report
+from orchestration.signals import Asked
 from preprocessing.errors import ResourceError, SesameError
 
 if TYPE_CHECKING:  # torch is for the workers

@@ -1,4 +1,4 @@
-"""What surrounds a job: a connection to Ray, and signals that are noted and do not end the process."""
+"""The connection to Ray: to a cluster that runs, or to one of our own that ends with the block."""
 
 import json
 import logging
@@ -6,18 +6,19 @@ import os
 import secrets
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestration.launch import processes
+from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.progress import Report, ignore
-from preprocessing.errors import Preempted, ResourceError, SesameError
+from preprocessing.errors import ResourceError, SesameError
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
@@ -37,7 +38,8 @@ def ray_session(
 ) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
 
-    A connection that this process already has is used as it is. Where the block ends in an error that is not a
+    Our own listens on 127.0.0.1 alone. ResourceError, within 15 s, where no Ray answers at `address`. A connection that
+    this process already has is used as it is. Where the block ends in an error that is not a
     SesameError, the logs of our own cluster are copied to `logs`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -51,13 +53,22 @@ def ray_session(
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
     # A short path: Ray puts sockets below it, and their names end at 107 characters.
     temporary = Path(tempfile.mkdtemp(prefix="sesame-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))
+    loopback, found = ExitStack(), ""
+
+    def begin() -> None:
+        with _own_handlers():
+            if found:
+                ray.init(found, runtime_env=_shipped(), **quiet)
+            else:
+                _start_patiently(temporary, cpus, gpus, quiet)
+        ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
+
+    session = None if address else _own.set(_Own(begin, temporary))
     try:
         report({"stage": "starting Ray"})
-        if address:
-            ray.init(address, runtime_env=_shipped(), **quiet)
-        else:
-            _start_patiently(temporary, cpus, gpus, quiet)
-        ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
+        found = reachable(address) if address else ""
+        loopback.enter_context(on_loopback(not found or is_loopback(found)))
+        begin()
         yield
         report({"stage": "stopping Ray"})
     except Exception as error:
@@ -66,8 +77,64 @@ def ray_session(
             shutil.copytree(own_logs, logs, dirs_exist_ok=True)
         raise
     finally:
-        ray.shutdown()
+        if session:
+            _own.reset(session)
+        _end(temporary)
+        loopback.close()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """How the Ray of ours was started that this process is connected to."""
+
+    begin: Callable[[], None]
+    temporary: Path
+
+
+_own = ContextVar[_Own | None]("_own", default=None)
+
+
+def fault() -> str:
+    """Which process of a Ray of our own is gone, without which it does nothing any more; "" where all are there."""
+    import ray
+
+    node = ray._private.worker._global_node
+    for kind in ("gcs_server", "raylet"):
+        if node and any(info.process.poll() is not None for info in node.all_processes.get(kind, ())):
+            return f"Ray's {kind}"
+    return ""
+
+
+def renew() -> None:
+    """Start our own Ray again, of which a process is gone; ResourceError where this thread did not start it."""
+    if (own := _own.get()) is None:
+        raise ResourceError(f"{fault()} is gone; repeat the command, it goes on from the newest checkpoint")
+    _end(own.temporary)
+    own.begin()
+
+
+def _end(temporary: Path) -> None:
+    """Leave Ray; none of the processes stay that were started here, even where a signal came while they were."""
+    import ray
+
+    started = processes.of_ray(temporary)
+    if fault():  # it would wait for what is gone
+        processes.kill_all(started)
+    ray.shutdown()
+    processes.end(started)
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Ray 2.60 puts handlers of SIGTERM in place of ours, which end this process with 15, or 1, and no word."""
+    from ray._private import utils
+
+    theirs, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = theirs
 
 
 def _shipped() -> dict[str, Any]:
@@ -126,39 +193,3 @@ def room(workers: int, cpus: int, gpus: int) -> int:
 
     has, wants = ray.cluster_resources(), {"CPU": workers * cpus, "GPU": workers * gpus}
     return max(1, min(int(has.get(name, 0)) // amount for name, amount in wants.items() if amount))
-
-
-@dataclass
-class Asked:
-    """Which signal has asked the run to stop; 0: none yet."""
-
-    signal: int = 0
-
-    def stopped(self, message: str) -> BaseException:
-        """What to raise when it has: interrupted (exit code 130), or preempted (75)."""
-        return (
-            KeyboardInterrupt(f"{message}; the same command goes on")
-            if self.signal == signal.SIGINT
-            else Preempted(f"{message}; the same command goes on")
-        )
-
-
-@contextmanager
-def stop_signals() -> Iterator[Asked]:
-    """Take note of the first SIGTERM or SIGINT without ending; a second one interrupts at once."""
-    asked = Asked()
-
-    def note(number: int, frame: object) -> None:
-        if asked.signal:
-            raise KeyboardInterrupt
-        asked.signal = number
-
-    if threading.current_thread() is not threading.main_thread():  # where Python lets nobody handle signals
-        yield asked
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestration.launch.attempt import START_S
 from orchestration.launch.cell import Cell, Room, evaluate_cell
-from orchestration.launch.group import START_S, placed
+from orchestration.launch.placement import placed
 from orchestration.launch.worker import meeting_place
 from preprocessing.errors import ResourceError
 

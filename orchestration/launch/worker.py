@@ -10,13 +10,19 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from orchestration.launch.full_disk import full_disk_in_words
+from orchestration.launch.own_time import OwnTime
+from orchestration.launch.processes import Identity
+from orchestration.launch.stacks import Stacks
 from orchestration.launch.steps import Steps
+from orchestration.launch.watch import STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
@@ -50,35 +56,69 @@ def meeting_place() -> tuple[str, int]:
         return get_node_ip_address(), probe.getsockname()[1]
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A worker that is there: which process it is, and where the others could meet it."""
+
+    process: Identity
+    meeting: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says when it is polled."""
+
+    step: int  # the last one that was logged
+    sign: Sign
+    events: Sequence[Mapping[str, Any]]  # since the last poll, the last one of each stage
+    said: Sequence[Said]  # warnings since the last poll
+
+
 class Worker:
-    """One process of the group. Ray runs `train` in one thread, `poll` and `stop` in another."""
+    """One process of the group. Ray runs `train` in one thread, the other methods in others."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
         self.stopping = threading.Event()
         self.said: deque[Said] = deque()
         self.step = 0  # the last one that was logged
+        self.beats, self.done, self.doing = 0, -1, "start"
+        self.own = OwnTime()
+        self.notes: dict[str, float] = {}  # of the driver's, to be logged with the next metrics
         self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
         for name in OURS:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
-    def address(self) -> tuple[str, int]:
-        """Where the workers can meet: this machine, and a port that is free now."""
-        return meeting_place()
+    def begin(self, folder: str) -> Begun:
+        """Say who this is; from now on a signal writes the stacks of all threads into a file of the run in `folder`."""
+        self.stacks = Stacks(Path(folder), self.rank)
+        return Begun(Identity.me(), meeting_place())
 
-    def poll(self) -> tuple[int, list[Mapping[str, Any]], list[Said]]:
-        """The last step that was logged; since the last call, the last event of each stage, and the warnings."""
+    def poll(self) -> Answer:
+        """The last step that was logged, how far it is, and since the last call, events and warnings."""
         newest = dict[str, Mapping[str, Any]]()
         for event in (self.events.popleft() for _ in range(len(self.events))):
             newest[event["stage"]] = event
-        return self.step, list(newest.values()), [self.said.popleft() for _ in range(len(self.said))]
+        sign = Sign(self.beats, self.done, self.doing, self.own.total_s, self.own.updates)
+        return Answer(self.step, sign, list(newest.values()), [self.said.popleft() for _ in range(len(self.said))])
 
     def stop(self) -> None:
         """Ask the loop to end with a checkpoint."""
         self.stopping.set()
 
+    def note(self, metrics: dict[str, float]) -> None:
+        """Log these with the next metrics."""
+        self.notes |= metrics
+
+    def dump_stacks(self) -> None:
+        """Write what every thread is doing into the file of this worker."""
+        self.stacks.dump(f"after {self.done} updates, in {self.doing}")
+
     def train(self, run_json: str, meeting: tuple[str, int], tracked: Tracked) -> "Result":
-        """Pretrain as rank `rank` of the group; the first worker keeps the metrics and exports the weights."""
+        """Pretrain as rank `rank` of the group; the first worker keeps the metrics and exports the weights.
+
+        BadInput where the disk of the run's folder is full, in words.
+        """
         os.environ |= {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world),
@@ -86,17 +126,22 @@ class Worker:
             "MASTER_ADDR": meeting[0],
             "MASTER_PORT": str(meeting[1]),
         }
+        run = Run.from_json(run_json)
+        with full_disk_in_words(Path(run.folder), lambda: self.doing):
+            return self._trained(run, tracked)
+
+    def _trained(self, run: Run, tracked: Tracked) -> "Result":
         self._report("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import describe_model
         from training.loop import pretrain
 
-        run = Run.from_json(run_json)
         steps = Steps(run, self.events.append)
         self._report("building the net")
         connect(run.machine)
         model = describe_model(run, mesh_of(run.machine).share)
         engine = DeepSpeedEngine(model, run.optim, run.machine)
+        self.own.of(engine.model, run.machine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
@@ -104,12 +149,25 @@ class Worker:
             self.step = step
             steps.log(values)
             if metrics:
-                metrics(step, values)
+                noted, self.notes = self.notes, {}
+                metrics(step, values | noted)
+
+        def at(done: int, doing: str) -> None:
+            is_first = self.done < 0 or (self.doing == "first step" and self.done == done)
+            self.done, self.doing = done, doing or ("first step" if is_first else STEP)
+            self.beats += 1
+            self.own.waits_for_rows()
+            steps.at(done, doing)
+
+        def should_stop() -> bool:
+            self.own.has_rows()
+            return self.stopping.is_set()
 
         self._report("opening corpus and checkpoint")
         try:
             looks = shown(run, engine, metrics), keeper(run, engine)
-            result = pretrain(run, engine, sink, self.stopping.is_set, steps.at, *looks)
+            with full_disk_in_words(Path(run.folder), lambda: self.doing):  # here, as the next line changes `doing`
+                result = pretrain(run, engine, sink, should_stop, at, *looks)
         finally:
             if metrics:
                 self._report("mirroring metrics")
@@ -123,6 +181,8 @@ class Worker:
         return result
 
     def _report(self, stage: str) -> None:
+        self.doing = stage
+        self.beats += 1
         self.events.append({"stage": stage})
 
 

@@ -7,11 +7,13 @@ import resource
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from preprocessing.errors import ResourceError
 
 LIBRARIES = ("torch", "deepspeed", "apache-beam", "ray", "mlflow", "pyarrow", "tokenizers", "sentencepiece", "pydantic")
 GB = 1e9
@@ -30,8 +32,14 @@ class Finding:
     fatal: bool = False
 
 
-def examine(out: Path, address: str = "", tracking_uri: str = "", port: int = 5000) -> list[Finding]:
-    """All findings for a run that writes under `out`; nothing is started, changed or imported that takes long."""
+Ask = Callable[[str], str]
+"""`host:port` of the Ray at an address; ResourceError where none answers."""
+
+
+def examine(
+    out: Path, address: str = "", tracking_uri: str = "", port: int = 5000, ask: Ask | None = None
+) -> list[Finding]:
+    """All findings for a run that writes under `out`; nothing is started or changed, and imported by `ask` alone."""
     return [
         *versions(),
         compiler(),
@@ -41,7 +49,7 @@ def examine(out: Path, address: str = "", tracking_uri: str = "", port: int = 50
         open_files(),
         gpu(),
         ui_port(port),
-        ray_address(address),
+        ray_address(address, ask),
         tracking(tracking_uri, out),
     ]
 
@@ -109,14 +117,16 @@ def ui_port(port: int) -> Finding:
     return Finding("ui port", f"{port} is free")
 
 
-def ray_address(address: str) -> Finding:
-    """An address of a running cluster answers, or Ray is started here by the run."""
-    if not address:
+def ray_address(address: str, ask: Ask | None = None) -> Finding:
+    """An address of a running cluster answers (`auto`: the one of this machine), or Ray is started here by the run."""
+    if not address or ask is None:
         return Finding("ray", "no address: each run starts its own on this machine")
-    host, _, port = address.removeprefix("ray://").partition(":")
-    if port.isdecimal() and _answers(host, int(port)):
-        return Finding("ray", f"{address} answers")
-    return Finding("ray", f"{address} does not answer", "check host and port, and `ray start --head` there", True)
+    try:
+        found = ask(address)
+    except ResourceError as error:
+        what, _, remedy = str(error).partition("; ")
+        return Finding("ray", what, remedy, fatal=True)
+    return Finding("ray", f"{address} answers" if found == address else f"{address}: {found} answers")
 
 
 def tracking(uri: str, out: Path) -> Finding:

@@ -8,16 +8,19 @@ from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress,
 from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
 from orchestration.tracking.models import STATE, Version, log_model, register
+from orchestration.tracking.patience import SLOW_S, behind, forget, note_behind, within
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
     Tracked,
+    answers,
     known,
     log_and_suppress,
     log_figures,
     log_scores,
     log_table,
     place,
+    reap,
     run,
     tag,
 )
@@ -26,6 +29,7 @@ from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_
 __all__ = [
     "METRICS_FILE",
     "RUN_FILE",
+    "SLOW_S",
     "STATE",
     "CellRecord",
     "Metadata",
@@ -34,9 +38,12 @@ __all__ = [
     "TaskRecord",
     "Tracked",
     "Version",
+    "answers",
+    "behind",
     "corpus_metadata",
     "corpus_progress",
     "corpus_run",
+    "forget",
     "hardware",
     "history",
     "known",
@@ -48,8 +55,11 @@ __all__ = [
     "log_scores",
     "log_table",
     "log_task",
+    "note_behind",
     "place",
+    "reap",
     "register",
     "run",
     "tag",
+    "within",
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
+from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind
 from orchestration.tracking.runs import Tracked, client_of
 
 log = logging.getLogger(__name__)
@@ -62,12 +63,18 @@ class MetricLog:
         self._tags = dict(tags or {})
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
-        self._files: list[tuple[Path, str]] = []
+        self._folder = folder
+        self._files: list[tuple[Path, str]] = [
+            (folder / name, where) for name, where in behind(folder).get("files", ())
+        ]
+        self._waits_since_s = 0.0  # when the call to the store began that has not ended; 0: none is on its way
+        self._fails = ""  # why the last one failed
         path = folder / METRICS_FILE
         self._file = path.open("ab")
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
         self._closing = threading.Event()
         self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
+        self._is_mirrored = tracked is not None
         if tracked:
             self._mirror.start()
 
@@ -87,17 +94,42 @@ class MetricLog:
         self._files.append((file, folder))
 
     def close(self) -> None:
-        """Wait until all is in MLflow; if the store refuses, say so: the next start of the run tries again."""
+        """Wait until all is in MLflow, as long as the store answers; if it does not, say what it lacks.
+
+        That is a second where it has failed before, three where a call does not end. The next start tries again.
+        """
+        closing_s = time.monotonic()
         self._closing.set()
-        if self._mirror.is_alive():
-            self._mirror.join()
+        while self._mirror.is_alive():
+            self._mirror.join(0.05)
+            now_s, since_s = time.monotonic(), self._waits_since_s
+            if self._fails and now_s - closing_s > FAILED_S:
+                break
+            if since_s and now_s - since_s > SLOW_S:
+                self._fails = self._fails or f"no answer within {SLOW_S:g} s"
+                break
+        self._say_what_it_lacks()
         os.fsync(self._file.fileno())
         self._file.close()
+
+    def _say_what_it_lacks(self) -> None:
+        points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
+        if self._fails and (points or files):
+            kept = [(file.relative_to(self._folder).as_posix(), where) for file, where in files]
+            note_behind(self._folder, points=points, files=kept)
+            log.warning(
+                "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
+                "command again mirrors them",
+                self._fails, points, len(files), self._folder,
+            )  # fmt: skip
+        elif self._is_mirrored:
+            forget(self._folder, "points", "files")
 
     def _keep_mirroring(self, tracked: Tracked, system: bool) -> None:
         monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
+            self._waits_since_s = time.monotonic()
             try:
                 client = client_of(tracked.uri)
                 for key in list(self._tags):
@@ -110,12 +142,16 @@ class MetricLog:
                 self._mirror_pending(client, tracked.run_id, mirrored)
                 while self._files:
                     file, folder = self._files[0]
+                    self._waits_since_s = time.monotonic()
                     client.log_artifact(tracked.run_id, str(file), folder)
                     del self._files[0]
+                self._fails = ""
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
-                if last or not complained:
-                    log.warning("MLflow does not take metrics (%s); they are kept in %s", error, self._file.name)
+                self._fails = next(iter(str(error).splitlines()), type(error).__name__)
+                if not complained:
+                    log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
                 complained = True
+            self._waits_since_s = 0.0
             if last:
                 break
         if monitor:
@@ -132,6 +168,7 @@ class MetricLog:
             if line["step"] > mirrored.get(key, -1)
         ]
         for start in range(0, len(points), BATCH):
+            self._waits_since_s = time.monotonic()
             client.log_batch(run_id, metrics=points[start : start + BATCH])
         del self._pending[:num_lines]
 

@@ -19,11 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from orchestration.tracking.metadata import (
-    Metadata,
-    log_metadata,
-    telling_name,
-)
+from orchestration.tracking.metadata import FOLDER, Metadata, log_metadata, telling_name
+from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind, within
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -157,14 +154,18 @@ def _owner(mlflow_run: Any) -> Owner | None:
 
 
 def reap(place: Place) -> list[str]:
-    """Mark our runs that still say RUNNING though their owner is gone as FAILED; their ids."""
+    """Mark our runs that still say RUNNING though their owner is gone as FAILED, or as what their folder says; their
+    ids."""
     client = client_of(place.uri)
     experiments = [found.experiment_id for found in client.search_experiments()]
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
     dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
     for found in dead:
-        client.set_tag(found.info.run_id, "sesame.ended", "its process was gone")
-        client.set_terminated(found.info.run_id, "FAILED")
+        folder = Path(found.data.tags.get(FOLDER, "").removeprefix("file://"))
+        kept = behind(folder) if known(folder) == Tracked(place.uri, found.info.run_id) else {}
+        _terminate(client, found.info.run_id, kept.get("status", "FAILED"), kept.get("detail", "its process was gone"))
+        if "status" in kept:
+            forget(folder, "status", "detail")
     return [found.info.run_id for found in dead]
 
 
@@ -177,7 +178,8 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
     """
     with reached(place) as client:
         tracked = _resumed(client, place, folder) or created(client, place, telling_name(metadata.name, folder))
-    with heartbeat(client, tracked):
+    forget(folder, "status", "detail")  # of an earlier start: now it is RUNNING
+    with heartbeat(client, tracked, folder):
         write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
         log_metadata(client, tracked.run_id, metadata, folder, corpus)
         yield tracked
@@ -199,8 +201,12 @@ def reached(place: Place) -> Iterator[Any]:
 
 
 @contextmanager
-def heartbeat(client: Any, tracked: Tracked) -> Iterator[None]:
-    """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it."""
+def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None) -> Iterator[None]:
+    """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it.
+
+    A store that does not take how it ended within seconds is not waited for: that is kept in the run's `folder`, and
+    told to the store at the next start of any run.
+    """
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
@@ -214,10 +220,19 @@ def heartbeat(client: Any, tracked: Tracked) -> Iterator[None]:
         raise
     finally:
         stop.set()
-        beat.join()
-        with log_and_suppress(f"that the run is {status}"):
-            client.set_tag(tracked.run_id, "sesame.ended", detail)
-            client.set_terminated(tracked.run_id, status)
+        beat.join(FAILED_S)  # a beat that hangs is a daemon's
+        try:
+            within(SLOW_S, lambda: _terminate(client, tracked.run_id, status, detail))
+        except Exception as error:
+            log.warning("MLflow does not take that the run is %s: %s", status, error)
+            if folder:
+                with log_and_suppress("how the run ended"):
+                    note_behind(folder, status=status, detail=detail)
+
+
+def _terminate(client: Any, run_id: str, status: str, detail: str) -> None:
+    client.set_tag(run_id, "sesame.ended", detail)
+    client.set_terminated(run_id, status)
 
 
 @contextmanager
@@ -260,6 +275,16 @@ def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
     client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
     client.update_run(found.info.run_id, status="RUNNING")
     return Tracked(place.uri, found.info.run_id)
+
+
+def answers(tracked: Tracked) -> bool:
+    """Whether the store has the run, and says so within seconds."""
+    try:
+        within(SLOW_S, lambda: client_of(tracked.uri).get_run(tracked.run_id))
+    except Exception as error:
+        log.debug("MLflow does not answer: %s", error)
+        return False
+    return True
 
 
 def _beat(client: Any, run_id: str, stop: threading.Event) -> None:

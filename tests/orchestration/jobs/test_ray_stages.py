@@ -11,6 +11,8 @@ from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, pretrai
 from orchestration.jobs.request import Wanted
 from orchestration.launch import cores
 from orchestration.progress import Report, ignore
+from preprocessing.errors import ResourceError
+from preprocessing.lock import held
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def job_of(text: Path, *overrides: str) -> Job:
 
 
 def finish(stage: stages.Stage) -> None:
-    stage.folder.mkdir(parents=True)
+    stage.folder.mkdir(parents=True, exist_ok=True)
     stage.finish()
 
 
@@ -52,6 +54,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ray_stages, "ray_session", ray)
     monkeypatch.setattr(pretrain, "train", train)
+    monkeypatch.setattr(pretrain, "train_held", train)
     monkeypatch.setattr(evaluate, "evaluate", scored)
     monkeypatch.setattr(ray_stages.subject, "of_run", lambda folder: None)
     monkeypatch.setattr(ray_stages, "fitting", lambda net, wanted: wanted.tasks)
@@ -103,3 +106,15 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2
+
+
+def test_a_run_that_another_process_is_at_is_left_as_it_is_before_ray_starts(happened: list[str], text: Path) -> None:
+    """`--resume never` moved the files of a living run away."""
+    job = job_of(text)
+    folder = job.plan.run.folder
+    with held(folder):
+        for resume in ("allow", "never"):
+            with pytest.raises(ResourceError, match=r"process \d+ on .* is writing here"):
+                ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=[]))
+        assert [path.name for path in folder.iterdir()] == [".owner.json"]
+    assert happened == []

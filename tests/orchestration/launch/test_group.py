@@ -15,7 +15,7 @@ from orchestration.jobs.request import Wanted
 from orchestration.jobs.score_plan import planned
 from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
-from orchestration.launch import ray_session
+from orchestration.launch import placement, ray_session
 from orchestration.progress import Report
 from orchestration.tracking import metrics
 from orchestration.tracking import runs as track
@@ -77,7 +77,7 @@ def losses(folder: Path) -> list[tuple[int, float]]:
 def kill_a_worker() -> None:
     """SIGKILL for one; only processes below this one are looked at, so no other Ray on the machine can be hit."""
     below = psutil.Process().children(recursive=True)
-    trainers = [each for each in below if "Worker.train" in " ".join(each.cmdline())]
+    trainers = [each for each in below if "ray::Worker" in " ".join(each.cmdline())]
     max(trainers, key=lambda each: each.pid).kill()
 
 
@@ -183,7 +183,7 @@ def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
 def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "PLACEMENT_S", 0.5)
+    monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
     with pytest.raises(ResourceError, match=r"64 workers with 1 CPUs .* have no place"):
         start(run_of(corpus, tmp_path), place, workers=64)
 

@@ -48,10 +48,10 @@ def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:
 def test_a_poll_has_the_last_event_of_each_stage_in_order() -> None:
     each = Worker(0, 1)
     each.events.extend({"stage": stage, "done": done} for done, stage in enumerate(["a", "a", "b", "b", "c"]))
-    step, events, said = each.poll()
-    assert (step, said) == (0, [])
-    assert events == [{"stage": "a", "done": 1}, {"stage": "b", "done": 3}, {"stage": "c", "done": 4}]
-    assert each.poll() == (0, [], [])
+    answer = each.poll()
+    assert (answer.step, answer.said) == (0, [])
+    assert answer.events == [{"stage": "a", "done": 1}, {"stage": "b", "done": 3}, {"stage": "c", "done": 4}]
+    assert not each.poll().events
 
 
 def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.terminal import doctor
+from preprocessing.errors import ResourceError
 
 
 @pytest.fixture
@@ -55,11 +56,17 @@ def test_a_port_in_use_gets_another_one_proposed(busy_port, free_port):
     assert doctor.ui_port(free_port).remedy == ""
 
 
-def test_ray_is_asked_at_its_address(busy_port, free_port):
-    assert doctor.ray_address("").remedy == ""
-    assert doctor.ray_address(f"127.0.0.1:{busy_port}").found.endswith("answers")
-    assert doctor.ray_address(f"127.0.0.1:{free_port}").fatal
-    assert doctor.ray_address("nonsense").fatal
+def test_ray_is_asked_at_its_address():
+    def ask(address: str) -> str:
+        if address == "dead:1":
+            raise ResourceError("address dead:1: no Ray answers there; check host and port")
+        return "10.0.0.1:6379" if address == "auto" else address
+
+    assert doctor.ray_address("", ask).remedy == ""
+    assert doctor.ray_address("10.0.0.1:6379", ask).found == "10.0.0.1:6379 answers"
+    assert doctor.ray_address("auto", ask).found == "auto: 10.0.0.1:6379 answers"
+    dead = doctor.Finding("ray", "address dead:1: no Ray answers there", "check host and port", fatal=True)
+    assert doctor.ray_address("dead:1", ask) == dead
 
 
 def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):

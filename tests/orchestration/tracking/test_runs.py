@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from orchestration import figures
 from orchestration.launch import worker
 from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
 from orchestration.tracking import runs as track
+from orchestration.tracking.patience import behind
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import gpt, mini_corpus, mini_run
@@ -393,6 +395,64 @@ def test_a_store_that_refuses_costs_a_warning_and_no_point(
     back = MetricLog(tmp_path, tracked, system=False)
     back.close()
     assert points(tracked, "train/loss") == [(1, 4.0)]
+
+
+@pytest.fixture
+def mute() -> Any:
+    """The address of a server that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_server_that_never_answers_is_waited_for_for_seconds_and_gets_all_later(
+    mute: str, tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
+    log = MetricLog(tmp_path, track.Tracked(mute, tracked.run_id), system=False)
+    (tmp_path / "sample.txt").write_text("a sample")
+    log.mirror(tmp_path / "sample.txt", "samples")
+    steps_s = []
+    for step in range(20):
+        began_s = time.monotonic()
+        log(step, {"train/loss": float(step)})
+        steps_s.append(time.monotonic() - began_s)
+        time.sleep(0.02)
+    began_s = time.monotonic()
+    log.close()
+    assert max(steps_s) < 0.5
+    assert time.monotonic() - began_s < 3 + 2
+    assert behind(tmp_path) == {"points": 20, "files": [["sample.txt", "samples"]]}
+    assert "it lacks 20 points and 1 files" in caplog.text
+    MetricLog(tmp_path, tracked, system=False).close()
+    assert points(tracked, "train/loss") == [(step, float(step)) for step in range(20)]
+    found = track.client_of(tracked.uri).list_artifacts(tracked.run_id, "samples")
+    assert [each.path for each in found] == ["samples/sample.txt"]
+    assert behind(tmp_path) == {}
+
+
+def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
+    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start called a run FAILED that was FINISHED."""
+    with sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60) as other:
+        with track.run(place, tmp_path, corpus, METADATA) as tracked:
+            other.execute("BEGIN EXCLUSIVE")
+            began_s = time.monotonic()
+        took_s = time.monotonic() - began_s
+        other.execute("ROLLBACK")
+    other.close()
+    assert took_s < 3 + 1 + 2
+    assert behind(tmp_path)["status"] == "FINISHED"
+    time.sleep(6)  # SQLite's own patience: the call may get through after all
+    gone = json.dumps(asdict(owner(pid=2**22 + 1)))
+    client = track.client_of(place.uri)
+    client.update_run(tracked.run_id, status="RUNNING")
+    client.set_tag(tracked.run_id, track.OWNER, gone)
+    assert tracked.run_id in track.reap(place)
+    assert look(tracked).info.status == "FINISHED"
+    assert behind(tmp_path) == {}
 
 
 def test_system_metrics_are_kept(

@@ -1,0 +1,238 @@
+"""One start of a group of workers: they begin, are watched, and end, whatever they do.
+
+No call here waits for a worker: what was asked of one is looked at when it answers. So a signal is acted upon within
+seconds where a worker is stopped, hangs in a collective call, or its Ray is gone.
+"""
+
+import logging
+import re
+import shutil
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestration.launch import processes, stacks
+from orchestration.launch.placement import Group
+from orchestration.launch.session import fault
+from orchestration.launch.watch import Watch
+from orchestration.launch.worker import Answer, Begun, Worker
+from orchestration.progress import Report
+from orchestration.signals import Asked
+from orchestration.tracking import Tracked
+from preprocessing.errors import ResourceError, SesameError
+from preprocessing.files import TEMPORARY
+from training.run import CHECKPOINTS, Run
+
+if TYPE_CHECKING:  # torch is for the workers
+    from training.loop import Result
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.5  # between two polls of the first worker
+OTHERS_S: Final = 2.0  # of each other one; with many workers longer, so that Ray has at most 50 a second
+START_S: Final = 600  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
+GRACE_S: Final = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
+ANSWER_S: Final = 8.0  # for a worker that was asked to stop to answer a poll
+STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least four step times
+STACKS_S: Final = 5.0  # for the stacks of all workers to be written
+
+
+class WorkerDied(Exception):
+    """A worker's process is gone, or was ended; `step` is the last one that the group had logged."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class Attempt:
+    """Fresh workers that train a run from its newest checkpoint."""
+
+    def __init__(
+        self, group: Group, run: Run, tracked: Tracked, asked: Asked, hang_s: float, on_progress: Report
+    ) -> None:
+        self.group, self.run, self.tracked, self.asked, self.on_progress = group, run, tracked, asked, on_progress
+        self.step = 0  # the last one that was logged
+        self.workers: list[Any] = []
+        self.begun: list[Begun] = []
+        self.futures: list[Any] = []  # of `train`, by rank
+        self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
+        self.polled_s = dict.fromkeys(range(group.num), 0.0)
+        self.watch = Watch(group.num, hang_s, time.monotonic())
+
+    def result(self) -> "Result":
+        """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
+        was asked to stop and there is nothing to keep, or no worker to keep it."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        self.on_progress({"stage": "starting workers", "workers": self.group.num})
+        try:
+            self._begin()
+            return self._trained()
+        except RayActorError as error:
+            cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
+            dead = _dead(self.futures)[0] or "a worker"
+            raise WorkerDied(f"{dead} died ({cause[1] if cause else 'no cause known'})", self.step) from error
+        except RayTaskError as error:
+            if isinstance(error.cause, SesameError):
+                raise error.cause from None
+            dead, cause_of_all = _dead(self.futures, GRACE_S)
+            if cause_of_all:
+                raise cause_of_all from None
+            if dead:
+                raise WorkerDied(f"{dead} died", self.step) from error
+            raise
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        """Processes for all workers. ResourceError where Ray does not start them."""
+        import ray
+
+        self.workers = self.group.start(Worker)
+        asked = [worker.begin.remote(self.run.folder) for worker in self.workers]
+        until_s, waiting = time.monotonic() + START_S, asked
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
+            ray.get(done)
+            self._look_around()
+            if time.monotonic() > until_s:
+                raise ResourceError(
+                    f"{self.run.folder}: Ray did not start {len(self.workers)} processes in {START_S} s; what does "
+                    "`sesame doctor` say?"
+                )
+        self.begun = ray.get(asked)
+        meeting = self.begun[0].meeting
+        self.futures = [worker.train.remote(self.run.to_json(), meeting, self.tracked) for worker in self.workers]
+
+    def _look_around(self) -> None:
+        """Preempted or KeyboardInterrupt where a signal came before the first step; WorkerDied where Ray is gone."""
+        if gone := fault():
+            raise WorkerDied(f"{gone} died", self.step)
+        if self.asked.signal and max(self.watch.done.values()) < 0:
+            raise self.asked.stopped(f"{self.run.folder}: stopped before its first step")
+
+    def _trained(self) -> "Result":
+        import ray
+
+        waiting, asked_s = self.futures, 0.0
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=POLL_S)
+            ray.get(done)
+            self._hear(waiting)
+            self._look_around()
+            at_work, now_s = [self.futures.index(future) for future in waiting], time.monotonic()
+            if self.asked.signal and not asked_s:
+                asked_s = now_s
+                for worker in self.workers:
+                    worker.stop.remote()
+            if asked_s:
+                self._give_up(at_work, asked_s, now_s)
+            if silent_s := self.watch.silent_s(at_work, now_s):
+                raise WorkerDied(self._hung(at_work, silent_s, now_s), self.step)
+            if compared := self.watch.compare(now_s):
+                self._tell(*compared)
+        return ray.get(self.futures[0])
+
+    def _hear(self, waiting: Collection[Any]) -> None:
+        """Poll workers that it is time for, and take in what has been answered since."""
+        import ray
+        from ray.exceptions import RayError
+
+        now_s, others_s = time.monotonic(), max(OTHERS_S, self.group.num / 50)
+        for rank, worker in enumerate(self.workers):
+            due_s = self.polled_s[rank] + (others_s if rank else 0.0)
+            if rank not in self.polls and now_s >= due_s and self.futures[rank] in waiting:
+                self.polls[rank] = worker.poll.remote(), now_s
+                self.polled_s[rank] = now_s
+        asked = [future for future, _ in self.polls.values()]
+        ready = set(ray.wait(asked, num_returns=len(asked), timeout=0.05)[0]) if asked else set()
+        for rank, (future, _) in list(self.polls.items()):
+            if future in ready:
+                del self.polls[rank]
+                try:
+                    self._take(rank, ray.get(future))
+                except RayError:  # not reached for once; were it dead, its `train` would say so
+                    continue
+
+    def _take(self, rank: int, answer: Answer) -> None:
+        self.watch.hear(rank, answer.sign, time.monotonic())
+        if rank:
+            return
+        self.step = max(self.step, answer.step)
+        for name, level, message in answer.said:
+            logging.getLogger(name).log(level, message)
+        for event in answer.events:
+            self.on_progress(event)
+
+    # Workers that do not get on
+
+    def _give_up(self, at_work: Sequence[int], asked_s: float, now_s: float) -> None:
+        """End where workers that were asked to stop cannot: the newest checkpoint is what there is."""
+        mute = [rank for rank in at_work if rank in self.polls and now_s - max(asked_s, self.polls[rank][1]) > ANSWER_S]
+        idle = self.watch.idle_s(at_work, now_s) > max(STOP_S, 4 * self.watch.step_s())
+        if mute or (idle and now_s - asked_s > STOP_S):
+            who = " and ".join(f"worker {rank}" for rank in mute) or "workers"
+            raise self.asked.stopped(
+                f"{self.run.folder}: stopped after step {self.step} without a checkpoint of it, as {who} did not answer"
+            )
+
+    def _hung(self, at_work: Sequence[int], silent_s: float, now_s: float) -> str:
+        """Save the stacks of all workers; who did what when nothing happened any more."""
+        import ray
+
+        folder = Path(self.run.folder)
+        log.warning("%s: no worker has got on for %.0f s; writing their stacks", folder, silent_s)
+        dumped = [self.workers[rank].dump_stacks.remote() for rank in at_work]
+        answered = set(ray.wait(dumped, num_returns=len(dumped), timeout=STACKS_S)[0])
+        mute = [rank for rank, future in zip(at_work, dumped, strict=True) if future not in answered]
+        states = {rank: stacks.demand(folder, rank, self.begun[rank].process) for rank in mute}
+        if mute:
+            time.sleep(1.0)  # for faulthandler to write
+        said = [f"worker {rank} ({self.begun[rank].process}) does not answer, it is {states[rank]}" for rank in mute]
+        done = ", ".join(f"worker {rank} {count}" for rank, count in self.watch.done.items() if rank in at_work)
+        who = " and ".join(said) or f"no worker got on (updates done: {done})"
+        return f"{who} for {silent_s:.0f} s, stacks are in {folder / stacks.FOLDER}; the workers were ended"
+
+    def _tell(self, slowest: float, slow: Sequence[int]) -> None:
+        """Have the metric logged, and warn of each worker that is slower than the others."""
+        self.workers[0].note.remote({"perf/slowest_worker": slowest})
+        for rank in slow:
+            log.warning(
+                "worker %d (%s) is slow: rows and forward passes take it %.1f times as long as the median worker",
+                rank, self.begun[rank].process, slowest,
+            )  # fmt: skip
+
+    def _end(self) -> None:
+        """No worker is left, and nothing that is half written."""
+        import ray
+
+        if not fault():
+            for worker in self.workers:
+                ray.kill(worker)
+        processes.kill(begun.process for begun in self.begun)
+        stacks.remove_empty(Path(self.run.folder))
+        for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:
+    """Which workers are gone, and an error of ours, waiting for either, or for all to have ended otherwise."""
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
+
+    until = time.monotonic() + patience_s
+    while True:
+        ended, waiting = ray.wait(futures, num_returns=len(futures), timeout=0.1) if futures else ([], [])
+        dead = []
+        for future in ended:
+            try:
+                ray.get(future)
+            except RayActorError:
+                dead.append(f"worker {futures.index(future)}")
+            except RayTaskError as error:
+                if isinstance(error.cause, SesameError):
+                    return "", error.cause
+        if dead or not waiting or time.monotonic() > until:
+            return " and ".join(dead), None

@@ -1,0 +1,74 @@
+"""A full disk, in one line: every library has its own words for it."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from preprocessing.errors import BadInput, SesameError
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SAID: Final = re.compile(  # safetensors writes in Rust; torch in C++, without saying why it failed
+    r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large"
+)
+TORN: Final = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed")
+LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch could not write to
+
+
+@contextmanager
+def full_disk_in_words(folder: Path, doing: Callable[[], str]) -> Iterator[None]:
+    """BadInput in place of the error of a full disk inside the block: the file system, and what was to be written."""
+    try:
+        yield
+    except SesameError:
+        raise
+    except Exception as error:
+        if is_full(error, folder):
+            raise BadInput(f"{folder}: {in_words(folder, doing(), error)}") from error
+        raise
+
+
+def is_full(error: BaseException, folder: Path) -> bool:
+    """Whether an error, or what it came from, is that of a full disk."""
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, OSError) and one.errno in FULL:
+            return True
+        if SAID.search(str(one)) or (TORN.search(str(one)) and shutil.disk_usage(folder).free < LITTLE):
+            return True
+        one = one.__cause__ or one.__context__
+    return False
+
+
+def in_words(folder: Path, doing: str, error: BaseException) -> str:
+    """Which file system is full, how much it has, and what was to be written."""
+    mount, kind = mounted(folder)
+    usage = shutil.disk_usage(folder)
+    what = getattr(error, "filename", None)
+    named = f" ({what})" if what else ""
+    limit = (
+        ", or the limit of a file's size (ulimit -f) is too low" if getattr(error, "errno", 0) == errno.EFBIG else ""
+    )
+    return (
+        f"no disk space in {doing}{named}: the file system at {mount} ({kind}, {usage.total / 1e6:,.0f} MB) has "
+        f"{usage.free / 1e6:,.1f} MB left{limit}; free some and repeat the command, it goes on from the newest "
+        "checkpoint"
+    )
+
+
+def mounted(folder: Path) -> tuple[str, str]:
+    """Where the file system of a folder is mounted, and of which type it is."""
+    here = os.path.realpath(folder)
+    found = [
+        part
+        for part in psutil.disk_partitions(all=True)
+        if here == part.mountpoint or here.startswith(part.mountpoint.rstrip("/") + "/")
+    ]
+    longest = max(found, key=lambda part: len(part.mountpoint), default=None)
+    return (longest.mountpoint, longest.fstype) if longest else ("/", "unknown")

@@ -1,0 +1,69 @@
+"""Processes of this machine: which belong to a Ray of ours, and how they end, even those that are stopped."""
+
+import platform
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+SAME_S: Final = 1.0  # two processes of one number that began further apart are not the same one
+PATIENCE_S: Final = 3.0  # for processes that were asked to end
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process; `began_s`, by the wall clock, tells it from a later one with its number."""
+
+    host: str
+    pid: int
+    began_s: float
+
+    @classmethod
+    def me(cls) -> "Identity":
+        here = psutil.Process()
+        return cls(platform.node(), here.pid, here.create_time())
+
+    def found(self) -> psutil.Process | None:
+        """The process, where it is one of this machine and has not ended."""
+        if self.host != platform.node():
+            return None
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.began_s) < SAME_S and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def kill(identities: Iterable[Identity]) -> None:
+    """SIGKILL for those of this machine that have not ended: stopped ones end too, as by no call of Ray's."""
+    kill_all(filter(None, (identity.found() for identity in identities)))
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL for all of them."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def of_ray(temporary: Path) -> list[psutil.Process]:
+    """The processes of the Ray that this process has started with its files in `temporary`, and all below them."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(str(temporary) in word for word in child.cmdline()):
+                found += [child, *child.children(recursive=True)]
+    return found
+
+
+def end(processes: Iterable[psutil.Process]) -> None:
+    """Wait for processes that were asked to end, then kill those that have not."""
+    _, left = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
+    kill_all(left)
+    psutil.wait_procs(left, timeout=PATIENCE_S)

@@ -1,0 +1,98 @@
+"""Whether workers get on: who has been silent for too long, who is slower than the others. Times are the driver's."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Final
+
+STEP_TIMES: Final = 10  # a step that takes so many times the mean is a hang, where that is longer than the key says
+OTHERS: Final = 6  # times the patience of a step: starts, first steps (they compile), evaluations, checkpoints, exports
+EVERY_S: Final = 60.0  # between two comparisons of the workers' speed
+SLOWER: Final = 1.5  # times the own time of the median worker
+IN_A_ROW: Final = 3  # comparisons
+FEWEST: Final = 10  # updates between two comparisons
+STEP: Final = "step"  # what a worker does in an update, other than the first one of its process
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How far a worker is, as it says itself."""
+
+    beats: int  # stages and updates that it has begun
+    done: int  # updates; -1 before the first one begins
+    doing: str  # STEP or another word
+    own_s: float = 0.0  # of all updates so far: preparing rows and forward passes, without waiting for others
+    timed: int = 0  # the updates of `own_s`
+
+
+@dataclass(frozen=True)
+class _Seen:
+    sign: Sign
+    since_s: float  # when `beats` was first seen
+
+
+class Watch:
+    """Signs of the workers of one group, and what follows from them."""
+
+    def __init__(self, num: int, hang_s: float, now_s: float) -> None:
+        """`hang_s`: how long a step may last; 0: for ever."""
+        self.hang_s = hang_s
+        self._seen = {rank: _Seen(Sign(0, -1, "start"), now_s) for rank in range(num)}
+        self._first: tuple[int, float] | None = None  # updates done when a second one had begun, and when that was
+        self._compared_s = now_s
+        self._compared: dict[int, Sign] = {}
+        self._slow = dict.fromkeys(range(num), 0)  # comparisons in a row
+
+    def hear(self, rank: int, sign: Sign, now_s: float) -> None:
+        """A worker has said this."""
+        if sign.beats != self._seen[rank].sign.beats:
+            self._seen[rank] = _Seen(sign, now_s)
+            if self._first is None and sign.doing == STEP:
+                self._first = sign.done, now_s
+
+    @property
+    def done(self) -> dict[int, int]:
+        """Updates by rank."""
+        return {rank: seen.sign.done for rank, seen in self._seen.items()}
+
+    def idle_s(self, ranks: Collection[int], now_s: float) -> float:
+        """For how long none of these workers has said anything new."""
+        return min((now_s - self._seen[rank].since_s for rank in ranks), default=0.0)
+
+    def silent_s(self, ranks: Collection[int], now_s: float) -> float:
+        """For how long the one of these workers has said nothing new that has said it longest ago; 0 where all may."""
+        longest_s = max((now_s - self._seen[rank].since_s for rank in ranks), default=0.0)
+        return longest_s if self.hang_s and longest_s > self.patience_s(ranks) else 0.0
+
+    def patience_s(self, ranks: Collection[int]) -> float:
+        """How long these workers may be silent, by what the one does that may be so longest: others wait for it."""
+        step_s = max(self.hang_s, STEP_TIMES * self.step_s())
+        return max((step_s if self._seen[rank].sign.doing == STEP else step_s * OTHERS for rank in ranks), default=0.0)
+
+    def step_s(self) -> float:
+        """The mean time of an update so far, with what comes between two; 0 before any is known."""
+        if self._first is None:
+            return 0.0
+        done, since_s = max((seen.sign.done, seen.since_s) for seen in self._seen.values())
+        return (since_s - self._first[1]) / (done - self._first[0]) if done > self._first[0] else 0.0
+
+    def compare(self, now_s: float) -> tuple[float, list[int]] | None:
+        """How many times slower than the median worker the slowest is, and who has just been found to be slow.
+
+        None where it is not time to compare, or too few updates were done.
+        """
+        signs = {rank: seen.sign for rank, seen in self._seen.items()}
+        if len(signs) < 2 or now_s - self._compared_s < EVERY_S:
+            return None
+        before = self._compared or signs
+        updates = {rank: sign.timed - before[rank].timed for rank, sign in signs.items()}
+        if self._compared and min(updates.values()) < FEWEST:
+            return None
+        self._compared_s, self._compared = now_s, signs
+        took_s = {rank: (signs[rank].own_s - before[rank].own_s) / max(1, count) for rank, count in updates.items()}
+        usual_s = median_low(took_s.values())
+        if not usual_s:
+            return None
+        for rank, own_s in took_s.items():
+            self._slow[rank] = self._slow[rank] + 1 if own_s > SLOWER * usual_s else 0
+        return max(took_s.values()) / usual_s, [rank for rank, times in self._slow.items() if times == IN_A_ROW]

@@ -1,0 +1,90 @@
+"""SIGTERM and SIGINT: where work can be left at once they raise, where it ends in a checkpoint they are noted."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from preprocessing.errors import Preempted
+
+AGAIN_S: Final = 15.0  # after a signal has raised: for what it leaves to be cleared away, undisturbed by further ones
+BOTH: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(KeyboardInterrupt):
+    """What a signal raises where it arrives: no `except Exception` of a library holds it up."""
+
+
+@dataclass
+class Asked:
+    """Which signal has asked to stop; 0: none yet."""
+
+    signal: int = 0
+    raised_s: float = -AGAIN_S  # when one raised, by the monotonic clock
+
+    def stopped(self, message: str) -> BaseException:
+        """What to raise when one has: interrupted (exit code 130), or preempted (75)."""
+        return (
+            KeyboardInterrupt(f"{message}; the same command goes on")
+            if self.signal == signal.SIGINT
+            else Preempted(f"{message}; the same command goes on")
+        )
+
+    def interrupt(self) -> None:
+        """Raise Stopped, unless that was done just now."""
+        if time.monotonic() - self.raised_s >= AGAIN_S:
+            self.raised_s = time.monotonic()
+            raise Stopped
+
+
+@contextmanager
+def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]:
+    """Inside the block a signal raises at once; Preempted or KeyboardInterrupt leave it then, and say `what()`.
+
+    Further signals are ignored while what is open is closed.
+    """
+    asked = Asked()
+
+    def end(number: int, frame: object) -> None:
+        asked.signal = asked.signal or number
+        asked.interrupt()
+
+    with _handled(end):
+        try:
+            yield
+        except Stopped:
+            raise asked.stopped(what()) from None
+
+
+@contextmanager
+def stop_signals() -> Iterator[Asked]:
+    """Take note of the first signal without ending; a second one raises at once."""
+    asked = Asked()
+
+    def note(number: int, frame: object) -> None:
+        if asked.signal:
+            asked.interrupt()
+        asked.signal = asked.signal or number
+
+    with _handled(note):
+        try:
+            yield asked
+        except Stopped:
+            raise asked.stopped("stopped at once, without a checkpoint") from None
+
+
+@contextmanager
+def _handled(handler: "signal._HANDLER") -> Iterator[None]:
+    """Both signals have this handler inside the block, where Python lets this thread handle any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in BOTH}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)

@@ -1,0 +1,196 @@
+"""Groups of two Ray workers on the mini-world: stopped by SIGSTOP, without their raylet, with a full disk, ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestration.launch import attempt, ray_session, stacks, watch
+from orchestration.tracking import runs as track
+from preprocessing.errors import BadInput, Preempted
+from tests.orchestration.launch.test_group import losses, once_at, run_of, start
+from tests.training.held_out import with_test_split
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    with ray_session(cpus=2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run that nothing disturbed: its folder and result."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return folder, start(run_of(corpus, folder), place)
+
+
+def trainers() -> list[psutil.Process]:
+    """The workers that train, by rank or against it."""
+    return [each for each in psutil.Process().children(recursive=True) if "ray::Worker" in " ".join(each.cmdline())]
+
+
+def raylet() -> psutil.Process:
+    (found,) = [each for each in psutil.Process().children() if each.name() == "raylet"]
+    return found
+
+
+def same(folder: Path, whole: Any) -> None:
+    """Weights and losses of a run are those of the undisturbed one, to the last bit; nothing is half written."""
+    for name in ("weights/weights.safetensors", "export/model.safetensors"):
+        assert (folder / name).read_bytes() == (whole[0] / name).read_bytes()
+    assert losses(folder) == losses(whole[0])
+    assert not list(folder.rglob(".tmp-*"))
+    assert not (whole[0] / stacks.FOLDER).exists()
+    assert not trainers()
+
+
+def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
+    whole: Any, corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
+    stop = once_at(20, lambda: trainers()[0].suspend())
+    assert start(run_of(corpus, tmp_path), place, on_progress=stop, hang_s=8.0) == whole[1]
+    same(tmp_path, whole)
+    told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
+    assert sum("its state is stopped" in each for each in told) == 1
+    assert sum("training/loop.py" in each for each in told) == 1  # where the other one waits, with all below it
+
+
+def test_sigterm_is_answered_though_a_worker_is_stopped(
+    corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_s = []
+
+    def act() -> None:
+        trainers()[0].suspend()
+        os.kill(os.getpid(), signal.SIGTERM)
+        asked_s.append(time.monotonic())
+
+    with pytest.raises(Preempted, match=r"without a checkpoint of it, as worker \d did not answer"):
+        start(run_of(corpus, tmp_path), place, on_progress=once_at(20, act))
+    assert time.monotonic() - asked_s[0] < attempt.ANSWER_S + 20
+    assert not trainers()
+
+
+def test_a_raylet_that_is_killed_costs_a_new_ray(whole: Any, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+    assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == whole[1]
+    same(tmp_path, whole)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """`folder` on a file system of so much memory; skips where this process may not mount."""
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True
+    ).returncode:
+        pytest.skip("may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("at", ["checkpoint", "weights"])
+def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, "64m"):
+        run = run_of(corpus, disk / "run", **({"save_every": 15} if at == "checkpoint" else {"save_every": 1000}))
+
+        def fill() -> None:
+            with (disk / "other").open("wb") as file:
+                left = os.statvfs(disk)
+                file.write(b"x" * (left.f_bavail * left.f_frsize - 40_000))
+
+        with pytest.raises(BadInput, match=rf"no disk space in .*the file system at {disk} \(tmpfs") as error:
+            start(run, place, on_progress=once_at(20, fill))
+        assert "\n" not in str(error.value)
+        assert not list(disk.rglob(".tmp-*"))
+        assert not (disk / "run" / "weights").exists()
+        if at == "checkpoint":
+            assert [path.name for path in (disk / "run" / "checkpoints").iterdir()] == ["step-000000015"]
+        (disk / "other").unlink()
+        assert start(run, place).finished
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from orchestration import tracking
+from orchestration.cli import refuse
+from orchestration.launch import pretrain
+from preprocessing.errors import SesameError
+from training.run import Run
+folder, out = map(Path, sys.argv[1:])
+run = Run.from_json((folder / "asked.json").read_text())
+metadata = tracking.Metadata("mini")
+try:
+    pretrain(run, workers=1, place=tracking.place(out), metadata=metadata,
+             on_progress=lambda event: print(event["stage"], event.get("done", ""), flush=True))
+except SesameError as error:
+    sys.exit(refuse(str(error), error.exit_code))
+except KeyboardInterrupt as error:
+    sys.exit(refuse(str(error), 130))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "number", "code"),
+    [
+        ("opening MLflow", signal.SIGTERM, 75),
+        ("starting Ray", signal.SIGTERM, 75),
+        ("starting Ray", signal.SIGINT, 130),
+        ("starting workers", signal.SIGTERM, 75),
+        ("importing DeepSpeed", signal.SIGTERM, 75),
+    ],
+)
+def test_a_signal_before_the_first_step_ends_in_one_line_and_leaves_nothing(
+    stage: str, number: int, code: int, corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "asked.json").write_text(run_of(corpus, folder).to_json())
+    of_ray = Path(tempfile.mkdtemp(prefix="s-", dir="/tmp"))  # a short path, for Ray's sockets
+    environment = os.environ | {"RAY_TMPDIR": str(of_ray)}
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path / "out")]
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True)
+    below: list[psutil.Process] = []
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.startswith(stage):
+            time.sleep(0.7)
+            below = psutil.Process(child.pid).children(recursive=True)
+            child.send_signal(number)
+            break
+    asked_s = time.monotonic()
+    _, said = child.communicate(timeout=300)
+    assert (child.returncode, len(said.splitlines())) == (code, 1), said
+    assert "the same command goes on" in said
+    assert time.monotonic() - asked_s < 60
+    psutil.wait_procs(below, timeout=10)
+    assert not [each for each in below if each.is_running()]
+    of_ray.rmdir()  # it is empty

@@ -1,0 +1,118 @@
+"""Who is silent and who is slow, by what workers say of themselves."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestration.launch import full_disk
+from orchestration.launch.watch import EVERY_S, IN_A_ROW, OTHERS, STEP, STEP_TIMES, Sign, Watch
+from preprocessing.errors import BadInput
+
+
+def stepped(num: int, hang_s: float, step_s: float, steps: int = 10) -> Watch:
+    """Workers that have done so many updates of so many seconds, the first one beginning at 0."""
+    watch = Watch(num, hang_s, 0.0)
+    for done in range(steps):
+        for rank in range(num):
+            watch.hear(rank, Sign(done + 1, done, STEP if done else "first step"), done * step_s)
+    return watch
+
+
+def test_a_group_that_does_its_steps_is_never_silent() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=3.0)
+    assert watch.silent_s([0, 1], now_s=9 * 3.0 + 4.0) == 0.0
+
+
+def test_one_silent_worker_is_enough_though_the_other_one_goes_on() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.hear(0, Sign(99, 10, STEP), 5.0)
+    assert watch.silent_s([0, 1], now_s=5.5) == 0.0
+    assert watch.silent_s([0, 1], now_s=7.2) == pytest.approx(7.2 - 0.9)
+
+
+def test_slow_steps_are_given_many_times_their_own_time() -> None:
+    watch = stepped(1, hang_s=5.0, step_s=60.0)
+    assert watch.step_s() == 60.0
+    last_s = 9 * 60.0
+    assert watch.silent_s([0], last_s + STEP_TIMES * 60.0 - 1) == 0.0
+    assert watch.silent_s([0], last_s + STEP_TIMES * 60.0 + 1) > 0.0
+
+
+@pytest.mark.parametrize("doing", ["start", "first step", "checkpoint", "evaluation", "exporting weights"])
+def test_other_work_has_more_patience_and_so_has_who_waits_for_it(doing: str) -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.hear(0, Sign(99, 10, doing), 1.0)
+    assert watch.silent_s([0, 1], 5.0 * OTHERS) == 0.0
+    assert watch.silent_s([0, 1], 5.0 * OTHERS + 2.0) > 0.0
+
+
+def test_who_has_ended_is_not_waited_for_and_zero_waits_for_ever() -> None:
+    assert stepped(2, hang_s=5.0, step_s=0.1).silent_s([], 1e9) == 0.0
+    assert stepped(2, hang_s=0.0, step_s=0.1).silent_s([0, 1], 1e9) == 0.0
+
+
+def compared(own_s: list[float], times: int) -> list[tuple[float, list[int]]]:
+    """What `times` comparisons say of workers with these own times of an update."""
+    watch, found = Watch(len(own_s), 600.0, 0.0), []
+    for turn in range(times + 1):
+        for rank, each_s in enumerate(own_s):
+            watch.hear(rank, Sign(turn + 1, turn, STEP, own_s=100 * turn * each_s, timed=100 * turn), turn * EVERY_S)
+        if answer := watch.compare(turn * EVERY_S + EVERY_S):
+            found.append(answer)
+    return found
+
+
+def test_a_worker_that_is_slower_several_times_in_a_row_is_named_once() -> None:
+    found = compared([0.1, 0.1, 0.3], times=IN_A_ROW + 2)
+    assert [slow for _, slow in found] == [[]] * (IN_A_ROW - 1) + [[2]] + [[]] * 2
+    assert {round(slowest, 6) for slowest, _ in found} == {3.0}
+
+
+def test_of_two_workers_the_slower_one_is_named() -> None:
+    assert [slow for _, slow in compared([0.2, 0.1], IN_A_ROW)][-1] == [0]
+    assert not any(slow for _, slow in compared([0.14, 0.1], 2 * IN_A_ROW))
+    assert compared([0.1], IN_A_ROW) == []
+
+
+# A full disk
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/x/y"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_the_error_of_a_full_disk_is_one_line_with_its_file_system(error: Exception, tmp_path: Path) -> None:
+    words = r"no disk space in checkpoint.*the file system at /.* has .* MB left"
+    with pytest.raises(BadInput, match=words) as found, full_disk.full_disk_in_words(tmp_path, lambda: "checkpoint"):
+        raise error
+    assert "\n" not in str(found.value)
+
+
+def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+    usage = full_disk.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda _: usage._replace(free=1 << 40))
+    assert not full_disk.is_full(error, tmp_path)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda _: usage._replace(free=4096))
+    assert full_disk.is_full(error, tmp_path)
+    assert not full_disk.is_full(ValueError("a bug"), tmp_path)
+
+
+def test_other_errors_and_ours_stay_what_they_are(tmp_path: Path) -> None:
+    for error in (ValueError("a bug"), BadInput("no such file"), OSError(errno.EACCES, "denied")):
+        with pytest.raises(type(error)) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step"):
+            raise error
+        assert found.value is error
+
+
+def test_the_file_system_of_a_folder_is_the_deepest_that_holds_it() -> None:
+    assert full_disk.mounted(Path("/proc/self"))[0].startswith("/proc")
+    assert os.path.ismount(full_disk.mounted(Path.cwd())[0])

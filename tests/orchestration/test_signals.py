@@ -1,0 +1,95 @@
+"""Signals that raise, and signals that are noted."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestration import signals
+from orchestration.signals import Stopped, signals_raise, stop_signals
+from preprocessing.errors import Preempted
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Preempted), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_raises_past_who_suppresses_errors_and_says_where(number: int, error: type[BaseException]) -> None:
+    before = signal.getsignal(number)
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # as a library does
+            send(number)
+        pytest.fail("held up")
+
+    said = "stopped while reading"
+    with pytest.raises(error, match=f"{said}; the same command goes on"), signals_raise(lambda: said):
+        work()
+    assert signal.getsignal(number) is before
+
+
+def test_further_signals_do_not_disturb_the_clearing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleared = []
+
+    def work() -> None:
+        try:
+            send(signal.SIGTERM)
+        finally:
+            send(signal.SIGTERM)
+            send(signal.SIGINT)
+            cleared.append(True)
+
+    with pytest.raises(Preempted), signals_raise():
+        work()
+    assert cleared == [True]
+    monkeypatch.setattr(signals, "AGAIN_S", 0.0)  # it hangs: then they do
+    with pytest.raises(Preempted), signals_raise():
+        work()
+    assert cleared == [True]
+
+
+def test_a_first_signal_is_noted_and_a_second_one_raises_at_once() -> None:
+    with stop_signals() as asked:
+        send(signal.SIGTERM)
+        assert asked.signal == signal.SIGTERM
+    assert isinstance(asked.stopped("x"), Preempted)
+
+    def twice() -> None:
+        send(signal.SIGINT)
+        send(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match="at once, without a checkpoint"), stop_signals():
+        twice()
+
+
+def test_who_notes_takes_over_from_who_raises() -> None:
+    with signals_raise(), stop_signals() as asked:
+        send(signal.SIGTERM)
+        assert asked.signal
+    assert issubclass(Stopped, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code: int, tmp_path: Path) -> None:
+    """`sesame corpus` ended with SIGTERM's own number, and its unfinished files stayed."""
+    program = (
+        "import sys, time\nfrom orchestration import cli\n"
+        "def slow(*_, **__):\n    print('here', flush=True)\n    time.sleep(60)\n"
+        "cli._open = slow\nsys.exit(cli.main(['check', 'bert_base']))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(signals.__file__).parents[1], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline() == "here\n"
+    child.send_signal(number)
+    _, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (code, "sesame: stopped; the same command goes on\n")

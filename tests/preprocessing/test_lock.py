@@ -1,0 +1,48 @@
+"""A folder has one writer, and a second one is told who that is."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from preprocessing import lock
+from preprocessing.errors import ResourceError
+from preprocessing.lock import OWNER, held
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from preprocessing.lock import held\n"
+    "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+)
+
+
+def test_a_second_process_is_told_who_holds_the_folder_and_gets_it_when_that_is_killed(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, cwd=os.getcwd())
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        refused = rf"process {other.pid} on .* \(since .*\) is writing here.*--out"
+        with pytest.raises(ResourceError, match=refused), held(tmp_path):
+            pytest.fail("held by two")
+    finally:
+        other.kill()
+        other.wait()
+        assert other.stdout is not None
+        other.stdout.close()
+    with held(tmp_path):
+        assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    with held(tmp_path / "run"):
+        assert "has no locks (No locks available); start no second job here" in caplog.text
