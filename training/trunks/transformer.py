@@ -154,9 +154,9 @@ class Transformer(Tables):
 
 def through(blocks: Blocks, widen: nn.Module, final_norm: nn.Module, x: Tensor, rows: Layout, chunk: Share) -> Tensor:
     """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens."""
-    given, x, first = x, apart(x, chunk), blocks[0]
-    assert isinstance(first, Block)
-    with chunk.noise(first.dropout.p if blocks.training else 0.0):
+    given, x = x, apart(x, chunk)
+    drops_out = [block.dropout.p for block in blocks if isinstance(block, Block) and block.training]
+    with chunk.noise(max(drops_out, default=0.0)):
         x = widen(x)
         for block in blocks:
             x = blocks.run(block, x, rows)

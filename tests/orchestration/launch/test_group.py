@@ -22,8 +22,9 @@ from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from tests.training.corpora import mini_run
 from tests.training.held_out import with_test_split
+from training.formats import load_weights
 from training.run import Run
-from training.specs import Phase
+from training.specs import Machine, Phase
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
 STEPS = 60
@@ -144,6 +145,19 @@ def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, plac
     }
     assert run.data.tags["sesame.model"] == "fill-mask by BertForMaskedLM"
     assert int(run.data.tags["hardware.cores"]) > 0
+
+
+def test_workers_that_share_a_net_leave_whole_weights(
+    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    folder, _ = whole
+    shared = Machine(tensor_parallel=2)
+    start(run_of(corpus, tmp_path / "shared", machine=shared), place)
+    found, wanted = (dict(losses(each)) for each in (tmp_path / "shared", folder))
+    assert found == pytest.approx(wanted, rel=1e-4)
+    (its_spec, its), (spec, weights) = (load_weights(each / "weights") for each in (tmp_path / "shared", folder))
+    assert its_spec == spec
+    assert {name: weight.shape for name, weight in its.items()} == {name: w.shape for name, w in weights.items()}
 
 
 def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:

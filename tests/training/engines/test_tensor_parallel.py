@@ -98,8 +98,12 @@ def assert_alike(cell: Cell, found: Any, wanted: Plain, folder: Path) -> None:
         torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
 
 
-CELLS = [Cell("bert", 0), Cell("t5", 2), Cell("bert", 3, recompute="full"), Cell("t5", 1, recompute="selective")]
-CELLS += [Cell("bert", 2, 1, 2)]
+CELLS = [
+    Cell("bert", 0),
+    Cell("bert", 1, recompute="selective"),
+    Cell("bert", 3, recompute="full"),
+    Cell("bert", 2, 1, 2),
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
-    return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert", "t5"], phases=SHORT, eval_every=3)
+    return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert"], phases=SHORT, eval_every=3)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -157,7 +161,10 @@ def test_four_workers_share_rows_and_nets_in_every_way(corpus: Path, tmp_path: P
 @pytest.mark.slow
 def test_an_optimiser_on_the_host_changes_nothing(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell("bert", zero, tensor, 3 - tensor, offload="cpu") for zero, tensor in product((1, 2, 3), (1, 2))]
-    found, wanted = trained(corpus, tmp_path, cells, 2), plainly(corpus, tmp_path / "plain", ["bert"])
+    found, wanted = (
+        trained(corpus, tmp_path, cells, 2, phases=SHORT),
+        plainly(corpus, tmp_path / "plain", ["bert"], phases=SHORT),
+    )
     for cell in cells:
         assert_alike(cell, found[cell], wanted["bert"], tmp_path)
 
