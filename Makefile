@@ -59,6 +59,16 @@ eval: $(READY) ## downstream scores of RECIPE's run
 table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-sp
 	@sesame table $(TABLE) --scale $(SCALE) --out $(OUT) $(ARGS)
 
+cluster-up: $(READY) ## a Ray cluster of this machine alone: a head and two raylets on 127.0.0.1, with a token
+	@python -m orchestration.launch.here up
+
+cluster-down: $(READY) ## end it
+	@python -m orchestration.launch.here down
+
+submit: $(READY) ## send RECIPE at SCALE to it: make submit RECIPE=gpt2 ARGS="--data PATH"
+	@RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$$(python -c 'from orchestration.launch.here import FOLDER; print(FOLDER)')/token" \
+		sesame submit $(RECIPE) --scale $(SCALE) --out $(OUT) --address http://127.0.0.1:8265 $(ARGS)
+
 ui: $(READY) ## the MLflow UI on 127.0.0.1
 	@sesame ui --out $(OUT) $(ARGS)
 
@@ -108,4 +118,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third run corpus train eval table ui doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean
+.PHONY: help setup demo family third run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean

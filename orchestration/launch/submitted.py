@@ -82,6 +82,12 @@ class JobServer:
         with self._asking(name):
             return _submitted(self._client.get_job_info(name))
 
+    def num_nodes(self) -> int:
+        """Machines of the cluster that are alive, its head among them."""
+        with self._asking():
+            found = self._client._do_request("GET", "/api/v0/nodes").json()
+        return sum(one.get("state") == "ALIVE" for one in found["data"]["result"]["result"])
+
     def submit(self, name: str, command: str) -> None:
         """Send our code and start `command` in its folder, as the job `name`."""
         variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), "PYTHONUNBUFFERED": "1"}
@@ -156,7 +162,7 @@ class JobServer:
                 raise self._no_dashboard() from None
             if "ReadTimeout" in type(error).__name__:
                 raise ResourceError(
-                    f"{self.url}: connects, and then gives no answer; it is too busy, or no dashboard of Ray (8265): "
+                    f"{self.url}: connects, and then gives no answer; it is too busy, or no dashboard of Ray (8265); "
                     "see later, with `sesame status`, what is there"
                 ) from None
             raise self._dead() from None

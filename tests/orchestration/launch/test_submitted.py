@@ -184,6 +184,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={free_port()}",
         "--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--num-cpus=2", "--include-dashboard=true",
         f"--temp-dir={folder}", "--object-store-memory=100000000",
+        "--dashboard-agent-listen-port=0",
     ]  # fmt: skip
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
