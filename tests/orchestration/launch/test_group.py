@@ -184,6 +184,16 @@ def test_sigterm_ends_in_a_checkpoint_and_the_same_command_goes_on(
     assert look(place, tmp_path).info.status == "FINISHED"
 
 
+def test_the_same_command_goes_on_with_fewer_workers(
+    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+) -> None:
+    with pytest.raises(Preempted):
+        start(run_of(corpus, tmp_path), place, on_progress=once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert start(run_of(corpus, tmp_path), place, workers=1).finished
+    found, wanted = (dict(losses(folder)) for folder in (tmp_path, whole[0]))
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
 def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
     corpus: Path, place: track.Place, tmp_path: Path
 ) -> None:
