@@ -27,6 +27,7 @@ def pretrain_and_evaluate(
     fit = wanted.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
         return _evaluated(job, pretrain.train(job, resume, report), report, fit)
+    pretrain.refuse_what_cannot_be(job)
     with held(job.plan.run.folder), _ray(job, report):
         return _evaluated(job, pretrain.train_held(job, resume, report), report, fit)
 

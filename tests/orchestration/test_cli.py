@@ -422,7 +422,8 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
         starts = {start: Chosen({"peak": 1e-3}, splits) for start in STARTS}
         return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
 
-    monkeypatch.setattr(pretrain, "train", trained)
+    for name in ("train", "train_held"):
+        monkeypatch.setattr(pretrain, name, trained)
     monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [*made, "evals=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
@@ -435,7 +436,8 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
 
 
 def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, monkeypatch, made, caplog) -> None:
-    monkeypatch.setattr(pretrain, "train", lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
+    for name in ("train", "train_held"):
+        monkeypatch.setattr(pretrain, name, lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     assert main(["run", *made, "evals=[glue,squad2]", "--progress", "none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == []
@@ -445,7 +447,8 @@ def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, m
 @pytest.mark.parametrize("verb", ["train", "run"])
 def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb) -> None:
     asked = []
-    monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)
+    for name in ("train", "train_held"):
+        monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [] if verb == "train" else ["evals=[]"]
     assert main([verb, *made, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
@@ -476,7 +479,8 @@ def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
 
 def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
     asked = []
-    monkeypatch.setattr(pretrain, "train", lambda job, *more: asked.append(job) or TRAINED)
+    for name in ("train", "train_held"):
+        monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
