@@ -1,7 +1,6 @@
 """The plan of a recipe on a cluster: what it needs, how long it takes, what it costs, and what would be better."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,7 +104,7 @@ class Plan:
 
 def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> Plan:
     """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
-    demand, (device, assumed) = demand_of(recipe), devices_of(cluster)
+    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe))
     layout = _own_layout(recipe, cluster, demand)
     own = _costed(demand, chosen(demand, layout, device), device)
     devices = max(1, cluster.num_workers(recipe))
@@ -119,7 +118,7 @@ def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: f
 
 def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> None:
     """ResourceError where the layout of the cluster file needs more than its devices have, with one that fits."""
-    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, timed=False)
+    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe), timed=False)
     layout = _own_layout(recipe, cluster, demand)
     needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
     if legal(layout, demand, device) or needed.peak <= REFUSED * device.memory:
@@ -146,10 +145,11 @@ def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
         )
 
 
-def devices_of(cluster: Cluster, *, timed: bool = True) -> tuple[Device, str]:
-    """What a worker of a cluster runs on, and what was assumed of it. Cores are `timed`, or of unknown speed."""
+def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[Device, str]:
+    """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed."""
     if cluster.machine.device == "cpu":
-        device = core_here(cluster.cpus_per_worker, timed=timed)
+        sharing = 1 if cluster.address else workers  # of a cluster it is not known how many share a machine
+        device = core_here(cluster.cpus_per_worker, sharing, timed=timed)
         assumed = "each machine of the cluster as this one" if cluster.address else ""
     elif cluster.hardware:
         device, assumed = device_of(cluster.hardware), ""
@@ -201,11 +201,6 @@ def _met(found: Plan, devices: int, budget: float, deadline_s: float) -> Plan:
     steps = int(found.recipe.num_steps * budget / cheapest.usd)
     said = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buy {steps:,} of {found.recipe.num_steps:,} steps"
     return replace(found, unmet=said)
-
-
-def runners_up(plan: Plan) -> Sequence[Costed]:
-    """The best layouts but the first."""
-    return plan.better[1:]
 
 
 def brief_bytes(number: float) -> str:

@@ -106,10 +106,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def core_here(share: float = 1.0, *, timed: bool = True) -> Device:
-    """`share` cores of this machine, with their part of its memory; how fast they are is measured, in a moment."""
+def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
+    """`share` cores of this machine, for each of so many workers, with their part of its memory; how fast they are is
+    measured, in a moment."""
     flops, bandwidth = _speed() if timed else (TERA, TERA)
-    memory = psutil.virtual_memory().total * share / cores()
+    memory = psutil.virtual_memory().total / max(workers, cores() / share)
     speed = share * flops, 0.8, share * bandwidth
     return Device(HERE, memory, *speed, bandwidth / 4, 1.25 * GB, cores(), 0.0, "cpu", launch_s=1e-5)
 

@@ -65,7 +65,6 @@ class Layout:
         yield f"machine.precision={self.precision}"
         for key, value, default in (
             ("tensor_parallel", self.tensor, 1),
-            ("pipeline_parallel", self.pipeline, 1),
             ("sequence_parallel", self.sequence, 1),
             ("activation_checkpointing", self.checkpointing, "none"),
             ("offload_optimizer", "cpu" if self.offload else "none", "none"),

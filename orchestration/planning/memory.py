@@ -1,7 +1,7 @@
 """Memory of a device, itemised: what each kind of tensor takes, and how much there is at once at most.
 
 States are as DeepSpeed 0.19.8 keeps them with the engine's configuration (training/engines/deepspeed.py); measured
-figures beside these are in tests/orchestration/planning.
+on two workers (the cases of tests/orchestration/planning).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicat
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device. All of the first line stay; of the rest the larger of backward pass and update is there."""
+    """Bytes of one device. The first four stay; of the rest there is what the backward pass needs, or the update."""
 
     weights: float
     gradients: float
@@ -69,8 +69,7 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
     weights, workers, size = weights_of(demand, layout), layout.replicas, layout.bytes_per_weight
     states = demand.recipe.optim.states
     zero, owned = layout.zero, weights / workers
-    own_master = layout.mixed or zero in (1, 2)
-    master = 4 * owned if own_master or zero == 3 else 0.0
+    master = 4 * owned if layout.mixed or zero else 0.0
     optimiser = 4 * states * owned if zero else 4 * states * weights
     if zero == 3:
         kept, gradients = size * owned, 4 * owned
@@ -117,7 +116,7 @@ def activations(demand: Demand, layout: Layout, length: int, *, cuda: bool) -> t
         block = kept_by_block(stack, layout, cuda=cuda)
         entry = stack.tokens * stack.width * size
         each = entry if layout.checkpointing == "full" else block
-        total += stack.number / layout.pipeline * each * min(layout.pipeline, _micro(layout))
+        total += stack.number * each  # a pipeline's share of the blocks, for as many micro-batches as it has stages
         at_once = stack.tokens * (2 * stack.inner / layout.tensor + 2 * stack.width) * size
         passing = max(passing, at_once + (block if layout.checkpointing == "full" else 0.0))
     mask = size if not cuda else 1
@@ -125,11 +124,6 @@ def activations(demand: Demand, layout: Layout, length: int, *, cuda: bool) -> t
     dropped = mask if any(stack.dropout for stack in stacks) else 0
     embedded = tokens * demand.recipe.trunk.table_width * (size + dropped)
     return total + embedded, passing
-
-
-def _micro(layout: Layout) -> int:
-    """Micro-batches that are under way in the first stage of a pipeline."""
-    return layout.pipeline
 
 
 def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:

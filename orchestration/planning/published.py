@@ -31,7 +31,6 @@ class Published:
     usd: float = 0.0  # as published; 0: not said
     scores_in_memory: bool = True  # attention without a fused kernel
     of_step: bool = False
-    batch: int = 0  # rows of a step, where that is not the recipe's
     note: str = ""
 
 
@@ -159,7 +158,7 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
         demand, device = demand_of(recipe), DEVICES[run.device]
         total = 0.0
         for phase in recipe.phases:
-            batch = run.batch or phase.batch
+            batch = phase.batch
             layout = with_rows(run.layout, demand.longest.length, phase.length, batch)
             of_step = seconds(demand, layout, device, phase.length, batch, scores_in_memory=run.scores_in_memory)
             total += of_step.total * (1 if run.of_step else phase.steps)

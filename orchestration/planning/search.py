@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, get_args
 
 from orchestration.planning.demand import Demand
@@ -56,71 +57,57 @@ def legal(layout: Layout, demand: Demand, device: Device) -> str:
     trunk, batch = demand.recipe.trunk, min(phase.batch for phase in demand.recipe.phases)
     if layout.tensor > device.per_node:
         return f"tensor_parallel is {layout.tensor}, a node has {device.per_node} devices"
-    if trunk.heads % layout.tensor:
-        return f"tensor_parallel is {layout.tensor}, allowed is a divisor of the {trunk.heads} heads"
-    if trunk.layers % layout.pipeline:
-        return f"pipeline_parallel is {layout.pipeline}, allowed is a divisor of the {trunk.layers} layers"
-    if layout.pipeline > 1 and layout.zero > 1:
-        return f"zero is {layout.zero}, allowed is 1 with a pipeline"
+    if layout.tensor > 1:
+        if reason := trunk.split_over(layout.tensor):
+            return f"tensor_parallel is {layout.tensor}, {reason}"
+        if not demand.recipe.optim.by_element:
+            return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
     if layout.data > batch:
         return f"{layout.data} replicas have no row each: a batch has {batch}"
     return ""
 
 
-def layouts(demand: Demand, device: Device, devices: int, *, pipelines: bool) -> Iterator[Layout]:
-    """Those that are worth a look, on so many devices at most (all of them where that is possible)."""
-    trunk, batch = demand.recipe.trunk, min(phase.batch for phase in demand.recipe.phases)
+def layouts(demand: Demand, device: Device, devices: int) -> Iterator[Layout]:
+    """Those that are worth a look, on so many devices at most; training has no pipeline, so that these have none."""
+    batch = min(phase.batch for phase in demand.recipe.phases)
     degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and device.kind != "cpu"]
-    stages = _divisors(trunk.layers) if pipelines else [1]
     precision = "fp32" if device.kind == "cpu" else "bf16"
     for tensor in degrees or [1]:
-        for pipeline in stages:
-            data = min(devices // (tensor * pipeline), batch)
-            if data < 1:
-                continue
-            for zero in (1,) if pipeline > 1 else (1, 2, 3):
-                for checkpointing in get_args(Checkpointing):
-                    for power in range(MOST_ROWS + 1):
-                        if (rows := 1 << power) > -(-batch // data):
-                            break
-                        for offload in (False, True):
-                            yield Layout(
-                                data=data,
-                                tensor=tensor,
-                                pipeline=pipeline,
-                                zero=zero,
-                                rows=rows,
-                                checkpointing=checkpointing,
-                                offload=offload,
-                                precision=precision,
-                            )
+        data = min(devices // tensor, batch)
+        rows = [1 << power for power in range(MOST_ROWS + 1) if 1 << power <= -(-batch // data)]
+        for zero, checkpointing, at_once, offload in product((1, 2, 3), get_args(Checkpointing), rows, (False, True)):
+            yield Layout(
+                data=data,
+                tensor=tensor,
+                zero=zero,
+                rows=at_once,
+                checkpointing=checkpointing,
+                offload=offload,
+                precision=precision,
+            )
 
 
-def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
-def best(demand: Demand, device: Device, devices: int, *, pipelines: bool = False, count: int = 4) -> list[Choice]:
+def best(demand: Demand, device: Device, devices: int, *, count: int = 4) -> list[Choice]:
     """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits."""
-    found: dict[tuple[int, int, int, str, bool], Choice] = {}
-    for layout in layouts(demand, device, devices, pipelines=pipelines):
+    found: dict[tuple[int, int, str, bool], Choice] = {}
+    for layout in layouts(demand, device, devices):
         if legal(layout, demand, device):
             continue
         needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
         if needed.peak > FILLED * device.memory:
             continue
         choice = chosen(demand, layout, device)
-        key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
+        key = (layout.tensor, layout.zero, layout.checkpointing, layout.offload)
         if key not in found or choice.total_s < found[key].total_s:
             found[key] = choice
     return sorted(found.values(), key=lambda choice: choice.total_s)[:count]
 
 
-def smallest(demand: Demand, device: Device, most: int = 1 << 16, *, pipelines: bool = False) -> Choice | None:
+def smallest(demand: Demand, device: Device, most: int = 1 << 16) -> Choice | None:
     """The best layout on the fewest devices (a power of two) on which any fits; None where none does."""
     devices = 1
     while devices <= most:
-        if found := best(demand, device, devices, pipelines=pipelines, count=1):
+        if found := best(demand, device, devices, count=1):
             return found[0]
         devices *= 2
     return None

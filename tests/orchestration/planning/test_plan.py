@@ -97,7 +97,7 @@ def _demand(trunk: Trunk, losses: tuple[Loss, ...]) -> Demand:
 
 @pytest.mark.parametrize(
     ("stage", "precision", "bytes_per_weight"),
-    # measured, two workers: weights, masters, moments, and gradients between micro-batches (benchmarks/results)
+    # measured, two workers: weights, masters, moments, and gradients between micro-batches
     [
         *((0, "fp32", 16.0), (1, "fp32", 14.0), (2, "fp32", 12.0), (3, "fp32", 10.0)),
         *((1, "bf16", 14.0), (2, "bf16", 10.0), (3, "bf16", 9.0)),
@@ -117,6 +117,13 @@ def test_published_runs_are_foretold() -> None:
     assert len(ratios) >= 8
     known = ("GPT-2 124M, llm.c", "GPT-3 175B", "MT-NLG 530B, 2,240", "MT-NLG 530B, 3,360", "Megatron 8.3B")
     assert all(1 / 1.5 < ratios[name] < 1.5 for name in (*known, "BERT in 44 minutes", "MosaicBERT base"))
+
+
+@pytest.mark.parametrize("name", ["t5_11b", "transformer_xl_large"])
+def test_no_layout_is_named_that_check_refuses(name: str) -> None:
+    """Adafactor looks at whole tensors, and relative attention is not split."""
+    demand = demand_of(load(name))
+    assert {one.layout.tensor for one in planning.best(demand, DEVICES["h100"], 64, count=99)} == {1}
 
 
 def test_a_giant_is_shared_by_devices_that_hold_it() -> None:
