@@ -97,6 +97,11 @@ def weights_of(path: Path) -> dict[str, Tensor]:
     return {name: fragments.full(name) for name in fragments.names()} | fragments.buffers()
 
 
+def goes_on(folder: Path, resume: Resume) -> bool:
+    """Whether `restore` takes the weights of a run from a checkpoint in `folder`, or ends it."""
+    return resume != "never" and bool(steps(folder))
+
+
 def is_checkpoint(path: Path) -> bool:
     """Whether a folder is a checkpoint, whole or not."""
     return (path / MANIFEST).is_file()

@@ -1,7 +1,7 @@
 """One start of a group of workers: they begin, are watched, and end, whatever they do.
 
-No call here waits for a worker: what was asked of one is looked at when it answers. So a signal is acted upon within
-seconds where a worker is stopped, hangs in a collective call, or its Ray is gone.
+No call here waits for a worker that works: what was asked of one is looked at when it answers. So a signal is acted
+upon within seconds where a worker is stopped, hangs in a collective call, or its Ray is gone.
 """
 
 import logging
@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,6 +85,7 @@ class Attempt:
                 raise WorkerDied(f"{dead} died", self.step) from error
             raise
         finally:
+            self._hear_last()
             self._end()
 
     def _begin(self) -> None:
@@ -155,6 +157,18 @@ class Attempt:
                     self._take(rank, ray.get(future))
                 except RayError:  # not reached for once; were it dead, its `train` would say so
                     continue
+
+    def _hear_last(self) -> None:
+        """Take in what the first worker said since its last answer, where it has returned or raised."""
+        import ray
+        from ray.exceptions import RayError
+
+        if fault() or not self.futures or not ray.wait(self.futures[:1], timeout=0)[0]:
+            return
+        unanswered = [self.polls.pop(0)[0]] if 0 in self.polls else []
+        with suppress(RayError):  # it died
+            for answer in ray.get([*unanswered, self.workers[0].poll.remote()], timeout=ANSWER_S):
+                self._take(0, answer)
 
     def _take(self, rank: int, answer: Answer) -> None:
         self.watch.hear(rank, answer.sign, time.monotonic())

@@ -1,6 +1,7 @@
 """Weights to begin with: those of another run or of transformers, fitted to a trunk of longer rows than theirs."""
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,10 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from training import checkpoint
 from training.formats.load import Lazy, lazily
 from training.model import Model
-from training.run import Run
+from training.run import CHECKPOINTS, Run
 from training.specs import Trunk
 from training.trunks import WHOLE, Share
 
@@ -35,12 +37,23 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
 
 
 def describe_model(run: Run, share: Share = WHOLE) -> Model:
-    """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them."""
+    """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them.
+
+    Where the run goes on from a checkpoint nothing is drawn: a weight that this did not load would make the loss NaN.
+    """
     with torch.device("meta"):
         model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
-    if run.start:
+    if checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume):
+        model.given = {name: partial(torch.full, shape, math.nan) for name, shape in _whole_shapes(model).items()}
+    elif run.start:
         model.given = _taken(model, Path(run.start))
     return _compiled(run, model)
+
+
+def _whole_shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Of each weight, also where this worker has a part of it."""
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    return shapes | {name: cut.shape for name, cut in model.trunk.cuts.items()}
 
 
 def _compiled(run: Run, model: Model) -> Model:
@@ -64,9 +77,7 @@ def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
     """What `model` takes over, by name."""
     spec, given = lazily(folder)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
-    cuts = model.trunk.cuts
-    wanted = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    wanted |= {name: cut.shape for name, cut in cuts.items()}
+    wanted = _whole_shapes(model)
     for name, shape in wanted.items():
         if name in given and (found := tuple(given[name]().shape)) != shape:
             shapes = f"{list(found)}, this recipe wants {list(shape)}"

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.training.trunks.test_recompute import every_net
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
 from training.model import materialise, parameter_groups, shapes_of
-from training.run import Run
+from training.run import CHECKPOINTS, Run
 
 
 @pytest.fixture
@@ -61,6 +62,17 @@ def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp
     materialise(found, nn.Parameter)
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.named_parameters())
     assert not found.given
+
+
+def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
+    checkpoint = Path(run.folder) / CHECKPOINTS / "step-000000002"
+    checkpoint.mkdir(parents=True)
+    model = describe_model(run)
+    materialise(model, nn.Parameter)
+    assert all(weight.isnan().all() for weight in model.parameters())
+    anew = describe_model(replace(run, resume="never"))
+    materialise(anew, nn.Parameter)
+    assert not any(weight.isnan().any() for weight in anew.parameters())
 
 
 def test_groups_and_shapes_of_a_partitioned_weight_are_those_of_the_whole(run: Run) -> None:
