@@ -56,19 +56,19 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     """Make the net as one of the workers and print what that took."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu"}
-    from training.engines import connect
-    from training.engines.deepspeed import deepspeed_config, settling
+    from training.engines import connect, mesh_of
+    from training.engines.deepspeed import deepspeed_config, peers_of, settling
     from training.model import materialise
     from training.optim import AdamW
     from training.specs import Machine
 
     machine = Machine(zero=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
     connect(machine)
-    model = gpt(layers, 2_048, 16, 1_024)
-    settle = settling(machine, deepspeed_config(machine, AdamW(peak=1e-4)))
+    model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
+    settle = settling(machine, deepspeed_config(machine, AdamW(peak=1e-4)), mesh)
     before, started = memory("VmRSS"), time.perf_counter()
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    materialise(model, settle)
+    materialise(model, settle, peers_of(mesh))
     found = {"peak_GB": memory("VmHWM") - before, "held_GB": memory("VmRSS") - before}
     print(json.dumps(found | {"seconds": time.perf_counter() - started}), flush=True)
     os._exit(0)

@@ -37,8 +37,9 @@ class Model(nn.Module):
     """A trunk and one head per loss; the token table belongs to the trunk and is lent to the heads.
 
     `Model(...)` under `torch.device("meta")` has shapes but no memory, until `materialise` makes its weights, one after
-    the other; those in `given`, by name, begin as they are there. With a `share` it is what a worker has of the net;
-    each tensor begins as that of the whole one (Net.cuts says what is here of those that are split).
+    the other; those in `given`, by name, begin as they are there, and all as NaN where a checkpoint is to replace them
+    (`replaced`). With a `share` it is what a worker has of the net; each tensor begins as that of the whole one
+    (Net.cuts says what is here of those that are split).
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Model(nn.Module):
         _check_weights(self)
         if share.of > 1:
             self.trunk.cuts = cut_net(self, share)
-        self.seed, self.given = seed, dict[str, Callable[[], Tensor]]()
+        self.seed, self.given, self.replaced = seed, dict[str, Callable[[], Tensor]](), False
         if device.type != "meta":
             self.to_empty(device=device)
             initialise(self, trunk, seed)
@@ -110,26 +111,63 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
                 first.fill(name, module, tensor)
 
 
-@torch.no_grad()
-def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter]) -> None:
-    """Make the weights of a model on the meta device, equal to those that it has elsewhere, and never two at a time.
+@dataclass(frozen=True)
+class Peers:
+    """Workers that have the same of a net. Each draws some of its weights, and `passed` gives them to the others.
 
-    `settle` takes each of them, float32 on the CPU, and makes the parameter of it: it may cast, move or partition it.
-    Of a tensor that is cut it takes what this worker has.
+    All of them call `passed` with a tensor of one shape, and the number of the one whose tensor has the values.
+    """
+
+    number: int = 0  # of this worker
+    of: int = 1
+    passed: Callable[[Tensor, int], Tensor] = lambda value, owner: value
+
+
+ALONE = Peers()
+
+
+@torch.no_grad()
+def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: Peers = ALONE) -> None:
+    """Make the weights of a model on the meta device, equal to those that it has elsewhere; at most two are held whole.
+
+    `settle` takes each of them, float32, and makes the parameter of it: it may cast, move or partition it. Of a tensor
+    that is cut it takes what this worker has. The weights of GPT-3 are half an hour of drawing for one core, which a
+    `peers` divides.
     """
     trunk = model.spec.trunk
     first = _First(net_of(model), trunk, shapes_of(model), model.seed)
-    for prefix, module in model.named_modules():
-        for name, empty in list(module.named_parameters(prefix, recurse=False)):
-            cut = first.net.cuts.get(name)
-            if name in model.given:
-                value = model.given[name]().float().contiguous()
+    places = [
+        (module, name, empty)
+        for prefix, module in model.named_modules()
+        for name, empty in list(module.named_parameters(prefix, recurse=False))
+    ]
+
+    def drawn(module: nn.Module, name: str, empty: Tensor) -> Tensor:
+        cut = first.net.cuts.get(name)
+        if name in model.given:
+            value = model.given[name]().float().contiguous()
+        else:
+            value = torch.empty(cut.shape if cut else empty.shape, dtype=torch.float32, device="cpu")
+            first.fill(name, module, value)
+        return cut.of(value).contiguous() if cut else value
+
+    own: Tensor | None = None
+    for at, (module, name, empty) in enumerate(places):
+        owner = at % peers.of
+        if model.replaced:
+            value = torch.full(empty.shape, math.nan, device="cpu")
+        else:
+            if owner == 0 and at + peers.number < len(places):  # all draw the next one of theirs at the same time
+                own = drawn(*places[at + peers.number])
+            if owner == peers.number and own is not None:
+                value, own = own, None
             else:
-                value = torch.empty(cut.shape if cut else empty.shape, dtype=torch.float32, device="cpu")
-                first.fill(name, module, value)
-            parameter = settle(cut.of(value) if cut else value)
-            parameter.requires_grad_(empty.requires_grad)
-            module.register_parameter(name.rpartition(".")[2], parameter)
+                value = torch.empty(empty.shape, dtype=torch.float32, device="cpu")
+            value = peers.passed(value, owner)
+        parameter = settle(value)
+        del value
+        parameter.requires_grad_(empty.requires_grad)
+        module.register_parameter(name.rpartition(".")[2], parameter)
     model.given = {}
 
 

@@ -131,7 +131,7 @@ def _processor() -> str:
 
 def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
     """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.entities import Dataset
 
     manifest = Manifest.load(corpus)
     dataset = Dataset(
@@ -141,4 +141,22 @@ def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
         source=json.dumps({"uri": corpus.resolve().as_uri()}),
         profile=json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
     )
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+    log_dataset(client, run_id, dataset, context)
+
+
+def log_dataset(client: Any, run_id: str, dataset: Any, context: str) -> None:
+    """A dataset as an input of the run.
+
+    MLflow looks whether it has the dataset and then adds it, so that of two runs that log the same one at one moment
+    one finds it added in between: at the second try it is there.
+    """
+    from mlflow.entities import DatasetInput, InputTag
+    from mlflow.exceptions import MlflowException
+
+    inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
+    try:
+        client.log_inputs(run_id, inputs)
+    except MlflowException as error:
+        if not re.search("unique|duplicate", str(error), re.IGNORECASE):
+            raise
+        client.log_inputs(run_id, inputs)

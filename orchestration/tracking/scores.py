@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestration.tracking.metadata import FOLDER, LONGEST, NOTE, flattened, git_tags, hardware, libraries
+from orchestration.tracking.metadata import (
+    FOLDER,
+    LONGEST,
+    NOTE,
+    flattened,
+    git_tags,
+    hardware,
+    libraries,
+    log_dataset,
+)
 from orchestration.tracking.runs import OWNER, Owner, Tracked, client_of
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -113,8 +122,8 @@ def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], par
 
 
 def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:
-    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.entities import Dataset
 
     profile = json.dumps({"digest": record.dataset})
     dataset = Dataset(record.name, record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile)
-    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")])])
+    log_dataset(client, run_id, dataset, "evaluation")

@@ -23,7 +23,7 @@ from training.engines.engine import M, StepResult, memory_of, set_rate, to_tenso
 from training.engines.fragments import Fragments, Part
 from training.engines.held import Copy
 from training.engines.mesh import Mesh, mesh_of
-from training.model import Model, materialise, net_of, parameter_groups
+from training.model import ALONE, Model, Peers, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine, Offload
@@ -114,7 +114,7 @@ def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[
     """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the shares of the
     workers that have the same of the net.
 
-    What zero.Init does where a module is made, without its broadcast: all workers have the same value.
+    What zero.Init does where a module is made, without its broadcast: all workers have the same value (`peers_of`).
     """
     deepspeed = lean.deepspeed()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
@@ -132,6 +132,21 @@ def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[
         return parameter
 
     return settle
+
+
+def peers_of(mesh: Mesh) -> Peers:
+    """The workers with the same share of the net, which make its first weights together."""
+    ranks = mesh.get_data_parallel_group_ranks()
+    if len(ranks) == 1:
+        return ALONE
+    device = torch.device(lean.deepspeed().get_accelerator().current_device_name())
+
+    def passed(value: Tensor, owner: int) -> Tensor:
+        there = value.to(device)
+        torch.distributed.broadcast(there, ranks[owner], group=mesh.same_share)
+        return there
+
+    return Peers(mesh.get_data_parallel_rank(), len(ranks), passed)
 
 
 class DeepSpeedEngine(Generic[M]):
@@ -154,7 +169,7 @@ class DeepSpeedEngine(Generic[M]):
         config = deepspeed_config(machine, spec)
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialise(model, settling(machine, config, self.mesh))
+            materialise(model, settling(machine, config, self.mesh), peers_of(self.mesh))
         for name, weight in model.named_parameters():
             # the others count once in the norm of the gradient
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own

@@ -1,7 +1,6 @@
 """Weights to begin with: those of another run or of transformers, fitted to a trunk of longer rows than theirs."""
 
 import logging
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -43,9 +42,8 @@ def describe_model(run: Run, share: Share = WHOLE) -> Model:
     """
     with torch.device("meta"):
         model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
-    if checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume):
-        model.given = {name: partial(torch.full, shape, math.nan) for name, shape in _whole_shapes(model).items()}
-    elif run.start:
+    model.replaced = checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
+    if run.start and not model.replaced:
         model.given = _taken(model, Path(run.start))
     return _compiled(run, model)
 

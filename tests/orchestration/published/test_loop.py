@@ -96,13 +96,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return found
 
 
-@cache
 def papers(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
     """The weights of the paper before the first step and after each, by the names of the authors' code."""
+    return _papers(run.to_json(), paper, at)
+
+
+@cache
+def _papers(run_json: str, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
+    run = Run.from_json(run_json)
     own = Plain(paper, shrunk.apart(stored(run, 0)))
     after = [dict(own.weights)]
     for step in range(STEPS):
-        own.step(shrunk.apart(gradients(run, step)), plain.rate(paper, at + step))
+        own.step(shrunk.apart(gradients(run_json, step)), plain.rate(paper, at + step))
         after.append(dict(own.weights))
     return tuple(after)
 
@@ -113,9 +118,10 @@ def stored(run: Run, step: int) -> dict[str, Tensor]:
 
 
 @cache
-def gradients(run: Run, step: int) -> dict[str, Tensor]:
+def gradients(run_json: str, step: int) -> dict[str, Tensor]:
     """The gradient of a step, outside of loop and engine, at the weights that the worker had then: at others, that
     differ in their last bits, a unit of a relu now and then falls on the other side."""
+    run = Run.from_json(run_json)
     weights = {name: weight.requires_grad_() for name, weight in stored(run, step).items()}
     batches = open_loader(run, rank=0, world=1).at(step)
     loss = mean_loss(run, build_model(run), weights, batches)

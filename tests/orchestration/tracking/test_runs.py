@@ -25,6 +25,7 @@ from orchestration import figures
 from orchestration.launch import worker
 from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
 from orchestration.tracking import runs as track
+from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.patience import behind
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
@@ -589,3 +590,23 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
         logged = Path(client.download_artifacts(tracked.run_id, name, str(tmp_path / "logged"))).read_text()
         assert logged == (tmp_path / name).read_text()
         assert logged.startswith("w7 w9")
+
+
+def test_two_runs_log_the_same_dataset_at_the_same_moment() -> None:
+    """MLflow's sqlite store says so when another run has added the dataset after it looked for it."""
+    from mlflow.entities import Dataset
+
+    said: list[Exception] = [MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: datasets.name")]
+    logged: list[str] = []
+
+    class Client:
+        def log_inputs(self, run_id: str, inputs: Any) -> None:
+            if said:
+                raise said.pop()
+            logged.extend(one.dataset.name for one in inputs)
+
+    log_dataset(Client(), "run", Dataset("mini", "0", "local", "{}"), "training")
+    assert logged == ["mini"]
+    said.append(MlflowException("no such run"))
+    with pytest.raises(MlflowException, match="no such run"):
+        log_dataset(Client(), "run", Dataset("mini", "0", "local", "{}"), "training")

@@ -13,7 +13,7 @@ from tests.training.corpora import mini_run
 from tests.training.trunks.test_recompute import every_net
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
-from training.model import materialise, parameter_groups, shapes_of
+from training.model import Peers, _First, materialise, parameter_groups, shapes_of
 from training.run import CHECKPOINTS, Run
 
 
@@ -73,6 +73,28 @@ def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
     anew = describe_model(replace(run, resume="never"))
     materialise(anew, nn.Parameter)
     assert not any(weight.isnan().any() for weight in anew.parameters())
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = list(build_model(run).parameters())
+    drawn: list[str] = []
+    fill = _First.fill
+    monkeypatch.setattr(_First, "fill", lambda self, name, *rest: (drawn.append(name), fill(self, name, *rest)))
+    passed: list[int] = []
+
+    def pass_on(value: Tensor, owner: int) -> Tensor:
+        of_all = wanted[len(passed)].detach()
+        assert owner != number or torch.equal(value, of_all)
+        passed.append(owner)
+        return of_all.clone()
+
+    model = describe_model(run)
+    names = [name for name, _ in model.named_parameters()]
+    materialise(model, nn.Parameter, Peers(number, 3, pass_on))
+    assert drawn == names[number::3]
+    assert passed == [at % 3 for at in range(len(names))]
+    assert all(torch.equal(weight, of_all) for weight, of_all in zip(model.parameters(), wanted, strict=True))
 
 
 def test_groups_and_shapes_of_a_partitioned_weight_are_those_of_the_whole(run: Run) -> None:
