@@ -191,9 +191,7 @@ class Learner:
         memory = net_of(engine.model).memory_state() if watches else {}
         torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         self.tally.count(targets)
-        for number, batch in enumerate(batches, 1):
-            with within("forward"):
-                scores = engine.forward(batch)
+        for number, (batch, scores) in enumerate(engine.scored(batches), 1):
             if step < self.first + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
             objective = _objective(run.losses, scores, targets, engine.data_world)
@@ -232,8 +230,8 @@ def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
     engine.model.eval()
     tally = Tally(engine)
-    for batch in batches:
-        tally.add(_sums(run.losses, engine.forward(batch)))
+    for _, scores in engine.scored(batches):
+        tally.add(_sums(run.losses, scores))
     tally.count(step_work.targets)
     engine.model.train()
     return _metrics("eval", run.losses, tally.added_to({}))

@@ -16,7 +16,7 @@ from training.losses import Loss, MaskedTokens, check_losses
 from training.optim import Decays
 from training.score import Score
 from training.specs import Init, Trunk
-from training.trunks import WHOLE, Fused, Net, Share, cut_net, sinusoids_at
+from training.trunks import ONLY, WHOLE, Fused, Given, Net, Share, Stage, cut_net, cut_stages, sinusoids_at
 from training.trunks import build as build_net
 
 
@@ -39,11 +39,17 @@ class Model(nn.Module):
     `Model(...)` under `torch.device("meta")` has shapes but no memory, until `materialise` makes its weights, one after
     the other; those in `given`, by name, begin as they are there, and all as NaN where a checkpoint is to replace them
     (`replaced`). With a `share` it is what a worker has of the net; each tensor begins as that of the whole one
-    (Net.cuts says what is here of those that are split).
+    (Net.cuts says what is here of those that are split). With a `stage` it has the layers of that one alone.
     """
 
     def __init__(
-        self, trunk: Trunk, losses: tuple[Loss, ...], vocab_size: int, seed: int, share: Share = WHOLE
+        self,
+        trunk: Trunk,
+        losses: tuple[Loss, ...],
+        vocab_size: int,
+        seed: int,
+        share: Share = WHOLE,
+        stage: Stage = ONLY,
     ) -> None:
         super().__init__()
         self.spec = ModelSpec(trunk=trunk, losses=tuple(losses), vocab_size=vocab_size)
@@ -52,6 +58,11 @@ class Model(nn.Module):
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
+        # of all weights, also where this worker has a part of one, or none
+        self.whole_shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
+        self.stage, self.stages = stage, dict.fromkeys(self.whole_shapes, 0)  # of each weight
+        if stage.of > 1:
+            self._leave_stage(stage)
         if share.of > 1:
             self.trunk.cuts = cut_net(self, share)
         self.seed, self.given, self.replaced = seed, dict[str, Callable[[], Tensor]](), False
@@ -59,9 +70,21 @@ class Model(nn.Module):
             self.to_empty(device=device)
             initialise(self, trunk, seed)
 
-    def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
-        """Score of each loss, by its kind."""
-        return self.trunk.scores(batch, self.heads, self.spec.losses)
+    def _leave_stage(self, stage: Stage) -> None:
+        """Leave what this stage has."""
+        owners = {f"trunk.{name}": owner for name, owner in self.trunk.owners(stage.of).items()}
+        owners |= {f"heads.{kind}": stage.of - 1 for kind in self.heads}
+        self.trunk.stage = stage
+        self.stages = cut_stages(self, owners, stage)
+
+    def forward(self, batch: Mapping[str, Tensor], given: Given | None = None) -> dict[str, Score] | Tensor:
+        """Score of each loss, by its kind; of a stage but the last one, the states that it passes on."""
+        if given is None:
+            return self.trunk.scores(batch, self.heads, self.spec.losses)
+        states = self.trunk.passed_on(batch, given)
+        if not self.stage.is_last:
+            return states
+        return {kind: head(states, batch, given.table) for kind, head in self.heads.items()}
 
     @property
     def num_parameters(self) -> int:

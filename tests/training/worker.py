@@ -48,7 +48,8 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 
 def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
     """This worker's engine, with its share of the net."""
-    return zero.DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
+    mesh = mesh_of(run.machine)
+    return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optim, run.machine)
 
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:

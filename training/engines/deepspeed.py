@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.engines import held, lean, ops
-from training.engines.engine import M, StepResult, memory_of, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
 from training.engines.fragments import Fragments, Part
 from training.engines.held import Copy
 from training.engines.mesh import Mesh, mesh_of
+from training.engines.pipeline import Pipeline
 from training.model import ALONE, Model, Peers, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
 from training.specs import Machine, Offload
-from training.trunks import set_chunks, set_recompute
+from training.trunks import Given, set_chunks, set_recompute
 
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
 
@@ -164,7 +165,9 @@ class DeepSpeedEngine(Generic[M]):
         self.shares = held.shares_of(model, is_first=self.mesh.share.number == 0)
         if machine.tensor_parallel > 1 and not self.cuts:
             raise BadInput(f"tensor_parallel is {machine.tensor_parallel}, allowed is 1 for a net that is not split")
-        mpu = self.mesh if machine.tensor_parallel > 1 else None
+        if machine.pipeline_parallel > 1 and not (isinstance(model, Model) and model.stage.of > 1):
+            raise BadInput(f"pipeline_parallel is {machine.pipeline_parallel}, allowed is 1 for a net without stages")
+        mpu = self.mesh if self.mesh.divides else None
         lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         config = deepspeed_config(machine, spec)
         if any(weight.is_meta for weight in model.parameters()):
@@ -183,7 +186,10 @@ class DeepSpeedEngine(Generic[M]):
             )
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
-        self.counts = self.mesh.share.number == self.mesh.chunk.number == 0
+        self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
+        self.pipeline: Pipeline | None = None
+        if isinstance(model, Model) and model.stage.of > 1:
+            self.pipeline = Pipeline(model, self.mesh, self._run_stage, self.engine.backward)
         self.norm_of_stage_0 = math.nan
         if machine.zero == 0:
             self._guard(spec.clip)
@@ -202,8 +208,17 @@ class DeepSpeedEngine(Generic[M]):
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.engine(to_tensors(batch, self.engine.device))
 
+    def _run_stage(self, batch: Batch, given: Given) -> Any:
+        return self.engine(to_tensors(batch, self.engine.device), given)
+
+    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+        return self.pipeline.scored(batches) if self.pipeline else scored_by(self.forward, batches)
+
     def backward(self, loss: Tensor) -> None:
-        self.engine.backward(loss)
+        if self.pipeline:
+            self.pipeline.backward(loss)
+        else:
+            self.engine.backward(loss)
 
     def step(self, rate: float) -> StepResult:
         set_rate(self.optimizer, rate)
@@ -224,7 +239,8 @@ class DeepSpeedEngine(Generic[M]):
         if self.zero == 3:  # an evaluation leaves parameters whole
             self.optimizer.checkpoint_event_prologue()
             self.optimizer.checkpoint_event_epilogue()
-        part = held.part_of(self.model, self._flats(), self._stepping, copy, is_first=self.rank == 0)
+        is_first = self.mesh.get_data_parallel_rank() == self.mesh.share.number == 0  # of its stage
+        part = held.part_of(self.model, self._flats(), self._stepping, copy, is_first=is_first)
         part.tensors.update(memory_of(self.model))
         return replace(part, scaler=self._scaler())
 
@@ -267,14 +283,20 @@ class DeepSpeedEngine(Generic[M]):
         return {key: getattr(scaler, key) for key in SCALER} if getattr(scaler, "dynamic", False) else {}
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
+        if self.pipeline:
+            yield from self.pipeline.weights(self._own_weights())
+            return
+        for name, whole in self._own_weights():
+            if self.rank == 0:
+                yield name, whole.cpu().clone()
+
+    def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Those of this worker's stage, whole, one after the other."""
         whole_of = lean.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
             whole = (weight if whole is None else whole).detach().float()
-            if name in self.cuts:
-                whole = self.cuts[name].joined(whole)  # a collective call too
-            if self.rank == 0:
-                yield name, whole.cpu().clone()
+            yield name, self.cuts[name].joined(whole) if name in self.cuts else whole  # a collective call too
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())

@@ -1,6 +1,6 @@
 """What the loop asks of an engine, and what all engines share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from preprocessing.schema import Batch
 from training.engines.fragments import MEMORY, Fragments, Part, whole
 from training.engines.held import Copy
 from training.model import net_of
+from training.profiler import within
 from training.score import Score
 
 M = TypeVar("M", bound=nn.Module)
@@ -33,11 +34,16 @@ class Engine(Protocol[M]):
     world: int
     data_rank: int  # of those that read different rows; workers that share a net read the same ones
     data_world: int
-    counts: bool  # whether this worker's rows count: of those that read the same ones the first does
+    counts: bool  # whether this worker's rows count: of those that read the same ones one does, which has the scores
     zero: int | str  # the ZeRO stage, or "none"
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         """Score of each loss on one micro-batch of this worker."""
+
+    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+        """Each of a step's micro-batches with its scores; the caller calls `backward` for each before it asks for the
+        next one, if it learns. With a pipeline scores are zeros but at the last stage, and passes of several
+        micro-batches overlap: one that is begun must be gone through."""
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`; the workers' gradients are averaged, at `step` at the latest."""
@@ -60,6 +66,16 @@ class Engine(Protocol[M]):
 
     def full_state(self) -> dict[str, Tensor]:
         """The same all at once, for a net that one worker can hold."""
+
+
+def scored_by(
+    forward: Callable[[Batch], dict[str, Score]], batches: Sequence[Batch]
+) -> Iterator[tuple[Batch, dict[str, Score]]]:
+    """What `scored` is where a worker has a whole net."""
+    for batch in batches:
+        with within("forward"):
+            scores = forward(batch)
+        yield batch, scores
 
 
 def memory_of(model: nn.Module) -> dict[str, Tensor]:

@@ -204,7 +204,8 @@ def load_buffers(model: nn.Module, fragments: Fragments) -> None:
     """Take the buffers of the net from a checkpoint."""
     given = dict(model.named_buffers())
     for name, buffer in fragments.buffers().items():
-        given[name].copy_(buffer)
+        if name in given:  # another stage has others
+            given[name].copy_(buffer)
 
 
 def _fill(flat: Flat, state: str, out: Tensor, fragments: Fragments) -> None:

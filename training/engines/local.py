@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from preprocessing.schema import Batch
 from training.engines import held
-from training.engines.engine import M, StepResult, memory_of, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
 from training.engines.fragments import Fragments, Part
 from training.engines.held import Copy
 from training.model import Model, materialise, net_of, parameter_groups
@@ -40,6 +40,9 @@ class LocalEngine(Generic[M]):
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))
+
+    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+        return scored_by(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()

@@ -15,7 +15,7 @@ from training.formats.load import Lazy, lazily
 from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.specs import Trunk
-from training.trunks import WHOLE, Share
+from training.trunks import ONLY, WHOLE, Share, Stage
 
 log = logging.getLogger(__name__)
 
@@ -35,23 +35,17 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     return _compiled(run, model)
 
 
-def describe_model(run: Run, share: Share = WHOLE) -> Model:
+def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model:
     """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them.
 
     Where the run goes on from a checkpoint nothing is drawn: a weight that this did not load would make the loss NaN.
     """
     with torch.device("meta"):
-        model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
+        model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share, stage)
     model.replaced = checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
     if run.start and not model.replaced:
         model.given = _taken(model, Path(run.start))
     return _compiled(run, model)
-
-
-def _whole_shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Of each weight, also where this worker has a part of it."""
-    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    return shapes | {name: cut.shape for name, cut in model.trunk.cuts.items()}
 
 
 def _compiled(run: Run, model: Model) -> Model:
@@ -75,7 +69,7 @@ def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
     """What `model` takes over, by name."""
     spec, given = lazily(folder)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
-    wanted = _whole_shapes(model)
+    wanted = model.whole_shapes
     for name, shape in wanted.items():
         if name in given and (found := tuple(given[name]().shape)) != shape:
             shapes = f"{list(found)}, this recipe wants {list(shape)}"

@@ -60,6 +60,7 @@ class Machine:
     reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
     overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
     tensor_parallel: int = 1  # workers that share one net, each with some heads, inner columns and tokens of the table
+    pipeline_parallel: int = 1  # stages of a net: each is some of its layers on workers of its own; zero 0 or 1
     sequence_parallel: int = 1  # workers that share the tokens of a micro-batch, each with some of them
     deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
     timeout: int = 600  # seconds that a worker waits for the others before the run has failed
@@ -70,10 +71,11 @@ class Machine:
         require(self.timeout >= 1, "timeout", self.timeout, "a number of seconds from 1 up")
         require(self.threads >= 1, "threads", self.threads, "a number from 1 up")
         require(self.tensor_parallel >= 1, "tensor_parallel", self.tensor_parallel, "a number of workers from 1 up")
-        sequence = self.sequence_parallel
+        pipeline, sequence = self.pipeline_parallel, self.sequence_parallel
+        require(pipeline >= 1, "pipeline_parallel", pipeline, "a number of stages from 1 up")
         require(sequence >= 1, "sequence_parallel", sequence, "a number of workers from 1 up")
         require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
-        allowed = "false with tensor_parallel or sequence_parallel, which torch.compile was not tried with"
+        allowed = "false with tensor, pipeline or sequence_parallel, which torch.compile was not tried with"
         require(not (self.compile and self.workers_per_row > 1), "compile", self.compile, allowed)
         require(
             not (self.zero == 0 and self.precision == "bf16"),
@@ -102,8 +104,13 @@ class Machine:
         alike = near == 1 or self.tensor_parallel == 1
         allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
         require(alike, "deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
+        if self.pipeline_parallel > 1:
+            allowed = "0 or 1 with pipeline_parallel: stages 2 and 3 would exchange gradients at each micro-batch"
+            require(self.zero <= 1, "zero", self.zero, allowed)
+            allowed = "fp32 or bf16 with pipeline_parallel"
+            require(self.precision != "fp16", "precision", self.precision, allowed)
 
     @property
     def workers_per_row(self) -> int:
         """Workers that read the same rows."""
-        return self.tensor_parallel * self.sequence_parallel
+        return self.tensor_parallel * self.sequence_parallel * self.pipeline_parallel

@@ -19,6 +19,7 @@ from training.trunks.recompute import set_recompute
 from training.trunks.relative import RelativeDecoder, sinusoids
 from training.trunks.share import WHOLE, Share
 from training.trunks.split import Cut, cut_net
+from training.trunks.stages import ONLY, Given, Stage, cut_stages
 from training.trunks.transformer import Transformer, sinusoids_at
 from training.trunks.twin import TwinNet
 from training.trunks.two_stream import TwoStreamNet
@@ -26,18 +27,22 @@ from training.trunks.ulysses import set_chunks
 
 __all__ = [
     "NETS",
+    "ONLY",
     "WHOLE",
     "Cache",
     "Cut",
     "Fused",
+    "Given",
     "Net",
     "Share",
     "SplitTable",
+    "Stage",
     "Table",
     "activate",
     "bounds",
     "build",
     "cut_net",
+    "cut_stages",
     "set_chunks",
     "set_recompute",
     "sinusoids",

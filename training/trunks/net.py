@@ -14,6 +14,7 @@ from training.specs import Init, Read, Trunk
 from training.trunks.cache import Cache
 from training.trunks.linears import Table
 from training.trunks.split import Cut
+from training.trunks.stages import Given
 
 T = TypeVar("T")  # a weight, or what gives it
 
@@ -44,6 +45,14 @@ class Net(nn.Module):
     @abstractmethod
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states of a batch of preprocessing/schema.py: [B, S] -> [B, S, D] padded, [T] -> [T, D] not."""
+
+    def owners(self, stages: int) -> Mapping[str, int]:
+        """By name, the modules of which one of so many stages has all, with its number; the others are the first's."""
+        raise NotImplementedError("ask stages_over of its trunk first")
+
+    def passed_on(self, batch: Mapping[str, Tensor], given: Given) -> Tensor:
+        """The states behind the layers of this stage; those behind the last layer as `forward` gives them."""
+        raise NotImplementedError("ask stages_over of its trunk first")
 
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Hidden states as `forward` gives them, without what is done to them for the comparison with the table."""

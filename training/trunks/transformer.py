@@ -14,6 +14,7 @@ from training.trunks.linears import Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.recompute import Blocks
 from training.trunks.share import WHOLE, Share
+from training.trunks.stages import ONLY, Elsewhere, Given, Stage, stage_of_layer
 from training.trunks.ulysses import apart, together
 from training.trunks.window import WindowAttention
 
@@ -74,6 +75,7 @@ class Transformer(Tables):
 
     trunk: Encoder | Decoder
     chunk: Share = WHOLE
+    stage: Stage = ONLY
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
@@ -96,9 +98,20 @@ class Transformer(Tables):
         return {"final_norm": len(self.blocks)}
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return self._through(
-            batch, layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
-        )
+        return self._through(batch, self._layout(batch))
+
+    def _layout(self, batch: Mapping[str, Tensor]) -> Layout:
+        return layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+
+    def owners(self, stages: int) -> Mapping[str, int]:
+        layers, last = len(self.blocks), stages - 1
+        first = [name for name, _ in self.named_children() if name not in ("blocks", "final_norm")]
+        of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
+        return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
+
+    def passed_on(self, batch: Mapping[str, Tensor], given: Given) -> Tensor:
+        x = self.embed(batch) if given.states is None else given.states
+        return through(self.blocks, self.widen, self.final_norm, x, self._layout(batch), self.chunk, self.stage)
 
     @property
     def takes_mask(self) -> bool:
@@ -152,16 +165,27 @@ class Transformer(Tables):
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
 
 
-def through(blocks: Blocks, widen: nn.Module, final_norm: nn.Module, x: Tensor, rows: Layout, chunk: Share) -> Tensor:
-    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens."""
-    given, x = x, apart(x, chunk)
+def through(
+    blocks: Blocks,
+    widen: nn.Module,
+    final_norm: nn.Module,
+    x: Tensor,
+    rows: Layout,
+    chunk: Share,
+    stage: Stage = ONLY,
+) -> Tensor:
+    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens.
+
+    Between stages each worker goes on with its chunk.
+    """
+    x = apart(x, chunk) if stage.is_first else x
     drops_out = [block.dropout.p for block in blocks if isinstance(block, Block) and block.training]
     with chunk.noise(max(drops_out, default=0.0)):
         x = widen(x)
         for block in blocks:
-            x = blocks.run(block, x, rows)
+            x = x if isinstance(block, Elsewhere) else blocks.run(block, x, rows)
         x = final_norm(x)
-    return together(x, chunk, given)
+    return together(x, chunk, rows.lying) if stage.is_last else x
 
 
 def blocks(trunk: Encoder | Decoder) -> Blocks:

@@ -6,6 +6,8 @@ and have the same loss; to ZeRO they are workers like all others, over which gra
 is a part of the gradient of blocks and embeddings: so it is multiplied by the number of chunks (`together`).
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -37,11 +39,11 @@ def apart(x: Tensor, chunk: Share) -> Tensor:
     return x_TD[chunk.within(len(x_TD))]
 
 
-def together(x: Tensor, chunk: Share, like: Tensor) -> Tensor:
-    """All workers' tokens, in the layout of `like`: [T', D] -> [B, S, D] or [T, D]."""
+def together(x: Tensor, chunk: Share, lying: Sequence[int]) -> Tensor:
+    """All workers' tokens as they lie in their batch, [B, S] or [T]: [T', D] -> [B, S, D] or [T, D]."""
     if chunk.of == 1:
         return x
-    return _Together.apply(x, chunk, like.shape[:-1].numel()).view(*like.shape[:-1], -1)
+    return _Together.apply(x, chunk, math.prod(lying)).view(*lying, -1)
 
 
 def to_heads(x: Tensor, chunk: Share, tokens: int) -> Tensor:
