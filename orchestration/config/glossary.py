@@ -133,6 +133,13 @@ TERMS: Final = (
         ("tensor_model_parallel_size",),
     ),
     Term(
+        "cluster.machine.pipeline_parallel",
+        "pipeline parallelism",
+        ("pp_size", "pipeline_parallel_size"),
+        ("pipeline_model_parallel_size",),
+        "stages of 1F1B, without interleaving",
+    ),
+    Term(
         "cluster.machine.sequence_parallel",
         "sequence parallelism (Ulysses)",
         ("sequence_parallel_size", "sp_size"),

@@ -42,7 +42,7 @@ T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
-ALONE = "[] with machine.zero 3, tensor_parallel or sequence_parallel: no worker has the whole net"
+ALONE = "[] with machine.zero 3, tensor_, pipeline_ or sequence_parallel: no worker has the whole net"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 _LISTED = 30  # most names in a message
 
@@ -190,7 +190,7 @@ class Cluster:
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)
         each = self.machine.workers_per_row
-        allowed = f"0, or a multiple of machine.tensor_parallel x machine.sequence_parallel ({each})"
+        allowed = f"0, or a multiple of machine.tensor_parallel x pipeline_parallel x sequence_parallel ({each})"
         require(self.workers % each == 0, "workers", self.workers, allowed)
         wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
         require(

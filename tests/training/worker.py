@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,10 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         safetensors.torch.save_file(weights, Path(run.folder) / "final.safetensors")
     partitioned = sum(weight.numel() == 0 for weight in engine.model.parameters())
+    of_each = [0.0] * engine.world
+    of_each[engine.rank] = sum(weight.numel() for weight in engine.model.parameters())
     ended = {"loss": result.state.loss, "skipped": result.state.skipped, "skip_steps": result.state.skip_steps}
-    return {"steps": steps, "partitioned": partitioned} | ended
+    return {"steps": steps, "partitioned": partitioned, "weights": engine.reduce_sums(of_each)} | ended
 
 
 def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
@@ -92,13 +95,15 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
     """Make the losses of the batches of a step stand out."""
-    forward, bad = engine.forward, {b["ids"].tobytes() for b in open_loader(run, engine.rank, engine.world).at(step)}
+    scored, loader = engine.scored, open_loader(run, engine.data_rank, engine.data_world)
+    bad = {batch["ids"].tobytes() for batch in loader.at(step)}
 
-    def louder(batch: Batch) -> dict[str, Score]:
-        scores, factor = forward(batch), 50.0 if batch["ids"].tobytes() in bad else 1.0
-        return {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
+    def louder(batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+        for batch, scores in scored(batches):
+            factor = 50.0 if batch["ids"].tobytes() in bad else 1.0
+            yield batch, {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
 
-    engine.forward = louder  # type: ignore[method-assign]
+    engine.scored = louder  # type: ignore[method-assign]
 
 
 def crumbs(run: Run) -> list[float]:

@@ -1,8 +1,8 @@
-"""The passes of one stage of a pipeline: one forward, one backward (PipeDream, arXiv:1806.03377; arXiv:2104.04473, 2.2).
+"""The passes of one stage of a pipeline: one forward, one backward (PipeDream, arXiv:1806.03377).
 
-All stages of a net read the same rows, so that only states travel down and their gradients up. Of its micro-batches a
-stage keeps as many as there are stages from it to the last one. The token table is the first stage's: it lends it to
-the last one before a step and takes its gradient behind it, so that there is one owner of each weight.
+All stages of a net read the same rows, so that only states travel down and their gradients up. A stage keeps as many of
+its micro-batches as there are stages from it to the last one (arXiv:2104.04473, 2.2). The token table is the first
+stage's: it lends it to the last one before a step and takes its gradient behind it, so that each weight has one owner.
 """
 
 from collections import deque

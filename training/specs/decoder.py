@@ -90,6 +90,11 @@ class Decoder(Stack):
             return "trunk.positions are relative or have a window, where tokens are not shared"
         return self.heads_over(workers)
 
+    def stages_over(self, stages: int) -> str:
+        if self.positions.relative:
+            return f"trunk.positions.kind is {self.positions.kind}, allowed with stages are positions without a memory"
+        return self.layers_over(stages)
+
     def answers(self, vocab_size: int) -> int:
         """Of an adaptive softmax the first cluster counts, where most of the targets are."""
         return self.cutoffs[0] if self.cutoffs else vocab_size

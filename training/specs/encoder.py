@@ -88,6 +88,11 @@ class Encoder(Stack):
             return f"trunk.window.kind is {self.window.kind}, where tokens are not shared"
         return self.heads_over(workers)
 
+    def stages_over(self, stages: int) -> str:
+        if self.sharing != "none":
+            return f"trunk.sharing is {self.sharing}, allowed with stages is none: layers that share lie together"
+        return self.layers_over(stages)
+
     @property
     def tower(self) -> Weights:
         """The weights of its layers and of what is between them and the tables."""

@@ -73,6 +73,9 @@ class EncoderDecoder(Stack):
     def chunks_over(self, workers: int) -> str:
         return f"trunk.kind is {self.kind}, whose tokens are not shared"
 
+    def stages_over(self, stages: int) -> str:
+        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+
     def weights(self, vocab_size: int) -> Weights:
         """Both stacks have tables of positions, distances and languages of their own."""
         of_norm = norm_weights(self.width, bias=self.bias and self.norm_kind == "layer")

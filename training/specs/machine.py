@@ -105,10 +105,9 @@ class Machine:
         allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
         require(alike, "deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
         if self.pipeline_parallel > 1:
-            allowed = "0 or 1 with pipeline_parallel: stages 2 and 3 would exchange gradients at each micro-batch"
-            require(self.zero <= 1, "zero", self.zero, allowed)
-            allowed = "fp32 or bf16 with pipeline_parallel"
-            require(self.precision != "fp16", "precision", self.precision, allowed)
+            low = "0 or 1 with pipeline_parallel: 2 and 3 would exchange gradients at each micro-batch"
+            require(self.zero <= 1, "zero", self.zero, low)
+            require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline_parallel")
 
     @property
     def workers_per_row(self) -> int:

@@ -144,6 +144,10 @@ class TrunkPart(Protocol):
         """One line that says why its tokens cannot be shared by workers (arXiv:2309.14509), "" where they can. Each of
         `workers` then has some heads of an attention: those that share tokens times those that share a net."""
 
+    def stages_over(self, stages: int) -> str:
+        """One line that says why its layers cannot be divided into so many stages (arXiv:1811.06965), "" where they
+        can."""
+
     def answers(self, vocab_size: int) -> int:
         """Rows of the token table that a target is compared with."""
 

@@ -121,6 +121,12 @@ class Stack:
         odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
         return f"{odd[0]}, allowed is a multiple of the {workers} workers that share a net" if odd else ""
 
+    def layers_over(self, stages: int) -> str:
+        """What `stages_over` is where the layers are one stack of blocks, each with weights of its own."""
+        if self.layers >= stages:
+            return ""
+        return f"trunk.layers is {self.layers}, allowed is at least one for each of the {stages} stages"
+
     def heads_over(self, workers: int) -> str:
         """What `chunks_over` is where a token may attend to any of its row."""
         if self.heads % workers == 0:

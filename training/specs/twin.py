@@ -140,6 +140,9 @@ class Twin(Stack):
         generator = self.generator_net.heads_over(workers) if self.samples != "uniform" else ""
         return self.heads_over(workers) or (generator and f"of the generator, {generator}")
 
+    def stages_over(self, stages: int) -> str:
+        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+
     def answers(self, vocab_size: int) -> int:
         return vocab_size
 

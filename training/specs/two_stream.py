@@ -63,6 +63,9 @@ class TwoStream(Stack):
     def chunks_over(self, workers: int) -> str:
         return f"trunk.kind is {self.kind}, whose tokens are not shared"
 
+    def stages_over(self, stages: int) -> str:
+        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+
     def weights(self, vocab_size: int) -> Weights:
         """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
         split = 5 * linear_weights(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads

@@ -14,7 +14,7 @@ from training.specs import Init, Read, Trunk
 from training.trunks.cache import Cache
 from training.trunks.linears import Table
 from training.trunks.split import Cut
-from training.trunks.stages import Given
+from training.trunks.stages import ONLY, Given, Stage
 
 T = TypeVar("T")  # a weight, or what gives it
 
@@ -29,6 +29,7 @@ class Net(nn.Module):
     frozen_modules: ClassVar[tuple[str, ...]] = ()  # those whose weights never change
     # by the name in the model, of the parameters that are split over workers what this one has
     cuts: Mapping[str, Cut] = MappingProxyType({})
+    stage: Stage = ONLY  # which of its layers are here
 
     @classmethod
     @abstractmethod

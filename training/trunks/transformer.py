@@ -75,7 +75,6 @@ class Transformer(Tables):
 
     trunk: Encoder | Decoder
     chunk: Share = WHOLE
-    stage: Stage = ONLY
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)

@@ -1,5 +1,8 @@
 """Workers that each have a stage of a net learn what one plain process does."""
 
+import math
+import re
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,11 +13,12 @@ import safetensors.torch
 import torch
 
 from tests.training.corpora import mini_run
-from tests.training.engines.test_tensor_parallel import NETS, ROWS, SHORT, Plain, plainly
+from tests.training.engines.test_tensor_parallel import NETS, RESUMED, ROWS, SHORT, Plain, plainly
 from tests.training.engines.test_zero import losses, machine, outcome
 from tests.training.worker import job
-from training.run import Run
-from training.specs import ActivationCheckpointing
+from training.run import CHECKPOINTS, Run
+from training.specs import ActivationCheckpointing, Machine, Phase, Stability
+from training.specs.stability import Policy
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
@@ -87,3 +91,83 @@ def test_two_stages_evaluate_as_one_plain_process_does(cell: Cell, seen, plain) 
     found, wanted = seen[1][cell]["steps"]["3"], plain[cell.net].last
     assert found["eval/loss"] == pytest.approx(wanted["eval/loss"], rel=1e-5)
     assert found["train/tokens"] == wanted["train/tokens"]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_each_weight_is_held_by_one_stage_alone(cell: Cell, seen, plain) -> None:
+    weights = plain[cell.net].weights
+    last = ("heads.", "trunk.blocks.1.", "trunk.final_norm.")
+    of_last = sum(weight.numel() for name, weight in weights.items() if name.startswith(last))
+    total = sum(weight.numel() for weight in weights.values())
+    assert seen[1][cell]["weights"] == [total - of_last, of_last]
+
+
+@pytest.mark.slow
+def test_every_stage_of_zero_does_so_for_twenty_updates(corpus: Path, tmp_path: Path) -> None:
+    nets = ("bert", "gpt", "wide", "deep")
+    cells = [Cell(net, zero) for net, zero in product(nets, (0, 1))]
+    cells += [Cell(net, 1, recompute="selective") for net in ("bert", "gpt")]
+    found, wanted = trained(corpus, tmp_path, cells, 2), plainly(corpus, tmp_path / "plain", list(nets))
+    for cell in cells:
+        assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
+
+
+@pytest.mark.slow
+def test_four_workers_share_layers_rows_and_replicas_in_every_way(corpus: Path, tmp_path: Path) -> None:
+    cells = [Cell(net, zero, 2, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # tensor 2 x pipeline 2
+    cells += [Cell(net, zero, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # pipeline 2 x data 2
+    cells += [Cell(net, zero, 2, 1, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # and x sequence 2
+    cells += [Cell("deep", zero, 4, recompute="full") for zero in (0, 1)]  # of five layers, one with two
+    found = trained(corpus, tmp_path, cells, 4)
+    wanted = plainly(corpus, tmp_path / "plain", ["bert", "gpt", "deep"])
+    for cell in cells:
+        assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
+
+
+@pytest.mark.slow
+def test_what_a_stage_recomputes_drops_out_as_it_did(corpus: Path, tmp_path: Path) -> None:
+    kinds: tuple[ActivationCheckpointing, ...] = ("none", "full", "selective")
+    cells = [Cell("noisy", 1, recompute=which) for which in kinds]
+    found = trained(corpus, tmp_path, cells, 2, phases=SHORT)
+    for cell in cells:
+        assert losses(found[cell]) == losses(found[cells[0]]), cell
+
+
+@pytest.mark.slow
+def test_a_run_in_stages_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -> None:
+    cells = [Cell("bert", 0), Cell("gpt", 1), Cell("noisy", 1)]
+    whole = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
+    for cell in cells:
+        shutil.rmtree(Path(cell.run(corpus, tmp_path).folder) / CHECKPOINTS / "step-000000006")
+    again = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
+    for cell in cells:
+        assert losses(again[cell]) == losses(whole[cell])[3:], cell
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "skipped"), [("skip", [9]), ("rollback", [8, 9])])
+def test_a_spike_in_the_last_stage_is_skipped_by_all(
+    policy: Policy, skipped: list[int], corpus: Path, tmp_path: Path
+) -> None:
+    spiky = Stability(policy=policy, window=5, sigmas=30.0)
+    changes = {"phases": (Phase(length=48, batch=9, steps=12),), "stability": spiky, "save_every": 3}
+    run = Cell("bert", 1).run(corpus, tmp_path, **changes)
+    (found,) = outcome(2, [job(run, spike_at=8)], tmp_path / "group")
+    assert found["skip_steps"] == skipped
+    assert all(math.isfinite(loss) for loss in losses(found))
+
+
+def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
+    for keys, said in (
+        ({"pipeline_parallel": 0}, "pipeline_parallel is 0, allowed is a number of stages from 1 up"),
+        ({"pipeline_parallel": 2, "zero": 2}, "zero is 2, allowed is 0 or 1 with pipeline_parallel: 2 and 3 would"),
+        ({"pipeline_parallel": 2, "zero": 3}, "zero is 3, allowed is 0 or 1 with pipeline_parallel: 2 and 3 would"),
+        (
+            {"pipeline_parallel": 2, "zero": 1, "precision": "fp16", "device": "cuda"},
+            "precision is 'fp16', allowed is fp32 or bf16 with pipeline_parallel",
+        ),
+        ({"pipeline_parallel": 2, "zero": 1, "compile": True}, "compile is True, allowed is false with tensor, pipel"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)) as caught:
+            Machine(**keys)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)

@@ -43,12 +43,17 @@ def four_heads(run: Run) -> Run:
     return replace(run, trunk=replace(run.trunk, heads=4))
 
 
+def deep(run: Run) -> Run:
+    """Five layers, of which stages have one or two."""
+    return replace(run, trunk=replace(run.trunk, layers=5))
+
+
 def noisy(run: Run) -> Run:
     return replace(run, trunk=replace(run.trunk, dropout=0.2, attention_dropout=0.2))
 
 
 NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": albert, "t5": two_sided, "electra": twin}
-NETS |= {"wide": four_heads, "noisy": noisy}
+NETS |= {"wide": four_heads, "noisy": noisy, "deep": deep}
 SHARED = ("bert", "gpt", "albert", "t5", "electra")  # by two workers
 
 
