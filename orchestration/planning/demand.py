@@ -1,6 +1,6 @@
 """What a recipe asks for, however it is laid out: weights, rows, work and FLOPs of its phases."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from orchestration.config import Recipe
@@ -15,7 +15,12 @@ class Demand:
 
     recipe: Recipe
     vocab_size: int  # rows of the token table
-    weights: Weights  # of the trunk; of the heads all are whole
+    weights: Weights  # of the trunk and the heads; of these all are whole
+
+    @property
+    def heads(self) -> int:
+        """Weights of the heads."""
+        return sum(loss.weights(self.recipe.trunk, self.vocab_size) for loss in self.recipe.objective.losses)
 
     @property
     def parameters(self) -> int:
@@ -44,6 +49,11 @@ class Demand:
     def flops(self, rows: float, length: int) -> float:
         """Of a forward and a backward pass over so many rows (training/meter.py)."""
         return meter.flops(self.recipe.trunk, self.vocab_size, self.work(rows, length))
+
+    def flops_of_heads(self, rows: float, length: int) -> float:
+        """Of those the comparison of states with the token table."""
+        work = self.work(rows, length)
+        return self.flops(rows, length) - meter.flops(self.recipe.trunk, self.vocab_size, replace(work, targets=0))
 
     @property
     def training_flops(self) -> float:

@@ -65,6 +65,7 @@ class Layout:
         yield f"machine.precision={self.precision}"
         for key, value, default in (
             ("tensor_parallel", self.tensor, 1),
+            ("pipeline_parallel", self.pipeline, 1),
             ("sequence_parallel", self.sequence, 1),
             ("activation_checkpointing", self.checkpointing, "none"),
             ("offload_optimizer", "cpu" if self.offload else "none", "none"),
@@ -76,10 +77,11 @@ class Layout:
 def layout_of(machine: Machine, workers: int, length: int, batch: int) -> Layout:
     """The layout that a cluster file says, for rows of `length` tokens of which a batch has so many."""
     tensor, sequence = machine.tensor_parallel, machine.sequence_parallel
-    data = max(1, workers // (tensor * sequence))
+    data = max(1, workers // machine.workers_per_row)
     return Layout(
         data=data,
         tensor=tensor,
+        pipeline=machine.pipeline_parallel,
         sequence=sequence,
         zero=machine.zero,
         rows=max(1, min(machine.micro_tokens // length, -(-batch // data))),

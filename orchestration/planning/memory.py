@@ -6,7 +6,7 @@ on two workers (the cases of tests/orchestration/planning).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal
 
 from orchestration.planning.demand import Demand
 from orchestration.planning.layout import Layout
@@ -15,6 +15,8 @@ from training.specs import Blocks
 BUCKET: Final = 50_000_000  # elements that are reduced at once, in float32: buffers of the engine
 LIVE: Final = 1_000_000_000  # elements of gathered weights at most (stage3_max_live_parameters)
 LOGITS_AT_ONCE: Final = 1 << 23  # elements of logits at once (training/losses/heads/cross_entropy.py)
+End = Literal["first", "last"]
+"""An end of a pipeline, whose first stage has the tables and whose last has the heads; without one they are one."""
 CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicators take
 
 
@@ -29,6 +31,7 @@ class Memory:
     gathered: float = 0.0  # ZeRO-3: weights of layers that are whole for a while
     buckets: float = 0.0
     activations: float = 0.0
+    lent: float = 0.0  # at the last stage of a pipeline: the first one's token table, and its gradient in float32
     logits: float = 0.0  # what the heads keep: features, and a gradient of the token table in float32
     slices: float = 0.0  # of logits, before the backward pass
     backward: float = 0.0  # gradients of activations in a block
@@ -44,7 +47,7 @@ class Memory:
     def peak(self) -> float:
         """At most at once."""
         back = max(self.slices, self.buckets + self.backward)
-        passing = self.gathered + self.activations + self.logits + back
+        passing = self.gathered + self.activations + self.lent + self.logits + back
         return self.states + max(passing, self.update) + self.context
 
     def items(self) -> Iterator[tuple[str, float]]:
@@ -54,19 +57,30 @@ class Memory:
                 yield field.name, value
 
 
-def weights_of(demand: Demand, layout: Layout) -> float:
-    """Weights of the device that has most of them, before ZeRO: a stage's layers, a tensor group's share of each.
+def weights_of(demand: Demand, layout: Layout, stage: End = "first") -> float:
+    """Weights of a device, before ZeRO: a stage's layers, a tensor group's share of each.
 
-    With a pipeline the first stage has the tables, and the last one has them again where they are tied.
+    With a pipeline the first stage has the tables as well, the last one the heads; of stages that have not as many
+    layers as others it is one of those that have more.
     """
     weights = demand.weights
-    layers = sum(part.copies * (part.split / layout.tensor + part.whole) for part in weights.layers)
-    return weights.tables / layout.tensor + layers / layout.pipeline + weights.others
+    parts = ((-(-part.copies // layout.pipeline), part) for part in weights.layers)
+    layers = sum(copies * (part.split / layout.tensor + part.whole) for copies, part in parts)
+    if layout.pipeline > 1 and stage == "last":
+        return layers + demand.heads
+    whole = weights.others - (demand.heads if layout.pipeline > 1 else 0)
+    return weights.tables / layout.tensor + layers + whole
 
 
 def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) -> Memory:
-    """What a device needs for rows of `length` tokens."""
-    weights, workers, size = weights_of(demand, layout), layout.replicas, layout.bytes_per_weight
+    """What a device needs for rows of `length` tokens; of a pipeline one of the stage that needs most."""
+    stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
+    return max((memory_at(demand, layout, length, stage, cuda=cuda) for stage in stages), key=lambda one: one.peak)
+
+
+def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: bool = True) -> Memory:
+    """What a device of an end of a pipeline needs."""
+    weights, workers, size = weights_of(demand, layout, stage), layout.replicas, layout.bytes_per_weight
     states = demand.recipe.optim.states
     zero, owned = layout.zero, weights / workers
     master = 4 * owned if layout.mixed or zero else 0.0
@@ -83,8 +97,13 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
     if layout.offload:
         host, master, optimiser, update = master + optimiser + 4 * owned, 0.0, 0.0, 2 * owned
     buckets = 4.0 * BUCKET if zero else 0.0
-    kept_blocks, passing = activations(demand, layout, length, cuda=cuda)
+    kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
     of_heads, slices = logits(demand, layout, length)
+    lent = 0.0
+    if layout.pipeline > 1 and stage == "first":
+        of_heads = slices = 0.0
+    elif layout.pipeline > 1:
+        lent = (size + 4) * demand.weights.tables / layout.tensor
     return Memory(
         weights=kept,
         gradients=gradients,
@@ -93,6 +112,7 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
         gathered=gathered,
         buckets=buckets,
         activations=kept_blocks,
+        lent=lent,
         logits=of_heads,
         slices=slices,
         backward=passing,
@@ -102,11 +122,15 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
     )
 
 
-def activations(demand: Demand, layout: Layout, length: int, *, cuda: bool) -> tuple[float, float]:
+def activations(
+    demand: Demand, layout: Layout, length: int, stage: End = "first", *, cuda: bool
+) -> tuple[float, float]:
     """Bytes that a forward pass keeps, and those that the backward pass of a block needs beside them.
 
-    With a pipeline its first stage keeps those of as many micro-batches as there are stages (arXiv:2104.04473, 2.2).
+    With a pipeline its first stage keeps those of as many micro-batches as there are stages (arXiv:2104.04473, 2.2),
+    the last one those of one.
     """
+    at_once = layout.pipeline if stage == "first" else 1  # micro-batches
     stacks = demand.blocks(layout.rows / layout.sequence, length)
     size = layout.bytes_per_weight
     total, passing = 0.0, 0.0
@@ -116,14 +140,14 @@ def activations(demand: Demand, layout: Layout, length: int, *, cuda: bool) -> t
         block = kept_by_block(stack, layout, cuda=cuda)
         entry = stack.tokens * stack.width * size
         each = entry if layout.checkpointing == "full" else block
-        total += stack.number * each  # a pipeline's share of the blocks, for as many micro-batches as it has stages
-        at_once = stack.tokens * (2 * stack.inner / layout.tensor + 2 * stack.width) * size
-        passing = max(passing, at_once + (block if layout.checkpointing == "full" else 0.0))
+        total += -(-stack.number // layout.pipeline) * each * at_once
+        gradients = stack.tokens * (2 * stack.inner / layout.tensor + 2 * stack.width) * size
+        passing = max(passing, gradients + (block if layout.checkpointing == "full" else 0.0))
     mask = size if not cuda else 1
     tokens = sum(stack.tokens for stack in stacks)
     dropped = mask if any(stack.dropout for stack in stacks) else 0
     embedded = tokens * demand.recipe.trunk.table_width * (size + dropped)
-    return total + embedded, passing
+    return total + embedded * at_once, passing
 
 
 def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:

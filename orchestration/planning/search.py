@@ -13,6 +13,7 @@ from orchestration.planning.timing import Seconds, seconds
 
 FILLED: Final = 0.95  # share of a device's memory that a plan may fill
 MOST_ROWS: Final = 10  # powers of two of a micro-batch's rows, up to 1,024
+MOST_ROWS_PIPED: Final = 3  # with a pipeline up to 8
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,40 @@ def legal(layout: Layout, demand: Demand, device: Device) -> str:
             return f"tensor_parallel is {layout.tensor}, {reason}"
         if not demand.recipe.optim.by_element:
             return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
+    if layout.pipeline > 1:
+        if reason := trunk.stages_over(layout.pipeline):
+            return f"pipeline_parallel is {layout.pipeline}, {reason}"
+        if not demand.recipe.optim.by_element:
+            kind = demand.recipe.optim.kind
+            return f"pipeline_parallel is {layout.pipeline}, optim.kind {kind} looks at whole tensors"
+        if layout.zero > 1:
+            return f"zero is {layout.zero}, allowed is 0 or 1 with pipeline_parallel"
     if layout.data > batch:
         return f"{layout.data} replicas have no row each: a batch has {batch}"
     return ""
 
 
 def layouts(demand: Demand, device: Device, devices: int) -> Iterator[Layout]:
-    """Those that are worth a look, on so many devices at most; training has no pipeline, so that these have none."""
+    """Those that are worth a look, on so many devices at most. Stages are alike: as many as divide the layers, with
+    ZeRO 1 and small micro-batches, which leave them less time to wait."""
     batch = min(phase.batch for phase in demand.recipe.phases)
     degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and device.kind != "cpu"]
     precision = "fp32" if device.kind == "cpu" else "bf16"
-    for tensor in degrees or [1]:
-        data = min(devices // tensor, batch)
-        rows = [1 << power for power in range(MOST_ROWS + 1) if 1 << power <= -(-batch // data)]
-        for zero, checkpointing, at_once, offload in product((1, 2, 3), get_args(Checkpointing), rows, (False, True)):
+    layers = demand.recipe.trunk.layers
+    stages = [stages for stages in range(1, layers + 1) if layers % stages == 0] if device.kind != "cpu" else [1]
+    for tensor, pipeline in product(degrees or [1], stages):
+        data = min(devices // (tensor * pipeline), batch)
+        if data == 0:
+            continue
+        piped = pipeline > 1
+        most = -(-batch // data)
+        rows = [1 << power for power in range((MOST_ROWS_PIPED if piped else MOST_ROWS) + 1) if 1 << power <= most]
+        zeros, offloads = ((1,), (False,)) if piped else ((1, 2, 3), (False, True))
+        for zero, checkpointing, at_once, offload in product(zeros, get_args(Checkpointing), rows, offloads):
             yield Layout(
                 data=data,
                 tensor=tensor,
+                pipeline=pipeline,
                 zero=zero,
                 rows=at_once,
                 checkpointing=checkpointing,
@@ -89,7 +107,7 @@ def layouts(demand: Demand, device: Device, devices: int) -> Iterator[Layout]:
 
 def best(demand: Demand, device: Device, devices: int, *, count: int = 4) -> list[Choice]:
     """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits."""
-    found: dict[tuple[int, int, str, bool], Choice] = {}
+    found: dict[tuple[int, int, int, str, bool], Choice] = {}
     for layout in layouts(demand, device, devices):
         if legal(layout, demand, device):
             continue
@@ -97,7 +115,7 @@ def best(demand: Demand, device: Device, devices: int, *, count: int = 4) -> lis
         if needed.peak > FILLED * device.memory:
             continue
         choice = chosen(demand, layout, device)
-        key = (layout.tensor, layout.zero, layout.checkpointing, layout.offload)
+        key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
         if key not in found or choice.total_s < found[key].total_s:
             found[key] = choice
     return sorted(found.values(), key=lambda choice: choice.total_s)[:count]

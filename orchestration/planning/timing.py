@@ -38,6 +38,7 @@ class Seconds:
     tensor: float = 0.0  # sums over a tensor group
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
     reducing: float = 0.0  # gradients, over the replicas
+    passing: float = 0.0  # states and their gradients, between the stages of a pipeline
     bubble: float = 0.0  # stages of a pipeline that wait
     update: float = 0.0  # of the weights, and spreading them again
 
@@ -71,15 +72,17 @@ def seconds(
     """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel."""
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
     rows = batch / (layout.replicas * micro)
-    shards = layout.tensor * layout.pipeline
-    flops = demand.flops(rows, length) / shards
+    layers = demand.recipe.trunk.layers  # the slowest stage has more than its share where it does not come out even,
+    share_of_stage = -(-layers // layout.pipeline) / layers
+    of_heads = demand.flops_of_heads(rows, length)  # and is the last, with the heads
+    flops = ((demand.flops(rows, length) - of_heads) * share_of_stage + of_heads) / layout.tensor
     speed = device.flops * device.reach
     products = flops / speed
     traffic = exchanged = 0.0
     launches = 0.0
     again = {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
     for stack in demand.blocks(rows, length):
-        share = stack.number / layout.pipeline * (1.0 if stack.backward else 1 / (1 + BACK))
+        share = stack.number * share_of_stage * (1.0 if stack.backward else 1 / (1 + BACK))
         traffic += share * _traffic(stack, layout, scores_in_memory) / (device.bandwidth * MEMORY_REACH)
         launches += share * LAUNCHES
         if layout.tensor > 1:  # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
@@ -97,10 +100,15 @@ def seconds(
     spread = gathered if layout.zero in (1, 2) else 0.0
     owned = weights / (layout.replicas if layout.zero else 1)
     states = (16 + 8 * demand.recipe.optim.states) * owned
+    working, passed = one * (1 + again), 0.0
+    if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
+        far = device.link if layout.devices <= device.per_node else device.network
+        tokens = sum(stack.tokens for stack in demand.blocks(rows, length))
+        passed = 2 * tokens * demand.recipe.trunk.width * size / far
+        spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table, and its gradient
     update = states / (device.bandwidth * MEMORY_REACH) + spread
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
-    working = one * (1 + again)
     return Seconds(
         products=products * micro,
         recomputed=one * again * micro,
@@ -108,7 +116,8 @@ def seconds(
         tensor=exchanged * micro,
         gathering=gathering,
         reducing=reducing,
-        bubble=(layout.pipeline - 1) * (working + exchanged),
+        passing=passed * micro,
+        bubble=(layout.pipeline - 1) * (working + exchanged + passed),
         update=update,
     )
 

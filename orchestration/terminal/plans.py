@@ -15,6 +15,7 @@ WORDS = {  # of what time goes to
     "tensor": "tensor-parallel sums",
     "gathering": "gathering weights (ZeRO-3)",
     "reducing": "summing gradients",
+    "passing": "states between stages",
     "bubble": "pipeline bubble",
     "update": "update of the weights",
 }

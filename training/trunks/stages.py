@@ -34,13 +34,14 @@ ONLY: Final = Stage()
 
 
 def stage_of_layer(layer: int, layers: int, stages: int) -> int:
-    """The stage that has a layer: each has as many as the others, to within one.
+    """The stage that has a layer: each has as many as the others, to within one; the last, with the heads, no more.
 
     >>> [stage_of_layer(layer, 6, 4) for layer in range(6)]
-    [0, 1, 1, 2, 3, 3]
+    [0, 0, 1, 2, 2, 3]
     """
     within = [Share(number, stages).within(layers) for number in range(stages)]
-    return next(number for number, each in enumerate(within) if each.start <= layer < each.stop)
+    upside_down = layers - 1 - layer
+    return stages - 1 - next(n for n, each in enumerate(within) if each.start <= upside_down < each.stop)
 
 
 class Given(NamedTuple):

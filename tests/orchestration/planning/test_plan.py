@@ -11,7 +11,7 @@ from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
-from orchestration.planning.memory import kept_by_block
+from orchestration.planning.memory import End, activations, kept_by_block, weights_of
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
@@ -31,6 +31,7 @@ from training.specs import (
     Weights,
     Work,
 )
+from training.trunks import Given, Stage
 
 LENGTH, ROWS, VOCAB = 32, 6, 320
 SIZES: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2}
@@ -55,7 +56,16 @@ def _kept(trunk: Trunk, losses: tuple[Loss, ...]) -> float:
     rows = rows_of(trunk, [LENGTH] * ROWS, [LENGTH] * ROWS) if source else random_rows([LENGTH] * ROWS, VOCAB)  # type: ignore[arg-type]
     for row in rows:
         row["ids"] = row["ids"] % VOCAB
-    batch, model = tensors(collate.unpadded(rows)), Model(trunk, losses, VOCAB, seed=0)
+    return _saved(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
+
+
+def _kept_by(stage: Model, given: Given) -> float:
+    """The same of a stage."""
+    rows = random_rows([LENGTH] * ROWS, VOCAB)
+    return _saved(stage, tensors(collate.unpadded(rows)), given)
+
+
+def _saved(model: Model, batch: Any, *given: Given) -> float:
     own, seen = {weight.untyped_storage().data_ptr() for weight in model.parameters()}, dict[int, torch.Tensor]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -64,7 +74,7 @@ def _kept(trunk: Trunk, losses: tuple[Loss, ...]) -> float:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(batch)
+        model(batch, *given)
     return float(sum(tensor.untyped_storage().nbytes() for tensor in seen.values()))
 
 
@@ -111,6 +121,32 @@ def test_states_are_those_that_were_measured_on_two_workers(
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
 
 
+@pytest.mark.parametrize(("name", "stages"), [("bert", 2), ("gpt", 2), ("bert", 3)])
+def test_an_end_of_a_pipeline_has_the_weights_that_are_planned(name: str, stages: int) -> None:
+    trunk, losses = NETS[name]
+    trunk, layout = replace(trunk, layers=5), Layout(pipeline=stages, zero=1, precision="fp32")
+    ends: tuple[tuple[End, int], ...] = (("first", 0), ("last", stages - 1))
+    for end, number in ends:
+        with torch.device("meta"):
+            mine = Model(trunk, losses, VOCAB, 0, stage=Stage(number, stages))
+        moved = 2 * trunk.width * (trunk.norm == "pre")  # the norm behind the last layer is planned at the first stage
+        found = mine.num_parameters + (moved if end == "first" else -moved)
+        block = sum(part.each for part in trunk.weights(VOCAB).layers)
+        fewer = block * (end == "last" and 5 % stages > 0)
+        assert weights_of(_demand(trunk, losses), layout, end) == found + fewer
+
+
+@pytest.mark.parametrize("name", ["bert", "bert, dropout", "gpt"])
+def test_a_stage_keeps_of_a_micro_batch_what_is_planned(name: str) -> None:
+    """Of two stages of four layers the first, which keeps two micro-batches; to a twentieth."""
+    trunk, losses = NETS[name]
+    trunk = replace(trunk, layers=4)
+    model = Model(trunk, losses, VOCAB, seed=0, stage=Stage(0, 2))
+    demand, layout = _demand(trunk, losses), Layout(pipeline=2, rows=ROWS, precision="fp32")
+    kept, _ = activations(demand, layout, LENGTH, "first", cuda=False)
+    assert 2 * _kept_by(model, Given(None, None)) == pytest.approx(kept, rel=0.05)
+
+
 def test_published_runs_are_foretold() -> None:
     """Those of which layout, kernels and tokens are known; the first ones were of unknown efficiency."""
     ratios = {one.run.name: one.ratio for one in planning.compared()}
@@ -132,6 +168,8 @@ def test_a_giant_is_shared_by_devices_that_hold_it() -> None:
     assert best.memory.peak < device.memory
     assert all(best.total_s <= other.total_s for other in others)
     assert best.layout.tensor > 1  # GPU memory alone would not do: gradients would travel between nodes
+    published = (best.layout.data, best.layout.tensor, best.layout.pipeline)
+    assert published == (8, 8, 35)  # arXiv:2201.11990, 2.3
 
 
 def test_a_recipe_that_does_not_fit_is_refused_with_a_layout_that_does() -> None:
