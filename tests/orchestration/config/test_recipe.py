@@ -567,6 +567,48 @@ def test_a_giant_may_be_split_over_eight_workers(name):
     assert check(load(name), load_cluster("local", given)) == []
 
 
+UNSTAGED = [
+    ("albert_base", 2, "cluster.machine.pipeline_parallel is 2, trunk.sharing is all, allowed with stages is none"),
+    (
+        "t5_base",
+        2,
+        "trunk.kind is encoder_decoder, allowed with stages is an encoder or a decoder, one stack of blocks",
+    ),
+    ("electra_base", 2, "trunk.kind is twin, allowed with stages is an encoder or a decoder"),
+    ("xlnet_base", 2, "trunk.kind is two_stream, allowed with stages is an encoder or a decoder"),
+    ("transformer_xl_base", 2, "trunk.positions.kind is relative, allowed with stages are positions without a memory"),
+    ("gpt2", 24, "trunk.layers is 12, allowed is at least one for each of the 24 stages; give another one, 1 where"),
+    ("bert_large_lamb", 2, "pipeline_parallel is 2, optim.kind lamb looks at whole tensors; set pipeline_parallel 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "stages", "said"), UNSTAGED)
+def test_a_net_that_has_no_stages_is_refused_with_what_to_do(name, stages, said):
+    given = ["workers=24", f"machine.pipeline_parallel={stages}", "machine.zero=1"]
+    problems = check(load(name), load_cluster("local", given))
+    assert any(said in problem for problem in problems), problems
+    assert all("\n" not in problem for problem in problems)
+
+
+LAYOUTS = [
+    ("mt_nlg_530b", 2240, 8, 35),  # arXiv:2201.11990, 2.3
+    ("gpt3_175b", 1024, 8, 8),  # arXiv:2104.04473, 5.1
+    ("megatron_8b", 512, 8, 1),  # arXiv:1909.08053, 5.2
+    ("megatron_8b", 16, 8, 2),
+    ("longformer_base", 4, 1, 4),
+    ("unilm_large", 4, 2, 2),
+    ("roberta_base", 4, 1, 2),
+    ("xlm_clm", 2, 1, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "workers", "tensor", "stages"), LAYOUTS)
+def test_published_layouts_can_be_written_down(name, workers, tensor, stages):
+    given = [f"workers={workers}", f"machine.tensor_parallel={tensor}", f"machine.pipeline_parallel={stages}"]
+    cluster = load_cluster("local", [*given, "machine.zero=1"])
+    assert check(load(name), cluster) == []
+
+
 UNCHUNKED = [
     (
         "bert_base",

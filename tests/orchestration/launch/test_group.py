@@ -160,6 +160,16 @@ def test_workers_that_share_a_net_leave_whole_weights(
     assert {name: weight.shape for name, weight in its.items()} == {name: w.shape for name, w in weights.items()}
 
 
+def test_stages_of_a_net_leave_whole_weights(whole: Any, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+    folder, _ = whole
+    start(run_of(corpus, tmp_path / "staged", machine=Machine(pipeline_parallel=2, zero=1)), place)
+    found, wanted = (dict(losses(each)) for each in (tmp_path / "staged", folder))
+    assert found == pytest.approx(wanted, rel=1e-4)
+    (its_spec, its), (spec, weights) = (load_weights(each / "weights") for each in (tmp_path / "staged", folder))
+    assert its_spec == spec
+    assert {name: weight.shape for name, weight in its.items()} == {name: w.shape for name, w in weights.items()}
+
+
 def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"worker \d died \(SYSTEM_ERROR\) after step \d+, 1 times"):
         start(run_of(corpus, tmp_path), place, max_restarts=0, on_progress=once_at(1, kill_a_worker))

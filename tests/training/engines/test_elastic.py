@@ -31,14 +31,16 @@ BF16 = 5e-4  # of a loss: undisturbed runs on other workers differ by 1.4e-4, as
 
 
 class Place(NamedTuple):
-    """Where a run is: with which stage, on how many workers, and how many of these share a net."""
+    """Where a run is: with which stage, on how many workers, how many of these share a net, and in how many stages."""
 
     zero: int
     world: int
     tensor: int = 1
+    stages: int = 1
 
     def __str__(self) -> str:
-        return f"ZeRO {self.zero} on {self.world}" + (f" by {self.tensor}" if self.tensor > 1 else "")
+        shared = f" by {self.tensor}" if self.tensor > 1 else ""
+        return f"ZeRO {self.zero} on {self.world}{shared}" + (f" in {self.stages}" if self.stages > 1 else "")
 
 
 class Move(NamedTuple):
@@ -67,13 +69,19 @@ MOVES += [Move("fp32", Place(3, 4, 2), Place(1, 2)), Move("fp32", Place(2, 2), P
 MOVES += [Move("fp32", Place(1, 2, 2), Place(3, 4, 2)), Move("fp32", Place(3, 4, 2), Place(2, 2, 2))]
 MOVES += [Move("bf16", Place(1, 2, 2), Place(3, 1)), Move("bf16", Place(3, 1), Place(2, 2, 2))]
 MOVES += [Move("bf16", Place(3, 2, 2), Place(1, 2))]
+STAGED = [Place(zero, 2, stages=2) for zero in (0, 1)]
+MOVES += [Move("fp32", *move) for place in STAGED for move in ((place, Place(2, 1)), (Place(3, 2), place))]
+MOVES += [Move("fp32", STAGED[0], STAGED[1]), Move("fp32", STAGED[1], Place(3, 4, 2))]
+MOVES += [Move("fp32", Place(2, 2, 2), STAGED[1]), Move("fp32", Place(1, 4, stages=2), STAGED[1])]
+MOVES += [Move("fp32", Place(2, 1), Place(1, 4, 2, 2)), Move("fp32", Place(1, 4, 2, 2), Place(3, 2))]
+MOVES += [Move("bf16", STAGED[1], Place(3, 1)), Move("bf16", Place(2, 2), STAGED[1])]
 
 
 def placed(corpus: Path, folder: Path, kind: str, place: Place) -> Run:
     """The run, in its folder; it is wide enough for stage 3 to have pieces of tensors on four workers."""
     run = mini_run(corpus, folder, phases=SHORT, save_every=SAVED, log_every=1)
     at = machine(place.zero, precision="bf16" if kind == "bf16" else "fp32")
-    run = replace(run, machine=replace(at, tensor_parallel=place.tensor))
+    run = replace(run, machine=replace(at, tensor_parallel=place.tensor, pipeline_parallel=place.stages))
     return of_whole_tensors(run, kind) if kind in ("adafactor", "lamb") else run
 
 

@@ -7,11 +7,12 @@ from torch.nn import functional as F
 
 from orchestration.config import load
 from preprocessing.vocab import table_rows
+from tests.training.batches import random_rows, unpadded
 from training.engines import Cut, shares_of
-from training.losses import MaskedTokens
+from training.losses import MaskedTokens, PairLabel
 from training.model import Model, materialise
 from training.specs import Encoder, Learned, Machine
-from training.trunks import Share
+from training.trunks import WHOLE, Given, Share, Stage
 
 GIANTS = ("megatron_8b", "gpt3_175b", "mt_nlg_530b")
 
@@ -68,6 +69,56 @@ def test_a_worker_has_of_a_giant_what_its_parts_state(recipe: str, number: int) 
     assert mine.num_parameters == (within.stop - within.start) * trunk.table_width + layers + weights.others + heads
 
 
+STAGES = [("megatron_8b", 4), ("gpt3_175b", 8), ("mt_nlg_530b", 35)]
+
+
+@pytest.mark.parametrize(("recipe", "of"), STAGES)
+@pytest.mark.parametrize("end", ["first", "middle", "last"])
+def test_a_stage_has_of_a_giant_its_layers_and_no_other(recipe: str, of: int, end: str) -> None:
+    giant, share, number = load(recipe), Share(3, 8), {"first": 0, "middle": of // 2, "last": of - 1}[end]
+    trunk, losses, rows = giant.trunk, giant.objective.losses, table_rows(giant.data.vocab)
+    with torch.device("meta"):
+        mine = Model(trunk, losses, rows, giant.seed, share, Stage(number, of))
+    weights, within = trunk.weights(rows), share.within(rows)
+    assert trunk.layers % of == 0
+    wanted = sum(part.copies // of * (part.split // 8 + part.whole) for part in weights.layers)
+    above = 2 * trunk.width  # a norm
+    if end == "first":
+        wanted += (within.stop - within.start) * trunk.table_width + weights.others - above
+    elif end == "last":
+        wanted += above + sum(loss.weights(trunk, rows) for loss in losses)
+    assert mine.num_parameters == wanted
+
+
+def small(stage: Stage, share: Share = WHOLE) -> Model:
+    trunk = Encoder(layers=5, width=32, heads=4, positions=Learned(max=16))
+    return Model(trunk, (MaskedTokens(), PairLabel()), 101, seed=3, share=share, stage=stage)
+
+
+@pytest.mark.parametrize("of", [2, 3, 5])
+def test_the_stages_of_a_net_begin_as_the_whole_one(of: int) -> None:
+    whole, seen = dict(small(Stage()).named_parameters()), list[str]()
+    for number in range(of):
+        mine = small(Stage(number, of))
+        assert mine.stages == small(Stage(0, of)).stages
+        assert mine.whole_shapes == {name: tuple(weight.shape) for name, weight in whole.items()}
+        for name, weight in mine.named_parameters():
+            assert torch.equal(weight, whole[name])
+            assert mine.stages[name] == number
+            seen.append(name)
+    assert sorted(seen) == sorted(whole)
+
+
+def test_stages_one_behind_the_other_compute_what_the_whole_net_does() -> None:
+    whole, batch = small(Stage()).eval(), unpadded(random_rows([9, 7, 16], 101))
+    states: torch.Tensor | None = None
+    for number in range(3):
+        made = small(Stage(number, 3)).eval()(batch, Given(states, whole.trunk.table))
+        states = None if isinstance(made, dict) else made
+    wanted = whole(batch)
+    assert {kind: score.loss for kind, score in made.items()} == {kind: one.loss for kind, one in wanted.items()}
+
+
 def drawn(share: Share) -> tuple[torch.Tensor, torch.Tensor]:
     """What drops out in a layer that is split, and behind it."""
     torch.manual_seed(5)
@@ -89,9 +140,11 @@ def test_a_net_that_is_not_split_draws_as_ever() -> None:
     assert torch.equal(first, F.dropout(torch.ones(100)))
 
 
-@pytest.mark.parametrize("key", ["tensor_parallel", "sequence_parallel"])
+@pytest.mark.parametrize("key", ["tensor_parallel", "sequence_parallel", "pipeline_parallel"])
 def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
-    with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of workers from 1 up"):
+    with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of (workers|stages) from 1 up"):
         Machine(**{key: 0})
-    with pytest.raises(ValueError, match="compile is True, allowed is false with tensor_parallel or sequence_parallel"):
+    with pytest.raises(
+        ValueError, match="compile is True, allowed is false with tensor, pipeline or sequence_parallel"
+    ):
         Machine(compile=True, **{key: 2})
