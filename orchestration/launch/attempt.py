@@ -60,7 +60,7 @@ class Attempt:
         self.futures: list[Any] = []  # of `train`, by rank
         self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
         self.polled_s = dict.fromkeys(range(group.num), 0.0)
-        self.watch = Watch(group.num, hang_s, time.monotonic())
+        self.watch = Watch(group.num, hang_s, time.monotonic(), run.machine.pipeline_parallel)
 
     def result(self) -> "Result":
         """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it

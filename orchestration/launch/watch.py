@@ -34,9 +34,10 @@ class _Seen:
 class Watch:
     """Signs of the workers of one group, and what follows from them."""
 
-    def __init__(self, num: int, hang_s: float, now_s: float) -> None:
-        """`hang_s`: how long a step may last; 0: for ever."""
+    def __init__(self, num: int, hang_s: float, now_s: float, stages: int = 1) -> None:
+        """`hang_s`: how long a step may last; 0: for ever. Workers do as much as others of their stage."""
         self.hang_s = hang_s
+        self._alike = [range(first, first + num // stages) for first in range(0, num, num // stages)]
         self._seen = {rank: _Seen(Sign(0, -1, "start"), now_s) for rank in range(num)}
         self._first: tuple[int, float] | None = None  # updates done when a second one had begun, and when that was
         self._compared_s = now_s
@@ -77,7 +78,7 @@ class Watch:
         return (since_s - self._first[1]) / (done - self._first[0]) if done > self._first[0] else 0.0
 
     def compare(self, now_s: float) -> tuple[float, list[int]] | None:
-        """How many times slower than the median worker the slowest is, and who has just been found to be slow.
+        """How many times slower than the median worker of its stage the slowest is, and who has just been found slow.
 
         None where it is not time to compare, or too few updates were done.
         """
@@ -90,9 +91,10 @@ class Watch:
             return None
         self._compared_s, self._compared = now_s, signs
         took_s = {rank: (signs[rank].own_s - before[rank].own_s) / max(1, count) for rank, count in updates.items()}
-        usual_s = median_low(took_s.values())
-        if not usual_s:
+        usual_s = {rank: median_low(took_s[other] for other in alike) for alike in self._alike for rank in alike}
+        if not all(usual_s.values()):
             return None
-        for rank, own_s in took_s.items():
-            self._slow[rank] = self._slow[rank] + 1 if own_s > SLOWER * usual_s else 0
-        return max(took_s.values()) / usual_s, [rank for rank, times in self._slow.items() if times == IN_A_ROW]
+        times = {rank: own_s / usual_s[rank] for rank, own_s in took_s.items()}
+        for rank, slower in times.items():
+            self._slow[rank] = self._slow[rank] + 1 if slower > SLOWER else 0
+        return max(times.values()), [rank for rank, in_a_row in self._slow.items() if in_a_row == IN_A_ROW]

@@ -53,9 +53,9 @@ def test_who_has_ended_is_not_waited_for_and_zero_waits_for_ever() -> None:
     assert stepped(2, hang_s=0.0, step_s=0.1).silent_s([0, 1], 1e9) == 0.0
 
 
-def compared(own_s: list[float], times: int) -> list[tuple[float, list[int]]]:
+def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[float, list[int]]]:
     """What `times` comparisons say of workers with these own times of an update."""
-    watch, found = Watch(len(own_s), 600.0, 0.0), []
+    watch, found = Watch(len(own_s), 600.0, 0.0, stages), []
     for turn in range(times + 1):
         for rank, each_s in enumerate(own_s):
             watch.hear(rank, Sign(turn + 1, turn, STEP, own_s=100 * turn * each_s, timed=100 * turn), turn * EVERY_S)
@@ -68,6 +68,11 @@ def test_a_worker_that_is_slower_several_times_in_a_row_is_named_once() -> None:
     found = compared([0.1, 0.1, 0.3], times=IN_A_ROW + 2)
     assert [slow for _, slow in found] == [[]] * (IN_A_ROW - 1) + [[2]] + [[]] * 2
     assert {round(slowest, 6) for slowest, _ in found} == {3.0}
+
+
+def test_a_stage_with_more_to_do_is_not_slow() -> None:
+    assert not any(slow for _, slow in compared([0.1, 0.1, 0.3, 0.3], 2 * IN_A_ROW, stages=2))
+    assert [slow for _, slow in compared([0.1, 0.1, 0.3, 0.6], IN_A_ROW, stages=2)][-1] == [3]
 
 
 def test_of_two_workers_the_slower_one_is_named() -> None:
