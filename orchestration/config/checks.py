@@ -253,10 +253,10 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     given = f"cluster.machine.tensor_parallel is {workers}"
     if reason := recipe.trunk.split_over(workers):
         yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
-    if not recipe.optim.by_element:
+    if not recipe.optim.takes_slices:
         yield (
             f"{given}, optim.kind {recipe.optim.kind} looks at whole tensors; set tensor_parallel 1, or use "
-            f"{_kinds(Optim, 'by_element', True)}"
+            f"{_kinds(Optim, 'takes_slices', True)}"
         )
     if (rows := table_rows(recipe.data.vocab)) < workers:
         yield f"{given}, the token table has {rows} rows; lower tensor_parallel"

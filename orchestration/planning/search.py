@@ -60,7 +60,7 @@ def legal(layout: Layout, demand: Demand, device: Device) -> str:
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
             return f"tensor_parallel is {layout.tensor}, {reason}"
-        if not demand.recipe.optim.by_element:
+        if not demand.recipe.optim.takes_slices:
             return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
     if layout.data > batch:
         return f"{layout.data} replicas have no row each: a batch has {batch}"

@@ -14,6 +14,7 @@ import torch
 from tests.training.corpora import electra, gpt, mini_run, two_sided
 from tests.training.engines.test_zero import Plain, in_one_process, losses, machine, outcome
 from tests.training.worker import job
+from training.optim import Adafactor, Lamb, Muon, Optim
 from training.run import CHECKPOINTS, Run
 from training.specs import ActivationCheckpointing, Offload, Phase
 
@@ -49,6 +50,11 @@ def noisy(run: Run) -> Run:
 
 NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": albert, "t5": two_sided, "electra": twin}
 NETS |= {"wide": four_heads, "noisy": noisy}
+WHOLE: dict[str, Optim] = {  # rules that look at whole tensors
+    "lamb": Lamb(peak=1e-2, warmup=1),
+    "adafactor": Adafactor(peak=0.03, warmup=2),
+    "muon": Muon(peak=1e-2, warmup=2),
+}
 SHARED = ("bert", "gpt", "albert", "t5", "electra")  # by two workers
 
 
@@ -61,6 +67,7 @@ class Cell(NamedTuple):
     sequence: int = 1
     recompute: ActivationCheckpointing = "none"
     offload: Offload = "none"  # of the optimiser
+    optimiser: str = ""  # empty: AdamW
 
     @property
     def name(self) -> str:
@@ -72,7 +79,15 @@ class Cell(NamedTuple):
         if self.net == "wide":
             shared = replace(shared, layout="padded")
         run = mini_run(corpus, folder / self.name, machine=shared, vocab_size=ROWS)
-        return replace(NETS[self.net](run), **changes)
+        return replace(by_whole_tensors(NETS[self.net](run), self.optimiser), **changes)
+
+
+def by_whole_tensors(run: Run, optimiser: str) -> Run:
+    """The run with an optimiser of WHOLE, wide enough for Adafactor to keep rows and columns; or as it is."""
+    if not optimiser:
+        return run
+    trunk = replace(run.trunk, width=128, inner=160) if optimiser == "adafactor" else run.trunk
+    return replace(run, trunk=trunk, optim=WHOLE[optimiser])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:
@@ -146,6 +161,25 @@ def test_two_groups_of_two_workers_do_so_too(corpus: Path, tmp_path: Path) -> No
     found, wanted = trained(corpus, tmp_path, cells, 4), plainly(corpus, tmp_path / "plain", nets)
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_optimisers_of_whole_tensors_do_so_with_slices_of_them(world: int, corpus: Path, tmp_path: Path) -> None:
+    stages = (0, 1, 2, 3) if world == 2 else (1, 3)
+    cells = [Cell("bert", zero, optimiser=optimiser) for zero, optimiser in product(stages, WHOLE)]
+    cells += [Cell(net, 2, optimiser=optimiser) for net, optimiser in product(("t5", "albert"), WHOLE)]
+    found = trained(corpus, tmp_path, cells, world)
+    for cell in cells:
+        run = NETS[cell.net](mini_run(corpus, tmp_path / "plain" / cell.name, vocab_size=ROWS))
+        wanted = in_one_process(by_whole_tensors(run, cell.optimiser))
+        assert losses(found[cell]) == pytest.approx(wanted.losses, rel=1e-5), cell
+        weights = safetensors.torch.load_file(tmp_path / cell.name / "final.safetensors")
+        for name, weight in wanted.weights.items():
+            mine = weights[name]
+            if name.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+                mine, weight = (torch.cat(each.chunk(3)[::2]) for each in (mine, weight))
+            torch.testing.assert_close(mine, weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
 
 
 @pytest.mark.slow
