@@ -101,8 +101,8 @@ def _heading(
         f"{wall_s / 60:.1f} minutes, {cpu_s / 60:.1f} of processor time. {len(outcomes)} cells, {failed} failed.",
         f"Axes: {axes}. Of their product of {len(product):,} cells `sesame check` refuses {len(refused):,} (last "
         "table). Trained were every stage with AdamW in float32 on every data-parallel world and on two workers that "
-        f"share something ({len(plainly)} cells), and {len(outcomes) - len(plainly)} more, so that any two values which can "
-        f"stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product.",
+        f"share something ({len(plainly)} cells), and {len(outcomes) - len(plainly)} more, so that any two values that "
+        f"can stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product.",
         f"Each cell is {nets.STEPS} steps of nine ragged rows of text of the mini-world. The number is the greatest "
         "relative difference of a loss from one plain process (torch alone, no DeepSpeed; for ELECTRA with the noise "
         f"of as many workers as read different rows), allowed up to {fp32}. In bf16 it is that from one bf16 process "

@@ -1,6 +1,7 @@
 """Groups of workers, each of which trains many cells: to start DeepSpeed costs more than to train twenty steps."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.training.engines.test_zero import spawn
 
-PATIENCE: Final = 180.0  # seconds without a finished cell, after which a group has failed
+PATIENCE: Final = 420.0  # seconds without a finished cell, after which a group has failed
 LOOKS: Final = 0.2  # seconds between two looks at a group
 
 
@@ -82,8 +83,10 @@ def _seen(folder: Path) -> list[Any]:
 
 
 def _last_line(folder: Path, rank: int) -> str:
+    """What the exception says in its first line; below it notes may stand."""
     lines = [line for line in (folder / f"{rank}.log").read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else f"worker {rank} ended without a word"
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Input|Diverged)\b", line)]
+    return (raised or lines or [f"worker {rank} ended without a word"])[-1]
 
 
 def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:

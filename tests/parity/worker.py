@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.parity import bare
+from tests.parity.cells import Cell
 from tests.parity.plain import plain_losses
 from tests.training.worker import Fault, engine_of, join, train
 from training.engines import LocalEngine
@@ -24,6 +26,8 @@ from training.specs import Machine
 def losses(job: dict[str, Any]) -> list[float]:
     """Of the steps of a job."""
     run = Run.from_json(job["run"])
+    if job.get("bare"):
+        return bare.losses(run, Cell(*job["bare"]))
     if not job["plain"]:
         seen = train(run, Fault())
         if "error" in seen:

@@ -547,8 +547,8 @@ UNSPLIT = [
     ("bert_base", 8, "cluster.machine.tensor_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers"),
     ("gpt2", 24, "trunk.heads is 12, allowed is a multiple of the 24 workers that share a net; give another tensor_p"),
     ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
-    ("xlnet_base", 2, "trunk.kind is two_stream, whose layers are not split; give another tensor_parallel"),
-    ("transformer_xl_base", 2, "trunk.positions.kind is relative, whose layers are not split"),
+    ("xlnet_base", 8, "trunk.heads is 12, allowed is a multiple of the 8 workers that share a net"),
+    ("transformer_xl_base", 4, "trunk.heads is 10, allowed is a multiple of the 4 workers that share a net"),
 ]
 
 
@@ -566,7 +566,7 @@ def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_no
     assert "optim.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
 
 
-@pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b"])
+@pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b", "xlnet_large"])
 def test_a_giant_may_be_split_over_eight_workers(name):
     given = ["workers=16", "machine.tensor_parallel=8"]
     assert check(load(name), load_cluster("local", given)) == []
