@@ -1,5 +1,6 @@
 """What was seen, as Markdown and as JSON."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -43,7 +44,13 @@ def outcome(cell: Cell, seen: Seen, plain: Seen) -> Outcome:
     if error:
         return Outcome(cell, seen.cpu_s, error)
     differences = [abs(a - b) / abs(b) for a, b in zip(seen.losses, plain.losses, strict=True)]
-    return Outcome(cell, seen.cpu_s, difference=max(differences), wanted=(plain.losses[0], plain.losses[-1]))
+    return Outcome(
+        cell, seen.cpu_s, difference=max(differences, key=_nan_first), wanted=(plain.losses[0], plain.losses[-1])
+    )
+
+
+def _nan_first(difference: float) -> float:
+    return math.inf if math.isnan(difference) else difference
 
 
 def layout(cell: Cell) -> str:
@@ -74,6 +81,12 @@ def markdown(
         _rows(["cells", "line"], ([f"{count:,}", line] for line, count in refused.items())),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def of_bare(heading: Sequence[str], outcomes: Sequence[Outcome]) -> str:
+    """The page of bare DeepSpeed, where a difference is no failure of ours."""
+    lines = ([*_row(one)[:-1], f"fails: {one.error}" if one.error else f"{one.difference:.1e}"] for one in outcomes)
+    return "\n\n".join([*heading, _rows(["net", "ZeRO", "layout", "mode", "optimiser", "difference"], lines)]) + "\n"
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
