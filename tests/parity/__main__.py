@@ -115,8 +115,9 @@ def _seen(
     out.mkdir(parents=True)
     corpus = mini_corpus(out / "corpus")
 
-    def job(cell: Cell, **more: Any) -> dict[str, Any]:
-        return {"run": nets.run(cell, corpus, out / "runs").to_json(), "plain": False, "data": cell.data, **more}
+    def job(cell: Cell, plain: bool = False, **more: Any) -> dict[str, Any]:
+        legal = bare.reference(cell) if more else cell  # of bare DeepSpeed that may be what `check` refuses
+        return {"run": nets.run(legal, corpus, out / "runs").to_json(), "plain": plain, "data": cell.data, **more}
 
     def told(name: str, one: Seen) -> None:
         print(f"{name}: {one.error or f'{one.losses[-1]:.6f}'} ({one.cpu_s:.1f} s)", file=sys.stderr, flush=True)
