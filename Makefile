@@ -89,6 +89,9 @@ third: $(READY) ## a third of the recipes end to end, as CI does it
 	@rm -rf work/third
 	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --steps 6 --out work/third $(ARGS)
 
+parity: $(READY) ## every layout beside one process: a table of their losses (ten minutes on two cores)
+	@python -m tests.parity $(ARGS)
+
 check: $(READY) ## format, lint, types, import contracts; doctests are among the tests
 	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache
 
@@ -118,4 +121,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean
+.PHONY: help setup demo family third parity run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean

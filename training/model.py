@@ -260,19 +260,21 @@ def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices"
 
     What is frozen does not: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
     `shapes` has for each parameter the shapes of the tensors in it, `hidden` whether it is the matrix of a linear
-    between the tables and the heads.
+    between the tables and the heads, `slices` how each of the tensors is cut (Net.cuts), nothing where it is not.
     """
     frozen = tuple(f"trunk.{name}." for name in net_of(model).frozen_modules)
     shapes = shapes_of(model)
     linears = {id(module.weight) for module in net_of(model).modules() if isinstance(module, nn.Linear)}
-    decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": [], "hidden": []}
-    constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": [], "hidden": []}
+    cuts = net_of(model).cuts
+    decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": [], "hidden": [], "slices": []}
+    constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": [], "hidden": [], "slices": []}
     for name, parameter in model.named_parameters():
         does = (decays == "all" or len(shapes[name][0]) > 1) and not name.startswith(frozen)
         group = decaying if does else constant
         group["params"].append(parameter)
         group["shapes"].append(shapes[name])
         group["hidden"].append(id(parameter) in linears)
+        group["slices"].append(cuts[name].each() if name in cuts else [])
     return [decaying, constant]
 
 

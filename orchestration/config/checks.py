@@ -249,12 +249,6 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     stages = cluster.machine.pipeline_parallel
     if stages > 1 and (reason := recipe.trunk.stages_over(stages)):
         yield f"cluster.machine.pipeline_parallel is {stages}, {reason}; give another one, 1 where there are no stages"
-    if max(workers, stages) > 1 and not recipe.optim.by_element:
-        key = "tensor_parallel" if workers > 1 else "pipeline_parallel"
-        yield (
-            f"cluster.machine.{key} is {max(workers, stages)}, optim.kind {recipe.optim.kind} looks at whole tensors; "
-            f"set {key} 1, or use {_kinds(Optim, 'by_element', True)}"
-        )
     if sequence > 1 and (reason := recipe.trunk.chunks_over(workers * sequence)):
         yield f"cluster.machine.sequence_parallel is {sequence}, {reason}; give another one, 1 where nothing is shared"
     if workers == 1:
@@ -262,6 +256,11 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     given = f"cluster.machine.tensor_parallel is {workers}"
     if reason := recipe.trunk.split_over(workers):
         yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
+    if not recipe.optim.takes_slices:
+        yield (
+            f"{given}, optim.kind {recipe.optim.kind} looks at whole tensors; set tensor_parallel 1, or use "
+            f"{_kinds(Optim, 'takes_slices', True)}"
+        )
     if (rows := table_rows(recipe.data.vocab)) < workers:
         yield f"{given}, the token table has {rows} rows; lower tensor_parallel"
 

@@ -61,14 +61,11 @@ def legal(layout: Layout, demand: Demand, device: Device) -> str:
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
             return f"tensor_parallel is {layout.tensor}, {reason}"
-        if not demand.recipe.optim.by_element:
+        if not demand.recipe.optim.takes_slices:
             return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
     if layout.pipeline > 1:
         if reason := trunk.stages_over(layout.pipeline):
             return f"pipeline_parallel is {layout.pipeline}, {reason}"
-        if not demand.recipe.optim.by_element:
-            kind = demand.recipe.optim.kind
-            return f"pipeline_parallel is {layout.pipeline}, optim.kind {kind} looks at whole tensors"
         if layout.zero > 1:
             return f"zero is {layout.zero}, allowed is 0 or 1 with pipeline_parallel"
     if layout.data > batch:

@@ -142,7 +142,8 @@ def resave(run: Run) -> dict[str, Any]:
     return {"step": state["step"]}
 
 
-def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
+def join(rank: str, world: str, port: str) -> None:
+    """Become a worker of a group on this machine."""
     os.environ |= {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -153,6 +154,10 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
     zero.connect(Machine())
     gc.collect()
     gc.freeze()  # stage 3 searches for garbage at each start; not among what is imported, which takes half a second
+
+
+def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
+    join(rank, world, port)
     seen: list[Any] = []
     for job in json.loads(Path(jobs_file).read_text()):
         run = Run.from_json(job["run"])

@@ -176,10 +176,11 @@ class DeepSpeedEngine(Generic[M]):
         for name, weight in model.named_parameters():
             # the others count once in the norm of the gradient
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
+        groups = groups or parameter_groups(model, spec.decay, spec.decays)
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
-                optimizer=spec.build(groups or parameter_groups(model, spec.decay, spec.decays)),
+                optimizer=spec.build([group | {"workers": self.mesh.same_share} for group in groups]),
                 config=config,
                 dist_init_required=False,
                 mpu=mpu,

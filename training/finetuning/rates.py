@@ -24,7 +24,7 @@ def _by_scale(group: dict[str, Any], scales: dict[int, float]) -> Iterator[dict[
     learning = {at: scales[id(weight)] for at, weight in enumerate(group["params"]) if weight.requires_grad}
     for scale in sorted(set(learning.values()), reverse=True):
         chosen = [at for at, own in learning.items() if own == scale]
-        of_each = {key: [group[key][at] for at in chosen] for key in ("params", "shapes", "hidden")}
+        of_each = {key: [group[key][at] for at in chosen] for key in ("params", "shapes", "hidden", "slices")}
         yield group | of_each | {"scale": scale}
 
 

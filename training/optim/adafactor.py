@@ -25,7 +25,7 @@ class Adafactor(Updates):
     square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
     states: ClassVar[float] = 0.0
 
-    by_element: ClassVar[bool] = False
+    takes_slices: ClassVar[bool] = True
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(
         Updates.shrinks, {"tiny": {"peak": 3e-2, "relative": True}, "small": {"peak": 2e-2, "relative": True}}

@@ -18,7 +18,7 @@ class AdamW(Moments):
     bias_correction: bool = True  # the reference BERT has none
     states: ClassVar[float] = 2.0
 
-    by_element: ClassVar[bool] = True
+    takes_slices: ClassVar[bool] = True
     # without bias correction the first rates are several times the peak
     shrinks: ClassVar[Shrinks] = shrunk(
         Moments.shrinks,

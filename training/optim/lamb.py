@@ -18,7 +18,7 @@ class Lamb(Moments):
     kind: Literal["lamb"] = "lamb"
     states: ClassVar[float] = 2.0
 
-    by_element: ClassVar[bool] = False
+    takes_slices: ClassVar[bool] = True
     # relative to the weights; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 1e-2}})
 

@@ -18,7 +18,7 @@ class Lion(Updates):
     kind: Literal["lion"] = "lion"
     beta1: float = 0.9  # share of the running mean in what has its sign taken
     beta2: float = 0.99  # share of the running mean of gradients that is kept
-    by_element: ClassVar[bool] = True
+    takes_slices: ClassVar[bool] = True
     states: ClassVar[float] = 1.0
 
     # a third of AdamW's, as in the paper

@@ -19,8 +19,9 @@ class OptimPart(Rates, Protocol):
 
     states: ClassVar[float]
     """Numbers in float32 that it keeps for each weight; what it keeps for rows and columns counts nothing."""
-    by_element: ClassVar[bool]
-    """Whether it updates each number by itself: it then needs no whole tensors, which tensor parallelism splits."""
+    takes_slices: ClassVar[bool]
+    """Whether its step is that of whole tensors where a worker has slices of them, as under tensor parallelism: it
+    updates each number by itself, or adds up over the slices (steps/pieces.py)."""
 
     @property
     def kind(self) -> str:
@@ -45,6 +46,7 @@ class OptimPart(Rates, Protocol):
         """What becomes of its learning rate after the warm-up: "cosine decay to 10% of the peak"."""
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over `groups` {"params", "weight_decay", "shapes", "hidden"}; the engine sets the learning rate
-        before each step. For each parameter `shapes` has those of the tensors in it, and `hidden` whether it is the
-        matrix of a linear between tables and heads. torch is imported when this is called."""
+        """The optimiser over `groups` {"params", "weight_decay", "shapes", "hidden", "slices"}; the engine sets the
+        learning rate before each step. For each parameter `shapes` has those of the tensors in it, `hidden` whether it
+        is the matrix of a linear between tables and heads, and `slices` how each tensor is cut, or nothing. `workers`
+        is the group of those over which ZeRO divides a parameter. torch is imported when this is called."""

@@ -80,11 +80,6 @@ class Decoder(Stack):
     def net(self, name: NetName) -> "Decoder":
         return self
 
-    def split_over(self, workers: int) -> str:
-        if workers > 1 and self.positions.relative:
-            return f"trunk.positions.kind is {self.positions.kind}, whose layers are not split"
-        return Stack.split_over(self, workers)
-
     def chunks_over(self, workers: int) -> str:
         if self.positions.relative or any(map(self.window.narrows, range(self.layers))):
             return "trunk.positions are relative or have a window, where tokens are not shared"

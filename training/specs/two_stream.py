@@ -57,9 +57,6 @@ class TwoStream(Stack):
     def net(self, name: NetName) -> "TwoStream":
         return self
 
-    def split_over(self, workers: int) -> str:
-        return f"trunk.kind is {self.kind}, whose layers are not split" if workers > 1 else ""
-
     def chunks_over(self, workers: int) -> str:
         return f"trunk.kind is {self.kind}, whose tokens are not shared"
 

@@ -17,9 +17,11 @@ from training.trunks.adaptive import AdaptiveTable, bounds
 from training.trunks.cache import SLOTS_AT_ONCE, Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
+from training.trunks.linears import ColumnLinear, RowLinear, Table, TokenTable
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.recompute import Blocks, recomputed
+from training.trunks.share import WHOLE, Share
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,17 @@ class Context(NamedTuple):
 class Biases(nn.Module):
     """Biases of the queries of each head: for content, for distance, for segment (arXiv:1901.02860, 3.3)."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack, segments: bool = False) -> None:
         super().__init__()
         shape = trunk.heads, trunk.width_of_head
         self.content = nn.Parameter(torch.empty(shape))
         self.distance = nn.Parameter(torch.empty(shape))
         self.segment = nn.Parameter(torch.empty(shape)) if segments else None
+
+    def split_axes(self) -> dict[str, int]:
+        return {name: 0 for name, _ in self.named_parameters()}
 
     def forward(self, query_BQHK: Tensor) -> tuple[Tensor, ...]:
         """The query of each term of the score."""
@@ -59,18 +66,22 @@ class Biases(nn.Module):
 class RelativeAttention(nn.Module):
     """score(i, j) = [(q_i + u) k_j + (q_i + v) W r_(i-j) + (q_i + w) g_(same segment?)] / sqrt(K); the last: XLNet."""
 
+    share: Share = WHOLE
+
     def __init__(self, trunk: Stack, biases: Biases) -> None:
         super().__init__()
-        self.heads, self.head_width, self.dropout = trunk.heads, trunk.width_of_head, trunk.attention_dropout
-        self.recompute_core = False
-        inside = self.heads * self.head_width
-        self.query = nn.Linear(trunk.width, inside, bias=False)
+        self.head_width, self.dropout, self.recompute_core = trunk.width_of_head, trunk.attention_dropout, False
+        inside = trunk.width_of_heads
+        self.query = ColumnLinear(trunk.width, inside, bias=False)
         self.key_value = FusedLinear(2, trunk.width, inside, bias=False)
-        self.distance = nn.Linear(trunk.width, inside, bias=False)
-        self.out = nn.Linear(inside, trunk.width, bias=False)
+        self.distance = ColumnLinear(trunk.width, inside, bias=False)
+        self.out = RowLinear(inside, trunk.width, bias=False)
         self.biases = biases
         segments = biases.segment is not None
-        self.segments = nn.Parameter(torch.empty(2, self.heads, self.head_width)) if segments else None  # same, other
+        self.segments = nn.Parameter(torch.empty(2, trunk.heads, self.head_width)) if segments else None  # same, other
+
+    def split_axes(self) -> dict[str, int]:
+        return {} if self.segments is None else {"segments": 1}
 
     def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
         """Keys, values and distances, which do not depend on the queries."""
@@ -79,21 +90,22 @@ class RelativeAttention(nn.Module):
 
     def keys_values(self, content_BCD: Tensor) -> Tensor:
         """Keys and values [B, C, 2, H, K]."""
-        return self.key_value(content_BCD).unflatten(-1, (2, self.heads, self.head_width))
+        return self.key_value(content_BCD).unflatten(-1, (2, -1, self.head_width))
 
     def distances(self, sinusoids: Tensor) -> Tensor:
         """What the scores of distances are made of: [..., D] -> [..., H, K]."""
-        return self.distance(sinusoids).unflatten(-1, (self.heads, self.head_width))
+        return self.distance(sinusoids).unflatten(-1, (-1, self.head_width))
 
     def forward(self, x_BQD: Tensor, context: Context, view: View) -> Tensor:
-        query = self.query(x_BQD).unflatten(-1, (self.heads, self.head_width))
+        query = self.query(x_BQD).unflatten(-1, (-1, self.head_width))
         for_content, for_distance, *for_segment = self.biases(query)
         by_segment_BHQ2 = None
         if self.segments is not None and view.differs is not None:
             by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", self.head_width**-0.5 * for_segment[0], self.segments)
-        mixed_BHQK = recomputed(
-            self.recompute_core, self._mix, for_content, for_distance, by_segment_BHQ2, context, view
-        )
+        with self.share.noise(self.dropout if self.training else 0.0):
+            mixed_BHQK = recomputed(
+                self.recompute_core, self._mix, for_content, for_distance, by_segment_BHQ2, context, view
+            )
         return self.out(mixed_BHQK.transpose(1, 2).flatten(-2))
 
     def _mix(
@@ -161,7 +173,8 @@ class RelativeDecoder(Net):
         self.trunk, self.distances, self.vocab_size = trunk, trunk.positions, vocab_size
         self.memory = Memory(trunk.memory)
         narrowing = trunk.tables.shrink > 1
-        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else nn.Embedding(vocab_size, trunk.width)
+        table = nn.Embedding if trunk.cutoffs else TokenTable  # clusters are parts of a whole table
+        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.width)
         biases = Biases(trunk)
         self.blocks = Blocks(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
@@ -171,12 +184,12 @@ class RelativeDecoder(Net):
         return cls(trunk, vocab_size) if isinstance(trunk, Decoder) and trunk.positions.relative else None
 
     @property
-    def table(self) -> Tensor | tuple[Tensor, ...]:
+    def table(self) -> Table | tuple[Tensor, ...]:
         """The token table [V, D]; what an AdaptiveHead needs where there are clusters."""
         if isinstance(self.tokens, AdaptiveTable):
             return self.tokens.parts
-        if not self.trunk.cutoffs:
-            return self.tokens.weight
+        if isinstance(self.tokens, TokenTable):
+            return self.tokens.table
         table_VD = self.tokens.weight  # looked up once: ZeRO-3 gathers it at each access
         return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
 

@@ -45,6 +45,23 @@ class Cut:
         """What the worker has of each tensor, along the axis."""
         return tuple(each.stop - each.start for each in self.within)
 
+    @property
+    def start(self) -> int:
+        """Where the worker's part of the first tensor begins, along the axis."""
+        return self.within[0].start
+
+    def each(self) -> "list[Cut]":
+        """The same of each of the tensors by itself."""
+        others = self.shape[self.axis + 1 :]
+        return [
+            Cut((*self.shape[: self.axis], length, *others), self.axis, (length,), self.share)
+            for length in self.tensors
+        ]
+
+    def add(self, sums: Tensor) -> Tensor:
+        """The sums over the parts of all workers, from that over this worker's, in place and without gradient."""
+        return self.share.add(sums)
+
     def of(self, whole: Tensor) -> Tensor:
         """The worker's part of the whole parameter."""
         found = [whole.narrow(self.axis, each.start, each.stop - each.start) for each in self.within]

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from training.specs import Trunk, TwoStream
 from training.trunks.cache import Cache, empty
 from training.trunks.layers import Layout, layout
+from training.trunks.linears import Table, TokenTable
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.recompute import Blocks
@@ -47,7 +48,7 @@ class TwoStreamNet(Net):
         super().__init__()
         self.trunk = trunk
         self.memory = Memory(trunk.memory)
-        self.tokens = nn.Embedding(vocab_size, trunk.width)
+        self.tokens = TokenTable(vocab_size, trunk.width)
         self.unknown = nn.Parameter(torch.empty(1, trunk.width))  # what each query begins as
         self.blocks = Blocks(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
         self.dropout = nn.Dropout(trunk.dropout)
@@ -57,8 +58,8 @@ class TwoStreamNet(Net):
         return cls(trunk, vocab_size) if isinstance(trunk, TwoStream) else None
 
     @property
-    def table(self) -> Tensor:
-        return self.tokens.weight
+    def table(self) -> Table:
+        return self.tokens.table
 
     @property
     def layers(self) -> tuple[nn.Module, ...]:
@@ -106,7 +107,7 @@ class TwoStreamNet(Net):
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         heads = self.trunk.heads, self.trunk.width_of_head
-        return empty(len(batch["lengths"]), self.trunk.layers, heads, self.table)
+        return empty(len(batch["lengths"]), self.trunk.layers, heads, self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""

@@ -21,7 +21,7 @@ from preprocessing.segment import Segment
 from preprocessing.vocab import VocabSpec
 from tests.family import recipe as shipped
 from training.losses import Loss
-from training.optim import Optim
+from training.optim import Adafactor, Optim
 from training.specs import Band, Learned, LearnedCausal, Trunk
 
 UNIONS = {  # of the parts of a recipe, at their places
@@ -547,9 +547,8 @@ UNSPLIT = [
     ("bert_base", 8, "cluster.machine.tensor_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers"),
     ("gpt2", 24, "trunk.heads is 12, allowed is a multiple of the 24 workers that share a net; give another tensor_p"),
     ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
-    ("xlnet_base", 2, "trunk.kind is two_stream, whose layers are not split; give another tensor_parallel"),
-    ("transformer_xl_base", 2, "trunk.positions.kind is relative, whose layers are not split"),
-    ("t5_11b", 8, "optim.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw"),
+    ("xlnet_base", 8, "trunk.heads is 12, allowed is a multiple of the 8 workers that share a net"),
+    ("transformer_xl_base", 4, "trunk.heads is 10, allowed is a multiple of the 4 workers that share a net"),
 ]
 
 
@@ -561,7 +560,13 @@ def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, sai
     assert "\n" not in problem
 
 
-@pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large"])
+def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_not(monkeypatch):
+    monkeypatch.setattr(Adafactor, "takes_slices", False)
+    (problem,) = check(load("t5_11b"), load_cluster("local", ["workers=24", "machine.tensor_parallel=8"]))
+    assert "optim.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
+
+
+@pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b", "xlnet_large"])
 def test_a_giant_may_be_split_over_eight_workers(name):
     given = ["workers=16", "machine.tensor_parallel=8"]
     assert check(load(name), load_cluster("local", given)) == []
@@ -578,7 +583,6 @@ UNSTAGED = [
     ("xlnet_base", 2, "trunk.kind is two_stream, allowed with stages is an encoder or a decoder"),
     ("transformer_xl_base", 2, "trunk.positions.kind is relative, allowed with stages are positions without a memory"),
     ("gpt2", 24, "trunk.layers is 12, allowed is at least one for each of the 24 stages; give another one, 1 where"),
-    ("bert_large_lamb", 2, "pipeline_parallel is 2, optim.kind lamb looks at whole tensors; set pipeline_parallel 1"),
 ]
 
 

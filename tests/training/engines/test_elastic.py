@@ -75,6 +75,8 @@ MOVES += [Move("fp32", STAGED[0], STAGED[1]), Move("fp32", STAGED[1], Place(3, 4
 MOVES += [Move("fp32", Place(2, 2, 2), STAGED[1]), Move("fp32", Place(1, 4, stages=2), STAGED[1])]
 MOVES += [Move("fp32", Place(2, 1), Place(1, 4, 2, 2)), Move("fp32", Place(1, 4, 2, 2), Place(3, 2))]
 MOVES += [Move("bf16", STAGED[1], Place(3, 1)), Move("bf16", Place(2, 2), STAGED[1])]
+MOVES += [Move("adafactor", *move) for move in ((Place(1, 2, 2), Place(3, 1)), (Place(3, 2), Place(2, 4, 2)))]
+MOVES += [Move("lamb", *move) for move in ((Place(3, 4, 2), Place(0, 2)), (Place(1, 1), Place(2, 2, 2)))]
 
 
 def placed(corpus: Path, folder: Path, kind: str, place: Place) -> Run:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,13 @@ import safetensors.torch
 import torch
 
 from tests.training.corpora import electra, gpt, mini_run, two_sided
-from tests.training.engines.test_zero import Plain, in_one_process, losses, machine, outcome
+from tests.training.engines.test_zero import Plain as PlainRun
+from tests.training.engines.test_zero import in_one_process, losses, machine, outcome
+from tests.training.trunks.test_memory import transformer_xl, xlnet
 from tests.training.worker import job
+from training.optim import Adafactor, Lamb, Muon, Optim
 from training.run import CHECKPOINTS, Run
-from training.specs import ActivationCheckpointing, Offload, Phase
+from training.specs import ActivationCheckpointing, Offload, Phase, Plain
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
@@ -52,8 +56,22 @@ def noisy(run: Run) -> Run:
     return replace(run, trunk=replace(run.trunk, dropout=0.2, attention_dropout=0.2))
 
 
+def relative(run: Run, name: str) -> Run:
+    """Without dropout, of which each worker has its own."""
+    run = xlnet(run) if name == "xlnet" else transformer_xl(run)
+    tables = {"tables": Plain()} if name == "transformer_xl" else {}
+    return replace(run, trunk=replace(run.trunk, dropout=0, attention_dropout=0, **tables))
+
+
 NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": albert, "t5": two_sided, "electra": twin}
 NETS |= {"wide": four_heads, "noisy": noisy, "deep": deep}
+RELATIVE = ("xlnet", "transformer_xl", "adaptive")  # with a memory; the last has a table in clusters, which stays whole
+NETS |= {name: partial(relative, name=name) for name in RELATIVE}
+WHOLE: dict[str, Optim] = {  # rules that look at whole tensors
+    "lamb": Lamb(peak=1e-2, warmup=1),
+    "adafactor": Adafactor(peak=0.03, warmup=2),
+    "muon": Muon(peak=1e-2, warmup=2),
+}
 SHARED = ("bert", "gpt", "albert", "t5", "electra")  # by two workers
 
 
@@ -66,6 +84,7 @@ class Cell(NamedTuple):
     sequence: int = 1
     recompute: ActivationCheckpointing = "none"
     offload: Offload = "none"  # of the optimiser
+    optimiser: str = ""  # empty: AdamW
 
     @property
     def name(self) -> str:
@@ -77,7 +96,15 @@ class Cell(NamedTuple):
         if self.net == "wide":
             shared = replace(shared, layout="padded")
         run = mini_run(corpus, folder / self.name, machine=shared, vocab_size=ROWS)
-        return replace(NETS[self.net](run), **changes)
+        return replace(by_whole_tensors(NETS[self.net](run), self.optimiser), **changes)
+
+
+def by_whole_tensors(run: Run, optimiser: str) -> Run:
+    """The run with an optimiser of WHOLE, wide enough for Adafactor to keep rows and columns; or as it is."""
+    if not optimiser:
+        return run
+    trunk = replace(run.trunk, width=128, inner=160) if optimiser == "adafactor" else run.trunk
+    return replace(run, trunk=trunk, optim=WHOLE[optimiser])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:
@@ -86,13 +113,13 @@ def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes
     return dict(zip(cells, outcome(world, jobs, folder / f"group-{world}"), strict=True))
 
 
-def plainly(corpus: Path, folder: Path, nets: list[str], **changes: Any) -> dict[str, Plain]:
+def plainly(corpus: Path, folder: Path, nets: list[str], **changes: Any) -> dict[str, PlainRun]:
     """The same in one plain process."""
     runs = {net: NETS[net](mini_run(corpus, folder / net, vocab_size=ROWS)) for net in nets}
     return {net: in_one_process(replace(run, **changes)) for net, run in runs.items()}
 
 
-def assert_alike(cell: Cell, found: Any, wanted: Plain, folder: Path) -> None:
+def assert_alike(cell: Cell, found: Any, wanted: PlainRun, folder: Path) -> None:
     """Losses, the norm of the last gradient, and whole weights."""
     assert losses(found) == pytest.approx(wanted.losses, rel=1e-5), cell
     last = found["steps"][str(len(wanted.losses))]
@@ -118,7 +145,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 
 @pytest.fixture(scope="module")
-def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, PlainRun]:
     return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert"], phases=SHORT, eval_every=3)
 
 
@@ -151,6 +178,40 @@ def test_two_groups_of_two_workers_do_so_too(corpus: Path, tmp_path: Path) -> No
     found, wanted = trained(corpus, tmp_path, cells, 4), plainly(corpus, tmp_path / "plain", nets)
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_optimisers_of_whole_tensors_do_so_with_slices_of_them(world: int, corpus: Path, tmp_path: Path) -> None:
+    stages = (0, 1, 2, 3) if world == 2 else (1, 3)
+    cells = [Cell("bert", zero, optimiser=optimiser) for zero, optimiser in product(stages, WHOLE)]
+    cells += [Cell(net, 2, optimiser=optimiser) for net, optimiser in product(("t5", "albert"), WHOLE)]
+    found = trained(corpus, tmp_path, cells, world)
+    for cell in cells:
+        run = NETS[cell.net](mini_run(corpus, tmp_path / "plain" / cell.name, vocab_size=ROWS))
+        wanted = in_one_process(by_whole_tensors(run, cell.optimiser))
+        assert losses(found[cell]) == pytest.approx(wanted.losses, rel=1e-5), cell
+        weights = safetensors.torch.load_file(tmp_path / cell.name / "final.safetensors")
+        for name, weight in wanted.weights.items():
+            mine = weights[name]
+            if name.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+                mine, weight = (torch.cat(each.chunk(3)[::2]) for each in (mine, weight))
+            torch.testing.assert_close(mine, weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_relative_attention_is_split_by_its_heads(world: int, corpus: Path, tmp_path: Path) -> None:
+    stages = (0, 1, 3) if world == 2 else (2,)
+    cells = [Cell(net, zero) for net, zero in product(RELATIVE, stages)]
+    cells += [Cell("xlnet", 1, recompute="full"), Cell("xlnet", 3, recompute="selective")]
+    cells += [Cell("transformer_xl", 1, optimiser="lamb")]
+    found, wanted = trained(corpus, tmp_path, cells, world), plainly(corpus, tmp_path / "plain", list(RELATIVE))
+    for cell in cells:
+        if not cell.optimiser:
+            assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
+    by_lamb = by_whole_tensors(NETS["transformer_xl"](mini_run(corpus, tmp_path / "lamb", vocab_size=ROWS)), "lamb")
+    assert_alike(cells[-1], found[cells[-1]], in_one_process(by_lamb), tmp_path)
 
 
 @pytest.mark.slow

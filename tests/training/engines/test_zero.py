@@ -66,12 +66,14 @@ SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {  # stage, precis
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
 
-def spawn(world: int, jobs: list[dict[str, Any]], folder: Path) -> list[subprocess.Popen[bytes]]:
+def spawn(
+    world: int, jobs: list[dict[str, Any]], folder: Path, program: str = "tests.training.worker"
+) -> list[subprocess.Popen[bytes]]:
     """Start a group of workers; what they saw is going to be in folder/out.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs))
     port = _free_port()
-    command = [sys.executable, "-m", "tests.training.worker"]
+    command = [sys.executable, "-m", program]
     files = [str(folder / "jobs.json"), str(folder / "out.json")]
     environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     return [

@@ -29,10 +29,10 @@ class Workers:
     def get_backend(self) -> str:
         return "gloo"
 
-    def get_rank(self) -> int:
+    def get_rank(self, group: Any = None) -> int:
         return self.rank
 
-    def all_reduce(self, sums: Tensor) -> None:
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
         self.brought[self.number] += sums
         sums.copy_(self.whole[self.number])
         self.number += 1
@@ -122,13 +122,24 @@ class Threads:
         with ThreadPoolExecutor(self.world) as pool:
             return list(pool.map(one, range(self.world)))
 
-    def get_rank(self) -> int:
+    def get_rank(self, group: Any = None) -> int:
         return self.own.rank
 
-    def get_world_size(self) -> int:
+    def get_world_size(self, group: Any = None) -> int:
         return self.world
 
-    def all_to_all_single(self, into: Tensor, given: Tensor, from_each: Sequence[int], to_each: Sequence[int]) -> None:
+    def get_backend(self) -> str:
+        return "gloo"
+
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
+        self.box[self.get_rank()] = [sums.clone()]
+        self.barrier.wait()
+        sums.copy_(torch.stack([self.box[other][0] for other in range(self.world)]).sum(0))
+        self.barrier.wait()
+
+    def all_to_all_single(
+        self, into: Tensor, given: Tensor, from_each: Sequence[int], to_each: Sequence[int], group: Any = None
+    ) -> None:
         rank = self.own.rank
         self.box[rank] = [part.clone() for part in given.split(list(to_each))]
         self.sent[rank] += len(given)
@@ -182,15 +193,71 @@ def test_workers_that_take_turns_at_matrices_take_the_step_of_one(
     assert sum(group.sent) == (2 * STEPS * numbers if isinstance(optim, Muon) else 0)
 
 
+class Halves:
+    """A tensor that two workers have a slice of each, told by a flag of their threads."""
+
+    def __init__(self, shape: pieces.Shape, axis: int, group: "Threads") -> None:
+        self.shape, self.axis, self.group, self.split = shape, axis, group, shape[axis] // 2
+
+    @property
+    def start(self) -> int:
+        return self.split * self.group.get_rank()
+
+    def of(self, whole: Tensor) -> Tensor:
+        return whole.tensor_split([self.split], self.axis)[self.group.get_rank()]
+
+    def add(self, sums: Tensor) -> Tensor:
+        self.group.all_reduce(sums)
+        return sums
+
+    def joined(self, mine: Tensor) -> Tensor:
+        whole = torch.zeros(self.shape, dtype=mine.dtype)
+        self.of(whole).copy_(mine)
+        return self.add(whole)
+
+
+@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Muon(peak=0.1)], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [((4, 3), 0), ((6, 8), 1), ((129, 130), 0), ((128, 131), 1), ((5,), 0)])
+def test_slices_take_the_step_of_the_whole(optim: Optim, shape: pieces.Shape, axis: int, monkeypatch) -> None:
+    """Fused, as two tensors one below the other where they are cut by rows."""
+    generator, count = torch.Generator().manual_seed(0), 2 if axis == 0 else 1
+    parts = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(count * (1 + STEPS))]
+    wholes = [torch.cat(parts[number : number + count]) for number in range(0, len(parts), count)]
+    wanted = stepped(optim, [shape] * count, wholes[0], wholes[1:])
+    group = Threads(2)
+    monkeypatch.setattr(pieces, "distributed", group)
+
+    def moved(rank: int) -> Tensor:
+        each = Halves(shape, axis, group)
+        start, *gradients = (torch.cat([each.of(part) for part in whole.split(shape[0])]) for whole in wholes)
+        mine = tuple(each.of(torch.empty(shape)).shape)
+        parameter = torch.nn.Parameter(start.clone())
+        given = {"params": [parameter], "weight_decay": 0.1, "shapes": [[mine] * count], "slices": [[each] * count]}
+        built = optim.build([given])
+        for gradient in gradients:
+            parameter.grad = gradient.clone()
+            built.step()
+        return parameter.detach()
+
+    found = group.run(moved)
+    lengths = [len(each) // count for each in found] if axis == 0 else []
+    if axis == 0:
+        by_tensor = zip(*(each.split(length) for each, length in zip(found, lengths, strict=True)), strict=True)
+        whole = torch.cat([part for parts in by_tensor for part in parts])
+    else:
+        whole = torch.cat(found, axis)
+    torch.testing.assert_close(whole, wanted, rtol=1e-9, atol=1e-12)
+
+
 def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Workers([])
     monkeypatch.setattr(pieces, "distributed", group)
-    whole, shapes = torch.arange(12), [(2, 2)] * 3
+    whole, group_of = torch.arange(12), {"shapes": [(2, 2)] * 3}
     held: list[list[list[int]]] = []
     for rank in range(2):
         group.turn(rank)
         mine = piece_of(whole, rank, 2)
-        held.append([piece.of(mine).tolist() for piece in pieces.pieces_of(mine, shapes)])
+        held.append([piece.of(mine).tolist() for piece in pieces.pieces_of(mine, group_of)])
     assert held == [[[0, 1, 2, 3], [4, 5], []], [[], [6, 7], [8, 9, 10, 11]]]
-    assert [piece.start for piece in pieces.pieces_of(piece_of(whole, 1, 2), shapes)] == [4, 2, 0]
-    assert [piece.of(whole).tolist() for piece in pieces.pieces_of(whole, shapes)] == whole.view(3, 4).tolist()
+    assert [piece.start for piece in pieces.pieces_of(piece_of(whole, 1, 2), group_of)] == [4, 2, 0]
+    assert [piece.of(whole).tolist() for piece in pieces.pieces_of(whole, group_of)] == whole.view(3, 4).tolist()

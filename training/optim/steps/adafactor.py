@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, shapes_in, with_gradient
+from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, with_gradient
 from training.optim.stretches import Stretch
 
 FACTORED_FROM = 128  # Adafactor of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored,
@@ -36,11 +36,11 @@ class FactoredUpdates(torch.optim.Optimizer):
             state = self.state[weight]
             state["step"] = state.get("step", 0) + 1
             new = 1 - self.square_decay if self.square_decay else state["step"] ** -DECAY_POWER
-            for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
+            for number, piece in enumerate(pieces_of(weight, group)):
                 kept, weight_P, gradient_P = state.setdefault(number, {}), piece.of(weight), piece.of(gradient)
                 update_P = _update(kept, gradient_P, piece, new)
                 squares = torch.stack([weight_P.square().sum(), update_P.square().sum()])
-                size, length = (over_workers(squares, piece) / math.prod(piece.shape)).sqrt()
+                size, length = (over_workers(squares, piece) / math.prod(piece.whole)).sqrt()
                 rate = group["lr"] / (length / LONGEST_UPDATE).clamp(min=1.0)
                 if self.relative:
                     rate *= size.clamp(min=LEAST_SIZE)
@@ -49,7 +49,7 @@ class FactoredUpdates(torch.optim.Optimizer):
     def stretches(self, weight: Tensor, group: Mapping[str, Any]) -> Iterator[Stretch]:
         """Squares by their elements; mean squares of rows and columns by their tensor (optim/stretches.py)."""
         kept, before = self.state[weight], 0
-        for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
+        for number, piece in enumerate(pieces_of(weight, group)):
             for state, values in kept[number].items():
                 if state == "square":
                     yield Stretch(state, values, before + piece.start)
@@ -62,8 +62,8 @@ class FactoredUpdates(torch.optim.Optimizer):
 
     def begin(self, weight: Tensor, group: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
         kept = self.state[weight] = {"step": int(numbers["step"])}
-        for number, piece in enumerate(pieces_of(weight, shapes_in(group))):
-            sizes = dict(zip(("row", "column"), piece.shape, strict=True)) if _is_factored(piece) else {}
+        for number, piece in enumerate(pieces_of(weight, group)):
+            sizes = dict(zip(("row", "column"), piece.whole, strict=True)) if _is_factored(piece) else {}
             sizes = sizes or {"square": len(piece.of(weight))}
             kept[number] = {name: weight.new_zeros(size, requires_grad=False) for name, size in sizes.items()}
 
@@ -79,21 +79,24 @@ def _update(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: floa
 
 def _is_factored(piece: Piece) -> bool:
     """Whether only the mean squares of the rows and of the columns of its tensor are kept."""
-    return len(piece.shape) == 2 and min(piece.shape) >= FACTORED_FROM
+    return len(piece.whole) == 2 and min(piece.whole) >= FACTORED_FROM
 
 
 def _factored(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:
     """The same of a matrix [R, C], whose mean square is row x column / mean(row)."""
-    num_rows, num_columns = piece.shape
-    first, indent = divmod(piece.start, num_columns)
-    filling = (indent, -(indent + len(gradient_P)) % num_columns)  # makes whole rows of the piece
-    square_QC = F.pad(gradient_P.square() + LEAST_SQUARE, filling).view(-1, num_columns)
+    num_rows, num_columns = piece.whole
+    width = piece.shape[1]  # of the slice, where the matrix is cut
+    first, indent = divmod(piece.start, width)
+    filling = (indent, -(indent + len(gradient_P)) % width)  # makes whole rows of the piece
+    square_QC = F.pad(gradient_P.square() + LEAST_SQUARE, filling).view(-1, width)
+    first += piece.before(0)
     within = slice(first, first + len(square_QC))
+    columns = slice(piece.before(1), piece.before(1) + width)
     sums = gradient_P.new_zeros(num_rows + num_columns)
     sums[:num_rows][within] = square_QC.sum(1)
-    sums[num_rows:] = square_QC.sum(0)
+    sums[num_rows:][columns] = square_QC.sum(0)
     row_R, column_C = over_workers(sums, piece).split([num_rows, num_columns])
     row_R = kept.setdefault("row", torch.zeros_like(row_R)).lerp_(row_R / num_columns, new)
     column_C = kept.setdefault("column", torch.zeros_like(column_C)).lerp_(column_C / num_rows, new)
-    factor_QC = (row_R / row_R.mean()).rsqrt()[within, None] * column_C.rsqrt()
+    factor_QC = (row_R / row_R.mean()).rsqrt()[within, None] * column_C[columns].rsqrt()
     return gradient_P * factor_QC.flatten()[indent : indent + len(gradient_P)]

@@ -2,7 +2,7 @@
 
 import torch
 
-from training.optim.steps.pieces import Closure, Groups, moments, over_workers, pieces_of, shapes_in, with_gradient
+from training.optim.steps.pieces import Closure, Groups, moments, over_workers, pieces_of, with_gradient
 
 
 class ScaledAdamW(torch.optim.Optimizer):
@@ -21,7 +21,7 @@ class ScaledAdamW(torch.optim.Optimizer):
         for group, weight, gradient in with_gradient(self.param_groups):
             mean, root = moments(self.state[weight], gradient, group)
             update = (mean / root).add_(weight, alpha=group["weight_decay"])
-            for piece in pieces_of(weight, shapes_in(group)):
+            for piece in pieces_of(weight, group):
                 if len(piece.shape) > 1:
                     update_P = piece.of(update)
                     squares = torch.stack([piece.of(weight).square().sum(), update_P.square().sum()])

@@ -14,7 +14,6 @@ from training.optim.steps.pieces import (
     moments,
     of_whole_tensors,
     pieces_of,
-    shapes_in,
     with_gradient,
 )
 
@@ -49,9 +48,9 @@ class OrthogonalUpdates(torch.optim.Optimizer):
             mean = self.state[weight].setdefault("mean", torch.zeros_like(gradient))
             mean.lerp_(gradient, 1 - group["momentum"])
             update = gradient.lerp(mean, group["momentum"])
-            for piece in pieces_of(weight, shapes_in(group)):
+            for piece in pieces_of(weight, group):
                 pieces.append((piece, piece.of(update)))
-                weights.append((piece.of(weight), group["lr"] * _scale(piece.shape, group["scaling"])))
+                weights.append((piece.of(weight), group["lr"] * _scale(piece.whole, group["scaling"])))
         for (weight_P, rate), made_P in zip(weights, of_whole_tensors(pieces, self._orthogonal), strict=True):
             weight_P.sub_(made_P, alpha=rate)
 

@@ -1,0 +1,162 @@
+"""`make parity`: the table of layouts; exit code 1 where one learns something else than one process does."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from tests.parity import bare, nets, table
+from tests.parity.cells import AXES, Cell, covering, plain_product, whole_product
+from tests.parity.group import Seen, in_lanes, trained
+from tests.training.corpora import mini_corpus
+
+PROGRAM: Final = "tests.parity.worker"
+RESULTS: Final = Path(__file__).parents[2] / "benchmarks" / "results"
+MOST_WORKERS: Final = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("work/parity"), help="folder of corpus, runs and table")
+    parser.add_argument("--save", action="store_true", help=f"put the table into {RESULTS}")
+    parser.add_argument("--only", default="", help="words of which each cell must have all: BERT,LAMB")
+    parser.add_argument(
+        "--bare", action="store_true", help="the same nets on DeepSpeed alone; nothing there is a failure"
+    )
+    args = parser.parse_args()
+    out = args.out / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
+    words = set(filter(None, args.only.split(",")))
+    name, page, values, failed = (_bare if args.bare else _layouts)(out, lambda cell: words <= set(map(str, cell)))
+    print(page)
+    for folder in [out, RESULTS] if args.save else [out]:
+        stem = folder / f"{name}-{datetime.now(UTC).date()}"
+        stem.with_suffix(".md").write_text(page)
+        stem.with_suffix(".json").write_text(json.dumps(values, indent=1) + "\n")
+    sys.exit(failed)
+
+
+Found = tuple[str, str, Any, bool]
+"""Name of a file, the page, what is behind it, and whether something failed."""
+
+
+def _layouts(out: Path, wanted: Callable[[Cell], bool]) -> Found:
+    """Our engine on every layout."""
+    started = time.monotonic()
+    product = whole_product()
+    refused = {cell: line for cell in product if (line := nets.refusal(cell))}
+    plainly = [cell for cell in plain_product() if cell not in refused]
+    cells = [*plainly, *covering([c for c in product if c not in refused and c.world <= MOST_WORKERS], plainly)]
+    plainly, cells = list(filter(wanted, plainly)), list(filter(wanted, cells))
+    jobs = {cell.name: (cell, {}) for cell in cells}
+    seen, plain = _seen(jobs, [_reference(cell) for cell in cells], out)
+    outcomes = [table.outcome(cell, seen[cell.name], plain[_reference(cell).name]) for cell in cells]
+    cpu_s = sum(one.cpu_s * one.cell.world for one in outcomes) + sum(one.cpu_s for one in plain.values())
+    heading = _heading(product, refused, plainly, outcomes, time.monotonic() - started, cpu_s)
+    page = table.markdown(heading, outcomes, plainly, Counter(_line(line) for line in refused.values()))
+    values = {"heading": heading, "refused": Counter(refused.values()), "cells": [one.values() for one in outcomes]}
+    return "parity", page, values, any(one.failed for one in outcomes)
+
+
+def _bare(out: Path, wanted: Callable[[Cell], bool]) -> Found:
+    """DeepSpeed without our engine."""
+    cells = list(filter(wanted, bare.cells()))
+    jobs = {cell.name: (cell, {"bare": list(cell)}) for cell in cells}
+    seen, plain = _seen(jobs, [bare.reference(cell) for cell in cells if bare.is_ours(cell)], out)
+    outcomes = [
+        table.outcome(cell, seen[cell.name], (plain if bare.is_ours(cell) else seen)[bare.reference(cell).name])
+        for cell in cells
+    ]
+    heading = [
+        f"# Bare DeepSpeed on the same nets, {datetime.now(UTC).date()}",
+        f"`python -m tests.parity --bare` on {_where()}: the nets, rows and rates of `make parity` through "
+        "`deepspeed.initialize` as its documentation has it: the loss is the mean over a micro-batch of three rows, "
+        "averaged by `gradient_accumulation_steps` and over the workers; optimisers by their names in the "
+        "configuration (AdamW with `torch_adam`, as its own is compiled when it is first used); tensor parallelism "
+        "by AutoTP with a `partition_config`. Clipping is set to our norm: left out, it is 1.0 since 0.19.",
+        f"The number is the greatest relative difference of the mean over all targets in {nets.STEPS} steps from one "
+        "plain process, or from DeepSpeed itself on one worker without ZeRO (its own rules: Muon, "
+        "Adafactor). Micro-batches and workers have different numbers of targets: what is off by more than 1e-5 learns "
+        "a mean of means. What fails does so with the first line of its exception. Pipeline and sequence parallelism "
+        "need a net that is written for them there.",
+    ]
+    values = {"heading": heading, "cells": [one.values() for one in outcomes]}
+    return "parity-deepspeed", table.of_bare(heading, outcomes), values, False
+
+
+def _where() -> str:
+    where = f"{os.cpu_count()} cores ({platform.machine()}), gloo, Python {platform.python_version()}"
+    return f"{where}, torch {version('torch')}, DeepSpeed {version('deepspeed')}"
+
+
+def _line(said: str) -> str:
+    """What check says, without the override that it was asked by."""
+    return said.partition(": ")[2] if said.startswith("override ") else said
+
+
+def _reference(cell: Cell) -> Cell:
+    """What a cell is compared with: one process, in bf16 of stage 1."""
+    mode = "bf16" if cell.mode == "bf16" else "fp32"
+    data = cell.data if cell.net in nets.SAMPLED else 1
+    return cell._replace(zero=1, data=data, tensor=1, pipeline=1, sequence=1, mode=mode)
+
+
+def _seen(
+    jobs: Mapping[str, tuple[Cell, dict[str, Any]]], references: Iterable[Cell], out: Path
+) -> tuple[dict[str, Seen], dict[str, Seen]]:
+    """What cells gave, by name, with further keys of their jobs; and what one process gave of other cells."""
+    out.mkdir(parents=True)
+    corpus = mini_corpus(out / "corpus")
+
+    def job(cell: Cell, plain: bool = False, **more: Any) -> dict[str, Any]:
+        legal = bare.reference(cell) if more else cell  # of bare DeepSpeed that may be what `check` refuses
+        return {"run": nets.run(legal, corpus, out / "runs").to_json(), "plain": plain, "data": cell.data, **more}
+
+    def told(name: str, one: Seen) -> None:
+        print(f"{name}: {one.error or f'{one.losses[-1]:.6f}'} ({one.cpu_s:.1f} s)", file=sys.stderr, flush=True)
+
+    alone = {f"plain {cell.name}": job(cell, plain=True) for cell in references}
+    alone |= {name: job(cell, **more) for name, (cell, more) in jobs.items() if cell.world == 1}
+    seen = in_lanes(alone, min(len(os.sched_getaffinity(0)), 4), out / "alone", PROGRAM, told)
+    for world, tensor in sorted({(cell.world, cell.tensor) for cell, _ in jobs.values() if cell.world > 1}):
+        mine = {name: one for name, one in jobs.items() if (one[0].world, one[0].tensor) == (world, tensor)}
+        here = {name: job(cell, **more) for name, (cell, more) in mine.items()}
+        seen |= trained(here, world, out / f"of-{world}-{tensor}", PROGRAM, told)
+    return seen, {name.removeprefix("plain "): one for name, one in seen.items() if name.startswith("plain ")}
+
+
+def _heading(
+    product: Sequence[Cell],
+    refused: dict[Cell, str],
+    plainly: Sequence[Cell],
+    outcomes: Sequence[table.Outcome],
+    wall_s: float,
+    cpu_s: float,
+) -> list[str]:
+    axes = "; ".join(f"{axis} {', '.join(map(str, values))}" for axis, values in AXES.items() if len(values) > 1)
+    failed = sum(one.failed for one in outcomes)
+    fp32, bf16 = (f"{table.TOLERANCE[mode]:g}" for mode in ("fp32", "bf16"))
+    return [
+        f"# Parity of layouts, {datetime.now(UTC).date()}",
+        f"`make parity` on {_where()}: {wall_s / 60:.1f} minutes, {cpu_s / 60:.1f} of processor time in steps. "
+        f"{len(outcomes)} cells, {failed} failed.",
+        f"Axes: {axes}. Of their product of {len(product):,} cells `sesame check` refuses {len(refused):,} (last "
+        "table). Trained were every stage with AdamW in float32 on every data-parallel world and on two workers that "
+        f"share something ({len(plainly)} cells), and {len(outcomes) - len(plainly)} more, so that any two values that "
+        f"can stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product.",
+        f"Each cell is {nets.STEPS} steps of nine ragged rows of text of the mini-world. The number is the greatest "
+        "relative difference of a loss from one plain process (torch alone, no DeepSpeed; for ELECTRA with the noise "
+        f"of as many workers as read different rows), allowed up to {fp32}. In bf16 it is that from one bf16 process "
+        f"of stage 1, allowed up to {bf16}.",
+    ]
+
+
+if __name__ == "__main__":
+    main()

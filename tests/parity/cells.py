@@ -1,0 +1,93 @@
+"""The axes of parity, and which cells of their product are trained: it has thousands."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from itertools import combinations, product
+from typing import Any, Final, NamedTuple
+
+from training.specs import Machine
+
+DEGREES: Final = ("tensor", "pipeline", "sequence")  # axes that are a key of the machine, KEY_parallel
+MODES: Final = {
+    "fp32": {},
+    "bf16": {"precision": "bf16"},
+    "checkpointing": {"activation_checkpointing": "full"},
+    "offload": {"offload_optimizer": "cpu"},
+}
+
+
+class Cell(NamedTuple):
+    """A net, an optimiser, and how many workers train it in which way."""
+
+    net: str
+    zero: int
+    data: int
+    tensor: int
+    pipeline: int
+    sequence: int
+    mode: str
+    optimiser: str
+
+    @property
+    def world(self) -> int:
+        """Workers."""
+        return self.data * self.tensor * self.pipeline * self.sequence
+
+    @property
+    def name(self) -> str:
+        return " ".join(map(str, self))
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The keys of the cluster file's machine that say it."""
+        degrees = {f"{axis}_parallel": getattr(self, axis) for axis in DEGREES if len(AXES[axis]) > 1}
+        parameters = {"offload_parameters": "cpu"} if self.mode == "offload" and self.zero == 3 else {}
+        return {"zero": self.zero, **degrees, **MODES[self.mode], **parameters}
+
+
+def _degree(axis: str) -> tuple[int, ...]:
+    """Workers that share something; none where the machine has no such key."""
+    return (1, 2) if f"{axis}_parallel" in {field.name for field in fields(Machine)} else (1,)
+
+
+AXES: Final[dict[str, tuple[Any, ...]]] = {
+    "net": ("BERT", "GPT-2", "ALBERT", "T5", "ELECTRA"),
+    "zero": (0, 1, 2, 3),
+    "data": (1, 2, 4),
+    **{axis: _degree(axis) for axis in DEGREES},
+    "mode": tuple(MODES),
+    "optimiser": ("AdamW", "LAMB", "Adafactor", "Muon", "Lion"),
+}
+COST: Final = {1: 1.0, 2: 1.5, 4: 3.0, 8: 8.0, 16: 20.0}  # of a cell, by its workers, on two cores
+Pair = tuple[int, Any, int, Any]
+
+
+def whole_product() -> list[Cell]:
+    """Every combination of values."""
+    return [Cell(*values) for values in product(*AXES.values())]
+
+
+def plain_product() -> list[Cell]:
+    """Every stage on every number of data-parallel workers, and on two that share something, with AdamW in float32."""
+    plainly = [cell for cell in whole_product() if (cell.mode, cell.optimiser) == ("fp32", "AdamW")]
+    return [cell for cell in plainly if cell.world in (cell.data, 2)]
+
+
+def pairs(cell: Cell) -> set[Pair]:
+    """Any two of its values, with their axes."""
+    return {(a, cell[a], b, cell[b]) for a, b in combinations(range(len(cell)), 2)}
+
+
+def covering(cells: Sequence[Cell], done: Iterable[Cell] = ()) -> list[Cell]:
+    """Of these cells so many that every two values which stand together in one do so in one that is chosen or done.
+
+    The cell with the most new pairs for its cost comes first; of equals the first.
+    """
+    by_cell = {cell: pairs(cell) for cell in cells}
+    left = set[Pair]().union(*by_cell.values()).difference(*map(pairs, done))
+    gain: Callable[[Cell], float] = lambda cell: len(by_cell[cell] & left) / COST[cell.world]  # noqa: E731
+    chosen = list[Cell]()
+    while left:
+        chosen.append(max(cells, key=gain))
+        left -= by_cell[chosen[-1]]
+    return chosen

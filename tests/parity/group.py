@@ -1,0 +1,98 @@
+"""Groups of workers, each of which trains many cells: to start DeepSpeed costs more than to train twenty steps."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.training.engines.test_zero import spawn
+
+PATIENCE: Final = 420.0  # seconds without a finished cell, after which a group has failed
+LOOKS: Final = 0.2  # seconds between two looks at a group
+
+
+class Seen(NamedTuple):
+    """What a cell gave, or why it gave nothing."""
+
+    losses: list[float]
+    cpu_s: float = 0.0  # seconds of one worker's processor
+    error: str = ""
+
+
+Told = Callable[[str, Seen], None]
+"""Takes the name of a job and what it gave."""
+
+
+def trained(jobs: Mapping[str, Any], world: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
+    """What each job gave, by its name, on a group of so many workers; one that fails ends it, and another goes on."""
+    found: dict[str, Seen] = {}
+    number = 0
+    while len(found) < len(jobs):
+        names = [name for name in jobs if name not in found]
+        number += 1
+        for name, seen in _until_one_fails([jobs[name] for name in names], names, world, folder / str(number), program):
+            found[name] = seen
+            told(name, seen)
+    return found
+
+
+def _until_one_fails(
+    jobs: Sequence[Any], names: Sequence[str], world: int, folder: Path, program: str
+) -> Iterator[tuple[str, Seen]]:
+    """Results one by one; the last one may be a failure, after which nothing comes."""
+    with _group(world, list(jobs), folder, program) as workers:
+        done, since = 0, time.monotonic()
+        while done < len(jobs):
+            time.sleep(LOOKS)
+            codes = [worker.poll() for worker in workers]
+            seen = _seen(folder)
+            for result in seen[done:]:
+                yield names[done], Seen(result["losses"], result["cpu_s"])
+                done, since = done + 1, time.monotonic()
+            if done == len(jobs):
+                return
+            dead = next((rank for rank, code in enumerate(codes) if code), None)
+            if dead is not None:
+                yield names[done], Seen([], error=_last_line(folder, dead))
+                return
+            if time.monotonic() - since > PATIENCE:
+                yield names[done], Seen([], error=f"no answer in {PATIENCE:.0f} s")
+                return
+
+
+@contextmanager
+def _group(world: int, jobs: list[Any], folder: Path, program: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    workers = spawn(world, jobs, folder, program)
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.wait()
+
+
+def _seen(folder: Path) -> list[Any]:
+    file = folder / "out.json"
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def _last_line(folder: Path, rank: int) -> str:
+    """What the exception says in its first line; below it notes may stand."""
+    lines = [line for line in (folder / f"{rank}.log").read_text(errors="replace").splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Input|Diverged)\b", line)]
+    return (raised or lines or [f"worker {rank} ended without a word"])[-1]
+
+
+def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
+    """The same of jobs of one worker each, on so many groups at a time."""
+    names = list(jobs)
+    with ThreadPoolExecutor(lanes) as pool:
+        parts = [{name: jobs[name] for name in names[lane::lanes]} for lane in range(lanes)]
+        runs = [pool.submit(trained, part, 1, folder / f"lane-{n}", program, told) for n, part in enumerate(parts)]
+        return {name: seen for run in runs for name, seen in run.result().items()}

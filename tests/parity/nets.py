@@ -1,0 +1,87 @@
+"""The nets of parity: five recipes, tiny, on text of the mini-world; and what `sesame check` says of a cell."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from orchestration.config import check, load, load_cluster
+from orchestration.config.recipe import Cluster, Recipe
+from preprocessing.errors import BadInput
+from tests.parity.cells import Cell
+from tests.training.corpora import mini_run
+from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
+from training.run import Run
+from training.specs import Phase
+
+STEPS: Final = 20
+ROWS: Final = 467  # of the token table, an odd number: one worker has a row more
+PHASES: Final = (Phase(length=48, batch=9, steps=STEPS),)  # nine ragged rows: workers have different numbers of them
+MICRO_TOKENS: Final = 144  # three rows at a time
+SAMPLED: Final = ("ELECTRA",)  # what they read depends on the worker that draws it
+RECIPES: Final = {
+    "BERT": "bert_base",
+    "GPT-2": "gpt2",
+    "ALBERT": "albert_base",
+    "T5": "t5_base",
+    "ELECTRA": "electra_base",
+}
+OVERRIDES: Final = {  # the mini-world has no sentinels
+    "T5": ["objective.choose={kind: nothing}", "objective.rewrite={kind: noise, edits: [infill]}"],
+    "ALBERT": ["trunk.embedding=16"],
+    "ELECTRA": ["trunk.embedding=16", "trunk.generator=0.5", "trunk.heads=8"],
+}
+OPTIMISERS: Final[dict[str, Optim]] = {
+    "AdamW": AdamW(peak=1e-2, warmup=2),
+    "LAMB": Lamb(peak=1e-2, warmup=1),
+    "Adafactor": Adafactor(peak=0.03, warmup=2),
+    "Muon": Muon(peak=1e-2, warmup=2),
+    "Lion": Lion(peak=1e-3, warmup=2),
+}
+
+
+@cache
+def recipe(net: str, optimiser: str) -> Recipe:
+    """Two layers; wide enough for Adafactor to keep rows and columns instead of elements."""
+    width, inner = (128, 160) if optimiser == "Adafactor" else (32, 128)
+    sizes = f"layers=2 width={width} heads=4 inner={inner} dropout=0 attention_dropout=0 init_std=0.1".split()
+    found = load(RECIPES[net], [*(f"trunk.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
+    return replace(found, optim=OPTIMISERS[optimiser], phases=PHASES)
+
+
+@cache
+def _cluster(keys: tuple[str, ...]) -> Cluster | str:
+    try:
+        return load_cluster("local", keys)
+    except BadInput as error:
+        return str(error)
+
+
+def _keys(cell: Cell) -> tuple[str, ...]:
+    machine = cell.machine | {"micro_tokens": MICRO_TOKENS, "persistence_threshold": 0}
+    return (f"workers={cell.world}", *(f"machine.{key}={value}" for key, value in machine.items()))
+
+
+def refusal(cell: Cell) -> str:
+    """What `sesame check` refuses it with: of a cluster file, or of the recipe on it; "" where it may be."""
+    cluster = _cluster(_keys(cell))
+    if isinstance(cluster, str):
+        return cluster
+    return next(iter(check(recipe(cell.net, cell.optimiser), cluster)), "")
+
+
+def run(cell: Cell, corpus: Path, folder: Path) -> Run:
+    """What its workers train."""
+    cluster, wanted = _cluster(_keys(cell)), recipe(cell.net, cell.optimiser)
+    assert isinstance(cluster, Cluster), cluster
+    return mini_run(
+        corpus,
+        folder / cell.name,
+        trunk=wanted.trunk,
+        losses=wanted.objective.losses,
+        optim=wanted.optim,
+        phases=wanted.phases,
+        sampling=wanted.sampling,
+        vocab_size=ROWS,
+        machine=cluster.machine,
+    )

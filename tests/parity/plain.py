@@ -1,0 +1,38 @@
+"""What a cell is compared with: the same rows through one process, by a loop that is written down once more here."""
+
+import torch
+
+from training.data import open_loader
+from training.engines import Engine
+from training.loop import _noise_seed
+from training.model import Model
+from training.optim import rate_at
+from training.run import Run
+
+
+def plain_losses(run: Run, engine: Engine[Model], data: int) -> list[float]:
+    """The loss of each step in one process: the mean over all targets of a step.
+
+    It takes the micro-batches of `data` workers, one after the other, each with that worker's noise: a generator that
+    samples (ELECTRA) then draws the same tokens. Without sampling `data` changes nothing but the order of sums.
+    """
+    loaders = [open_loader(run, rank, data) for rank in range(data)]
+    found = []
+    for step in range(run.steps):
+        batches = [loader.at(step) for loader in loaders]
+        counts = [sum(loss.count(batch) for mine in batches for batch in mine) for loss in run.losses]
+        mean = 0.0
+        for rank, mine in enumerate(batches):
+            torch.manual_seed(_noise_seed(run.seed, step, rank))
+            for batch in mine:
+                scores = engine.forward(batch)
+                parts = [
+                    loss.weight / max(1, count) * scores[loss.kind].loss
+                    for loss, count in zip(run.losses, counts, strict=True)
+                ]
+                objective = torch.stack(parts).sum()
+                mean += float(objective.detach().double())
+                engine.backward(objective)
+        engine.step(rate_at(run.optim, run.phases, step))
+        found.append(mean)
+    return found

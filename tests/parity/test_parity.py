@@ -1,0 +1,90 @@
+"""The harness itself: which cells it chooses, what it takes from `check`, and that it sees what is off."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.parity import bare, nets, table
+from tests.parity.__main__ import _reference
+from tests.parity.cells import AXES, Cell, covering, pairs, plain_product, whole_product
+from tests.parity.group import Seen, trained
+
+CELL = Cell("BERT", 2, 2, 1, 1, 1, "fp32", "AdamW")
+
+
+@pytest.fixture(scope="module")
+def legal() -> list[Cell]:
+    return [cell for cell in whole_product() if cell.world <= 8 and not nets.refusal(cell)]
+
+
+def test_every_two_values_that_can_stand_together_do(legal: list[Cell]) -> None:
+    done = [cell for cell in plain_product() if cell in set(legal)]
+    chosen = covering(legal, done)
+    covered = set().union(*map(pairs, [*done, *chosen]))
+    assert covered == set().union(*map(pairs, legal))
+    assert len(done) + len(chosen) < 200
+    assert chosen == covering(legal, done)
+
+
+def test_adamw_in_float32_is_trained_on_every_stage_and_data_parallel_world() -> None:
+    cells = set(plain_product())
+    for net in AXES["net"]:
+        assert {(cell.zero, cell.data) for cell in cells if cell.net == net} == {
+            (zero, data) for zero in AXES["zero"] for data in AXES["data"]
+        }
+
+
+def test_what_cannot_be_is_refused_by_check_in_one_line() -> None:
+    lines = {cell: nets.refusal(cell) for cell in whole_product()}
+    assert all("\n" not in line for line in lines.values())
+    assert "machine.zero is 0, allowed is 1, 2 or 3 with bf16" in lines[CELL._replace(zero=0, mode="bf16")]
+    assert "trunk.kind is encoder_decoder, whose tokens are not shared" in lines[CELL._replace(net="T5", sequence=2)]
+    assert not lines[CELL]
+
+
+def test_a_cell_is_compared_with_one_process_of_its_precision() -> None:
+    cell = Cell("ELECTRA", 3, 4, 2, 1, 1, "bf16", "Lion")
+    assert _reference(cell) == Cell("ELECTRA", 1, 4, 1, 1, 1, "bf16", "Lion")  # four workers sample for themselves
+    assert _reference(cell._replace(net="T5", mode="offload")) == Cell("T5", 1, 1, 1, 1, 1, "fp32", "Lion")
+
+
+def test_what_is_off_or_ends_fails() -> None:
+    right = table.outcome(CELL, Seen([2.0, 1.0]), Seen([2.0, 1.000005]))
+    off = table.outcome(CELL, Seen([2.0, 1.0]), Seen([2.0, 1.0001]))
+    nothing = table.outcome(CELL, Seen([2.0, float("nan")]), Seen([2.0, 1.0]))
+    ended = table.outcome(CELL, Seen([], error="ValueError: no"), Seen([2.0, 1.0]))
+    assert [one.failed for one in (right, off, nothing, ended)] == [False, True, True, True]
+    assert ended.verdict == "FAILED: ValueError: no"
+    page = table.markdown(["# Heading"], [off], [CELL], {"a line": 3})
+    assert "FAILED: 1.0e-04" in page
+    assert "| 3 | a line |" in page
+
+
+def test_bare_deepspeed_is_compared_with_a_cell_that_is_trained() -> None:
+    cells = bare.cells()
+    assert all(bare.is_ours(cell) or bare.reference(cell) in cells for cell in cells)
+
+
+PROGRAM = """
+import json, sys
+jobs = json.loads(open(sys.argv[4]).read())
+seen = []
+for job in jobs:
+    if job == "bad":
+        print("Traceback\\nValueError: this one is bad\\nmore about it")
+        sys.exit(1)
+    seen.append({"losses": [1.0], "cpu_s": 0.5})
+    open(sys.argv[5], "w").write(json.dumps(seen))
+"""
+
+
+def test_after_a_cell_that_fails_another_group_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "worker_of_test.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    told: list[str] = []
+    jobs = {"a": "good", "b": "bad", "c": "good"}
+    seen = trained(jobs, 1, tmp_path / "group", "worker_of_test", lambda name, _: told.append(name))
+    assert told == ["a", "b", "c"]
+    assert seen == {"a": Seen([1.0], 0.5), "b": Seen([], error="ValueError: this one is bad"), "c": Seen([1.0], 0.5)}
+    assert json.loads((tmp_path / "group" / "2" / "jobs.json").read_text()) == ["good"]
