@@ -115,10 +115,13 @@ def _new_experiment(client: Any, place: Place, name: str) -> str:
 
 
 def known(folder: Path) -> Tracked | None:
-    """The MLflow run that the run folder names, if it names one."""
+    """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none."""
     try:
-        return Tracked(**json.loads((folder / RUN_FILE).read_text()))
+        return Tracked(**json.loads((folder / RUN_FILE).read_bytes()))
     except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        log.warning("%s: damaged, so a new run in MLflow takes its place", folder / RUN_FILE)
         return None
 
 
