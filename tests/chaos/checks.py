@@ -1,7 +1,9 @@
 """What must be true of a run that was disturbed: nothing can be seen of it."""
 
+import hashlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from orchestration.launch import stacks
@@ -14,6 +16,7 @@ STATUS: Final = {0: "FINISHED", 75: "KILLED", 130: "KILLED", 2: "FAILED", 4: "FA
 END_S: Final = 20.0  # for processes to notice that those above them are gone
 UNFINISHED: Final = (".tmp-*", "*.unfinished", ".owner.json", "*.new", "*.seal")
 MAY_STAY: Final = (f"{stacks.FOLDER}/", "ray-logs/", "checkpoints/broken-")  # what a fault leaves for people to look at
+MODEL: Final = "model.safetensors"
 OF_TORCH: Final = "torchinductor_"  # a folder of its cache, which every process that imports it makes
 
 
@@ -25,7 +28,7 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
     if left := _processes(scene):
         yield f"after {code}: {left}"
     told, kept = scene.store.status(scene.run_id), behind(scene.run).get("status")
-    if scene.run_id and STATUS.get(code) not in (told, kept):
+    if scene.verb == "train" and scene.run_id and STATUS.get(code) not in (told, kept):
         yield f"after {code} MLflow says {told}"
 
 
@@ -45,6 +48,8 @@ def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:
         yield f"MLflow: the run is {status or 'missing'}"
     if behind(scene.run):
         yield f"MLflow still lacks {behind(scene.run)}"
+    if scene.verb == "export" and _sha256(scene.exported / MODEL) != undisturbed.weights[f"export/{MODEL}"]:
+        yield f"{scene.exported}: not the model of the run"
     if more := [name for name in sorted(found.files - undisturbed.files) if not name.startswith(MAY_STAY)]:
         yield f"files: {', '.join(more[:5])}"
     if lacking := sorted(undisturbed.files - found.files):
@@ -56,6 +61,10 @@ def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:
     folders = [*scene.ray.iterdir(), *(scene.folder / "tmp").iterdir()]
     if temporary := [str(path) for path in folders if not path.name.startswith(OF_TORCH)]:
         yield f"temporary: {', '.join(temporary[:5])}"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
 def _processes(scene: Scene) -> str:

@@ -3,7 +3,6 @@
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -116,9 +115,11 @@ class Command:
 
     def kill_all(self, mark: int) -> None:
         """End it and all that it has left behind, however it is."""
-        for process in marked(mark):
+        left = marked(mark)
+        for process in left:
             with suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL)
+                process.kill()
+        psutil.wait_procs(left, timeout=10)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
 

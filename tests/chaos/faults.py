@@ -364,9 +364,9 @@ class HangingServer(DeadServer):
 
 
 class Damage(Fault):
-    """A file of the run is damaged while nothing runs: the command is killed or asked to end first."""
+    """A file of the run is damaged while nothing runs: the command is killed first."""
 
-    ends = frozenset({KILLED, PREEMPTED})
+    ends = frozenset({KILLED})
     then = frozenset({DONE})  # what the next start may end with
     cut = False  # its end is missing; else one byte is another one
 
@@ -374,7 +374,7 @@ class Damage(Fault):
         raise NotImplementedError
 
     def strike(self, scene: Scene) -> None:
-        scene.driver().send_signal(scene.rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        scene.driver().kill()
 
     def damage(self, scene: Scene) -> None:
         """After the end."""

@@ -76,9 +76,9 @@ class Ground:
         (self.root / "made" / "mlflow.db").unlink()
         runs.client_of(runs.place(self.root / "made").uri).search_experiments()
 
-    def copy(self, out: Path) -> None:
-        """The corpus, as an output folder of its own."""
-        shutil.copytree(self.root / "made", out, dirs_exist_ok=True)
+    def copy(self, out: Path, finished: bool = False) -> None:
+        """The corpus, as an output folder of its own; `finished`: with the undisturbed run."""
+        shutil.copytree(self.root / ("whole" if finished else "made"), out, dirs_exist_ok=True)
 
 
 def text(rng: random.Random) -> str:

@@ -18,6 +18,7 @@ Aim = Callable[[], None]
 
 WITHOUT_WORKERS: Final = ("opening MLflow", "starting Ray")
 WITH_WORKERS: Final = ("importing DeepSpeed", "building the net", "opening corpus and checkpoint")
+TWO_SAVED: Final = 2 * SAVE_EVERY + 4  # steps after which there are two whole checkpoints
 FAST_S: Final = 0.001  # between two looks, where a moment lasts milliseconds
 
 
@@ -30,18 +31,18 @@ def starting(scene: Scene, aim: Aim, stages: tuple[str, ...]) -> None:
     scene.notes.append(f"in '{stage}'")
 
 
-def training(scene: Scene, aim: Aim) -> None:
-    """After a step."""
-    step = scene.rng.randrange(2, STEPS - 6)
+def training(scene: Scene, aim: Aim, first: int = 2) -> None:
+    """After a step; `first`: not before this one."""
+    step = scene.rng.randrange(first, STEPS - 6)
     scene.now.until(lambda: scene.step > 0, START_S)
     aim()
     scene.now.until(lambda: scene.step >= step, START_S)
     scene.notes.append(f"after step {scene.step}")
 
 
-def saving(scene: Scene, aim: Aim) -> None:
+def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
     """While a checkpoint is written: its folder still has the name of an unfinished one."""
-    wanted = scene.rng.randrange(1, STEPS // SAVE_EVERY) * SAVE_EVERY
+    wanted = scene.rng.randrange(first, STEPS - 1, SAVE_EVERY)
     delay_s = scene.rng.uniform(0, 0.02)
     scene.now.until(lambda: scene.step > 0, START_S)
     aim()
@@ -81,6 +82,19 @@ def exporting(scene: Scene, aim: Aim) -> None:
     scene.notes.append(
         f"{delay_s:.2f} s after the first file of weights appeared; there were {', '.join(has) or 'none'}"
     )
+
+
+def copying(scene: Scene, aim: Aim) -> None:
+    """While `sesame export` writes its folder, which has another name until it is whole."""
+    delay_s = scene.rng.uniform(0, 0.01)
+    aim()
+    scene.now.until(scene.exported.with_name(f".{scene.exported.name}.unfinished").exists, START_S, FAST_S)
+    time.sleep(delay_s)
+    scene.notes.append(f"{1000 * delay_s:.0f} ms after its folder appeared; it was {_is_there(scene)}")
+
+
+def _is_there(scene: Scene) -> str:
+    return "whole" if scene.exported.exists() else "not whole"
 
 
 def ending(scene: Scene, aim: Aim) -> None:

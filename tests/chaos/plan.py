@@ -9,9 +9,11 @@ from typing import Final
 
 from tests.chaos import faults, moments
 from tests.chaos.faults import Fault
+from tests.chaos.ground import SAVE_EVERY
 from tests.chaos.moments import WITH_WORKERS, WITHOUT_WORKERS, Aim
 from tests.chaos.scene import Scene
 
+COPYING: Final = "sesame export"  # the moment of another command, on a run that is finished
 Moment = Callable[[Scene, Aim], None]
 
 ANY_START: Final = partial(moments.starting, stages=(*WITHOUT_WORKERS, "starting workers", *WITH_WORKERS))
@@ -21,15 +23,18 @@ STORE_OPENED: Final = partial(moments.starting, stages=("starting Ray", "startin
 AT_WORK: Final = {"training": moments.training, "saving": moments.saving, "restarting": moments.restarting}
 LATE: Final = {"exporting": moments.exporting}
 THE_END: Final = {"ending": moments.ending}
+EXPORT: Final = {COPYING: moments.copying}
 TRAINING: Final = {"training": moments.training}
+SAVED: Final = {"training": partial(moments.training, first=moments.TWO_SAVED)}
+AT_WORK_SAVED: Final = {**SAVED, "saving": partial(moments.saving, first=3 * SAVE_EVERY)}
 
 TABLE: Final[dict[str, tuple[type[Fault], dict[str, Moment]]]] = {
     "kill worker": (faults.KillWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
     "kill first worker": (faults.KillFirstWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
-    "kill driver": (faults.KillDriver, {"starting": ANY_START, **AT_WORK, **LATE, **THE_END}),
+    "kill driver": (faults.KillDriver, {"starting": ANY_START, **AT_WORK, **LATE, **THE_END, **EXPORT}),
     "kill raylet": (faults.KillRaylet, {"starting": RAY_STARTED, **AT_WORK, **LATE, **THE_END}),
     "kill head": (faults.KillHead, {"starting": RAY_STARTED, **AT_WORK, **LATE, **THE_END}),
-    "SIGTERM": (faults.Terminate, {"starting": ANY_START, **AT_WORK, **LATE}),
+    "SIGTERM": (faults.Terminate, {"starting": ANY_START, **AT_WORK, **LATE, **EXPORT}),
     "SIGTERM twice": (faults.TerminateTwice, {"starting": ANY_START, **AT_WORK, **LATE}),
     "SIGINT": (faults.Interrupt, {"starting": ANY_START, **TRAINING}),
     "SIGSTOP worker": (faults.StopWorker, {"training": moments.training, "saving": moments.saving}),
@@ -37,20 +42,20 @@ TABLE: Final[dict[str, tuple[type[Fault], dict[str, Moment]]]] = {
     "SIGSTOP driver": (faults.StopDriver, {"training": moments.training}),
     "short partition": (faults.Partition, {"training": moments.training, "saving": moments.saving, **LATE}),
     "long partition": (faults.LongPartition, {"starting": WORKERS_START, "training": moments.training}),
-    "disk full": (faults.FullDisk, {"starting": ANY_START, "training": moments.training, **LATE}),
+    "disk full": (faults.FullDisk, {"starting": ANY_START, "training": moments.training, **LATE, **EXPORT}),
     "MLflow locked": (faults.LockedStore, {"starting": STORE_OPENED, "training": moments.training, **LATE}),
     "MLflow down": (faults.DeadServer, {"starting": ANY_START, "training": moments.training, **LATE}),
     "MLflow hangs": (faults.HangingServer, {"training": moments.training}),
     "no memory": (faults.LimitMemory, {"training": moments.training, "saving": moments.saving, **LATE}),
     "killed for memory": (faults.KillForMemory, {"training": moments.training, **LATE}),
-    "checkpoint damaged at work": (faults.DamageAtWork, {"training": moments.training, "saving": moments.saving}),
-    "checkpoint flipped": (faults.Checkpoint, TRAINING),
-    "checkpoint cut": (faults.CutCheckpoint, TRAINING),
-    "checkpoint manifest flipped": (faults.CheckpointManifest, TRAINING),
-    "checkpoint state cut": (faults.CutCheckpointState, TRAINING),
-    "shard flipped": (faults.Shard, TRAINING),
-    "shard cut": (faults.CutShard, TRAINING),
-    "corpus manifest flipped": (faults.CorpusManifest, TRAINING),
+    "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),
+    "checkpoint flipped": (faults.Checkpoint, SAVED),
+    "checkpoint cut": (faults.CutCheckpoint, SAVED),
+    "checkpoint manifest flipped": (faults.CheckpointManifest, SAVED),
+    "checkpoint state cut": (faults.CutCheckpointState, SAVED),
+    "shard flipped": (faults.Shard, SAVED),
+    "shard cut": (faults.CutShard, SAVED),
+    "corpus manifest flipped": (faults.CorpusManifest, SAVED),
     "metrics.jsonl flipped": (faults.Record, TRAINING),
     "metrics.jsonl cut": (faults.CutRecord, TRAINING),
     "pretrain.json flipped": (faults.RunFile, TRAINING),

@@ -11,7 +11,7 @@ from tests.chaos.checks import after_each_end, in_the_end
 from tests.chaos.command import Missed, new_mark
 from tests.chaos.faults import BAD_INPUT, DONE, INTERRUPTED, KILLED, PREEMPTED, RESOURCES, Damage, Fault
 from tests.chaos.ground import START_S, Ended, Ground, ended
-from tests.chaos.plan import TABLE, Moment, Point
+from tests.chaos.plan import COPYING, TABLE, Moment, Point
 from tests.chaos.scene import Scene
 
 MOST_STARTS = 5
@@ -40,7 +40,7 @@ def play(point: Point, ground: Ground, undisturbed: Ended) -> Outcome:
         try:
             with fault.around(scene):
                 _disturb(scene, fault, moments[point.moment], outcome)
-                _go_on(scene, fault, outcome)
+                _go_on(scene, outcome)
                 outcome.faults += in_the_end(scene, undisturbed)
         except Exception as error:
             outcome.faults.append(f"{type(error).__name__}: {error}")
@@ -62,7 +62,9 @@ def _scene(point: Point, ground: Ground, fault: Fault) -> Iterator[Scene]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     scene = Scene(ground, folder, new_mark(), point.rng, fault.overrides)
-    ground.copy(scene.out)
+    if point.moment == COPYING:
+        scene.verb = "export"
+    ground.copy(scene.out, finished=scene.verb == "export")
     yield scene
 
 
@@ -74,6 +76,8 @@ def _disturb(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> No
     fault.strike(scene)
     struck = scene.now
     try:
+        if scene.verb == "export":
+            raise Missed("it makes no steps")
         struck.until(lambda: scene.step > step, START_S, 0.02)
         outcome.next_step_s = time.monotonic() - struck_s
     except Missed:
@@ -94,7 +98,7 @@ def _disturb(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> No
             fault.mend(scene)
 
 
-def _go_on(scene: Scene, fault: Fault, outcome: Outcome) -> None:
+def _go_on(scene: Scene, outcome: Outcome) -> None:
     """The same command until it is finished, and MLflow has all of it."""
     while outcome.codes[-1] != DONE or behind(scene.run):
         if outcome.codes[-1] not in (*AGAIN, DONE, BAD_INPUT):
@@ -121,6 +125,8 @@ def undisturbed(ground: Ground) -> Ended:
         _ended(scene, outcome)
         found = ended(scene.run)
         outcome.faults += in_the_end(scene, found)
+        shutil.rmtree(ground.root / "whole", ignore_errors=True)
+        shutil.copytree(scene.out, ground.root / "whole")
     if outcome.faults or outcome.codes != [DONE]:
         raise RuntimeError(f"the undisturbed run: {outcome.codes} {'; '.join(outcome.faults)} (see {scene.folder})")
     shutil.rmtree(scene.folder)

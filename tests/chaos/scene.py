@@ -11,7 +11,7 @@ import psutil
 
 from orchestration import tracking
 from orchestration.launch import stacks
-from tests.chaos.command import Command
+from tests.chaos.command import Command, sesame
 from tests.chaos.ground import CLUSTER, Ground, Store
 
 
@@ -23,6 +23,7 @@ class Scene:
     folder: Path  # of the point: all that it writes is below
     mark: int
     rng: random.Random
+    verb: str = "train"
     overrides: Sequence[str] = ()
     prefix: Sequence[str] = ()  # words before the command
     environment: dict[str, str] = field(default_factory=dict)
@@ -50,6 +51,11 @@ class Scene:
         return next(iter((self.out / "runs").glob("bert_base*")), self.out / "runs" / "none")
 
     @property
+    def exported(self) -> Path:
+        """Where the verb `export` writes."""
+        return self.out / "exported"
+
+    @property
     def run_id(self) -> str:
         """Of MLflow's run; "" where none is known."""
         with suppress(OSError, ValueError, TypeError):
@@ -67,8 +73,12 @@ class Scene:
         for folder in (self.ray, self.folder / "tmp"):
             folder.mkdir(exist_ok=True)
         environment = {**self.ground.environment, "RAY_TMPDIR": str(self.ray), "TMPDIR": str(self.folder / "tmp")}
-        words = [*self.prefix, *self.ground.words("train", self.out, *CLUSTER, *self.overrides)]
-        command = Command(words, environment | self.environment, self.folder / "command.log", self.mark)
+        words = self.ground.words("train", self.out, *CLUSTER, *self.overrides)
+        if self.verb == "export":
+            words = sesame("export", str(self.run), str(self.exported))
+        command = Command(
+            [*self.prefix, *words], environment | self.environment, self.folder / "command.log", self.mark
+        )
         self.commands.append(command)
         return command
 
@@ -106,6 +116,4 @@ class Scene:
     def driver(self) -> psutil.Process:
         """The process of the command, below whatever has started it."""
         process = psutil.Process(self.now.process.pid)
-        while self.prefix and "sesame" not in process.cmdline()[:4]:
-            process = process.children()[0]
         return process
