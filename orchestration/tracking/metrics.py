@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestration.figures import History
 from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind
-from orchestration.tracking.runs import Tracked, client_of
+from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
@@ -149,8 +149,9 @@ class MetricLog:
         monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
-            self._waits_since_s = time.monotonic()
             try:
+                load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
+                self._waits_since_s = time.monotonic()
                 client = client_of(tracked.uri)
                 for key in list(self._tags):
                     client.set_tag(tracked.run_id, key, self._tags[key])

@@ -434,6 +434,27 @@ def mute() -> Any:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+def test_importing_mlflow_is_not_counted_against_the_store(
+    tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a busy machine it took 18 seconds: a store that was there "did not answer", however often it was asked."""
+    due = [True]
+
+    def slow(uri: str) -> None:
+        if due and due.pop():
+            time.sleep(metrics.SLOW_S + 0.3)
+
+    monkeypatch.setattr(track, "load_mlflow", slow)
+    monkeypatch.setattr(metrics, "load_mlflow", slow)
+    assert track.answers(tracked)
+    due.append(True)
+    log = MetricLog(tmp_path, tracked, system=False)
+    log(1, {"train/loss": 3.0})
+    log.close()
+    assert not behind(tmp_path)
+    assert "does not take" not in caplog.text
+
+
 def test_a_server_that_never_answers_is_waited_for_for_seconds_and_gets_all_later(
     mute: str, tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
