@@ -23,7 +23,7 @@ from rich.markup import escape
 from tests.chaos.ground import Ground
 from tests.chaos.plan import lacking, points
 from tests.chaos.play import Outcome, play, undisturbed
-from tests.chaos.report import line, table, values
+from tests.chaos.report import line, recovery, table, values
 
 
 def main() -> None:
@@ -60,10 +60,13 @@ def main() -> None:
     console.print(table(outcomes))
     said = f"{len(outcomes) - len(failed)} of {len(outcomes)} points as if nothing had been"
     console.print(f"{said}, {(time.monotonic() - began_s) / 60:.0f} minutes", style="red" if failed else "green")
+    if recovered := recovery(outcomes):
+        console.print(recovered)
     if args.json:
         machine = f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores"
         told = {"date": datetime.now().astimezone().isoformat(timespec="seconds"), "machine": machine}
-        told |= {"seed": args.seed, "seconds": round(time.monotonic() - began_s), "points": values(outcomes)}
+        told |= {"seed": args.seed, "seconds": round(time.monotonic() - began_s), "recovery": recovery(outcomes)}
+        told |= {"points": values(outcomes)}
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(told, indent=1) + "\n")
     for outcome in failed:

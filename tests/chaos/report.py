@@ -3,13 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from rich.markup import escape
 from rich.table import Table
 
 from tests.chaos.plan import TABLE
 from tests.chaos.play import Outcome
+
+WORKER_KILLED: Final = ("kill worker", "kill first worker", "killed for memory", "checkpoint damaged at work")
 
 
 def line(outcome: Outcome, number: int, total: int) -> str:
@@ -40,6 +42,19 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         longest_s = max(outcome.next_step_s for outcome in mine)
         shown.add_row(fault, *cells, f"{longest_s:.1f}" if longest_s else "")
     return shown
+
+
+def recovery(outcomes: Sequence[Outcome]) -> str:
+    """From the death of a worker to the next step, beyond what the start of its process took; "" where none died."""
+    killed = [each for each in outcomes if each.point.fault in WORKER_KILLED and each.next_step_s and each.start_s]
+    if not killed:
+        return ""
+    beyond_s = [outcome.next_step_s - outcome.start_s for outcome in killed]
+    after_s = percentile([outcome.next_step_s for outcome in killed], 0.95)
+    return (
+        f"a worker killed: next step after {after_s:.1f} s (95th percentile of {len(killed)}), "
+        f"{percentile(beyond_s, 0.95):.1f} s beyond the start of its process"
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:
