@@ -64,11 +64,16 @@ class Stage:
         write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
 
     def changed_code(self) -> list[str]:
-        """Files of its parts whose code is not what it was when the folder began; none where there is no folder."""
+        """Files of its parts whose code is not what it was when the folder began; none where there is no folder.
+
+        The record itself, where that is damaged.
+        """
         try:
-            before = json.loads((self.folder / CODE).read_text())
+            before = dict(json.loads((self.folder / CODE).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except (ValueError, TypeError):
+            return [CODE]
         return part_code.changed(before, self.code)
 
     def others(self) -> list[tuple[Path, list[str]]]:

@@ -22,7 +22,7 @@ from orchestration.progress import Report
 from orchestration.signals import Asked
 from orchestration.tracking import Tracked
 from preprocessing.errors import ResourceError, SesameError
-from preprocessing.files import TEMPORARY
+from preprocessing.files import TEMPORARY, remove_unfinished
 from training.run import CHECKPOINTS, Run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -229,6 +229,7 @@ class Attempt:
         stacks.remove_empty(Path(self.run.folder))
         for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
+        remove_unfinished(self.run.folder)
 
 
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:

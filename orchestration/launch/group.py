@@ -23,7 +23,7 @@ from orchestration.launch.worker import EXPORT
 from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
-from preprocessing.files import write_atomic
+from preprocessing.files import remove_unfinished, write_atomic
 from training.run import Run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -63,8 +63,10 @@ def pretrain(
     lock of the run's folder in any case.
     """
     folder = Path(run.folder)
+    remove_unfinished(folder)  # what a start before has left that was killed
     if run.resume == "never":
         _set_aside(folder)
+    tracking.history(folder)  # it is whole, or nothing begins
     write_atomic(folder / RUN, run.to_json().encode())
     now = _Now(on_progress)
     with (

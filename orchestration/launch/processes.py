@@ -10,6 +10,7 @@ from typing import Final
 import psutil
 
 SAME_S: Final = 1.0  # two processes of one number that began further apart are not the same one
+OF_RAY: Final = ("raylet", "gcs_server")
 PATIENCE_S: Final = 3.0  # for processes that were asked to end
 
 
@@ -59,6 +60,16 @@ def of_ray(temporary: Path) -> list[psutil.Process]:
         with suppress(psutil.Error):
             if any(str(temporary) in word for word in child.cmdline()):
                 found += [child, *child.children(recursive=True)]
+    return found
+
+
+def left_of_ray(temporary: Path) -> list[psutil.Process]:
+    """The same where whoever started that Ray is gone: its two processes above the others, and all below them."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() in OF_RAY and any(str(temporary) in word for word in process.cmdline()):
+                found += [process, *process.children(recursive=True)]
     return found
 
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.launch.submitted import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
 from preprocessing.errors import ResourceError, SesameError
+from preprocessing.lock import OWNER, held
 
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
 PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
@@ -29,6 +30,7 @@ PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the env
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what Ray tells a driver that `ray job submit` has started
 NICENESS = "RAY_worker_niceness"  # by itself Ray gives its workers 15: beside other work, training comes to a halt
+PREFIX = "sesame-"  # of the temporary folders of our own Rays
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
 
 
@@ -52,8 +54,10 @@ def ray_session(
         return
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
     # A short path: Ray puts sockets below it, and their names end at 107 characters.
-    temporary = Path(tempfile.mkdtemp(prefix="sesame-", dir=os.environ.get("RAY_TMPDIR", "/tmp")))
-    loopback, found = ExitStack(), ""
+    above = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
+    _remove_left_behind(above)
+    temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
+    around, found = ExitStack(), ""
 
     def begin() -> None:
         with _own_handlers():
@@ -67,7 +71,8 @@ def ray_session(
     try:
         report({"stage": "starting Ray"})
         found = reachable(address) if address else ""
-        loopback.enter_context(on_loopback(not found or is_loopback(found)))
+        around.enter_context(held(temporary))
+        around.enter_context(on_loopback(not found or is_loopback(found)))
         begin()
         yield
         report({"stage": "stopping Ray"})
@@ -80,8 +85,20 @@ def ray_session(
         if session:
             _own.reset(session)
         _end(temporary)
-        loopback.close()
+        around.close()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_left_behind(above: Path) -> None:
+    """Remove the temporary folders of commands that were killed, and end what is left of their Rays.
+
+    A folder belongs to who holds its lock, which the kernel drops with the process; one without is not looked at.
+    """
+    for folder in above.glob(f"{PREFIX}*"):
+        if (folder / OWNER).is_file():
+            with suppress(ResourceError, OSError), held(folder):
+                processes.kill_all(processes.left_of_ray(folder))
+                shutil.rmtree(folder)
 
 
 @dataclass(frozen=True)

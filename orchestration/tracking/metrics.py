@@ -17,7 +17,8 @@ from typing import Any
 
 from orchestration.figures import History
 from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind
-from orchestration.tracking.runs import Tracked, client_of
+from orchestration.tracking.runs import Tracked, client_of, load_mlflow
+from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ BATCH = 1000  # MLflow's limit of metrics in one call
 
 
 def history(folder: Path) -> History:
-    """Steps and values of each metric that the run in `folder` has recorded, in order."""
+    """Steps and values of each metric that the run in `folder` has recorded, in order. BadInput where it is damaged."""
     found: History = {}
     for line in _lines(folder):
         for key, value in line["metrics"].items():
@@ -36,12 +37,31 @@ def history(folder: Path) -> History:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    """The recorded lines; one that a kill cut short is left out."""
+    """The recorded lines; one that a kill cut short is left out. BadInput where one is damaged."""
     try:
-        text = (folder / METRICS_FILE).read_text()
+        content = (folder / METRICS_FILE).read_bytes()
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    found = []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], start=1):
+        try:
+            found.append(_point(line))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"{folder / METRICS_FILE}: line {number} is damaged ({error}); bring the file back, or delete the "
+                "line: its points are lost then"
+            ) from None
+    return found
+
+
+def _point(line: bytes) -> dict[str, Any]:
+    """A line, with the keys and kinds of values that it was written with."""
+    value = json.loads(line)
+    return {
+        "step": int(value["step"]),
+        "time": float(value["time"]),
+        "metrics": {key: None if one is None else float(one) for key, one in value["metrics"].items()},
+    }
 
 
 class MetricLog:
@@ -129,8 +149,9 @@ class MetricLog:
         monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
-            self._waits_since_s = time.monotonic()
             try:
+                load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
+                self._waits_since_s = time.monotonic()
                 client = client_of(tracked.uri)
                 for key in list(self._tags):
                     client.set_tag(tracked.run_id, key, self._tags[key])

@@ -65,8 +65,8 @@ def place(out: Path) -> Place:
     return Place(f"sqlite:///{out / 'mlflow.db'}", (out / "artifacts").as_uri())
 
 
-def client_of(uri: str) -> Any:
-    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
+def load_mlflow(uri: str) -> None:
+    """Import what a client of this store is made of: that takes seconds, and says nothing about the store."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
     for name, value in {
@@ -78,6 +78,15 @@ def client_of(uri: str) -> Any:
         os.environ.setdefault(f"MLFLOW_{name}", value)
     for noisy in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    import mlflow.tracking
+
+    if uri.startswith("sqlite:///"):
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+
+def client_of(uri: str) -> Any:
+    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
+    load_mlflow(uri)
     from mlflow import MlflowClient
 
     if uri.startswith("sqlite:///"):
@@ -115,10 +124,13 @@ def _new_experiment(client: Any, place: Place, name: str) -> str:
 
 
 def known(folder: Path) -> Tracked | None:
-    """The MLflow run that the run folder names, if it names one."""
+    """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none."""
     try:
-        return Tracked(**json.loads((folder / RUN_FILE).read_text()))
+        return Tracked(**json.loads((folder / RUN_FILE).read_bytes()))
     except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        log.warning("%s: damaged, so a new run in MLflow takes its place", folder / RUN_FILE)
         return None
 
 
@@ -279,6 +291,7 @@ def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
 
 def answers(tracked: Tracked) -> bool:
     """Whether the store has the run, and says so within seconds."""
+    load_mlflow(tracked.uri)
     try:
         within(SLOW_S, lambda: client_of(tracked.uri).get_run(tracked.run_id))
     except Exception as error:

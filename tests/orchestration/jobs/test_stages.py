@@ -171,6 +171,13 @@ def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
     assert edited.changed_code() == []
 
 
+def test_a_folder_whose_record_of_its_code_is_damaged_says_so(tmp_path: Path):
+    stage = planned(tmp_path).run
+    stage.begin()
+    (stage.folder / "code.json").write_bytes(b'{"a": "\x80')
+    assert stage.changed_code() == ["code.json"]
+
+
 def test_each_stage_remembers_the_code_of_its_own_parts(tmp_path: Path):
     text, vocab, corpus, run = planned(tmp_path)
     assert {file.split("/")[1] for file in text.code} == {"readers"}

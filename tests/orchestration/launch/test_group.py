@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +15,16 @@ from orchestration.jobs.request import Wanted
 from orchestration.jobs.score_plan import planned
 from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
-from orchestration.launch import placement, ray_session
-from orchestration.progress import Report
+from orchestration.launch import placement
 from orchestration.tracking import metrics
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from tests.training.corpora import mini_run
-from tests.training.held_out import with_test_split
+from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start
 from training.formats import load_weights
-from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import Machine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
-STEPS = 60
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
-    return track.place(tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    with ray_session(cpus=2):
-        yield
-
-
-@pytest.fixture(scope="module")
-def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run that nothing disturbed: its folder and result."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    return folder, start(run_of(corpus, folder), place)
-
-
-def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
-    phases = (Phase(length=48, batch=8, steps=STEPS),)
-    return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
-
-
-def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
-    return launch.pretrain(
-        run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
-    )
-
-
-def look(place: track.Place, folder: Path) -> Any:
-    """The MLflow run of a folder."""
-    tracked = track.known(folder)
-    assert tracked
-    return track.client_of(place.uri).get_run(tracked.run_id)
-
-
-def losses(folder: Path) -> list[tuple[int, float]]:
-    return metrics.history(folder)["train/loss"]
+# a busy machine takes minutes to start Ray's processes
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("session"), pytest.mark.timeout(1800)]
 
 
 def kill_a_worker() -> None:
@@ -80,18 +32,6 @@ def kill_a_worker() -> None:
     below = psutil.Process().children(recursive=True)
     trainers = [each for each in below if "ray::Worker" in " ".join(each.cmdline())]
     max(trainers, key=lambda each: each.pid).kill()
-
-
-def once_at(step: int, act: Callable[[], object]) -> Report:
-    """A progress report that acts once, when the run has reached `step`."""
-    due = [True]
-
-    def report(event: Mapping[str, Any]) -> None:
-        if due and event["stage"] == "pretrain" and event["done"] >= step:
-            due.clear()
-            act()
-
-    return report
 
 
 def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(

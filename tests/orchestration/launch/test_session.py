@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from orchestration.launch import session
 from preprocessing.errors import ResourceError
+from preprocessing.lock import OWNER, held
 
 SLOW = Exception("The current node timed out during startup. This could happen because ...")
 NO_STORE = RuntimeError("Timed out waiting for file /tmp/session/gcs_server_port_1")
@@ -119,3 +123,20 @@ def test_workers_have_the_priority_of_who_starts_them(monkeypatch: pytest.Monkey
     with session.ray_session(cpus=1):
         niceness = ray.remote(lambda: os.nice(0)).remote()
         assert ray.get(niceness) == os.nice(0)
+
+
+def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    of_killed, of_living, of_others = (tmp_path / f"{session.PREFIX}{name}" for name in ("killed", "living", "others"))
+    for folder in (of_killed, of_living, of_others):
+        (folder / "session" / "logs").mkdir(parents=True)
+    (of_killed / OWNER).write_text('{"pid": 1, "host": "here", "since": "yesterday"}')
+    (tmp_path / "raylet").symlink_to(shutil.which("sleep") or "")
+    left = subprocess.Popen([str(of_killed), "60"], executable=tmp_path / "raylet")
+    other = subprocess.Popen([str(of_killed), "60"], executable="sleep")  # somebody reads its logs
+    with held(of_living):
+        session._remove_left_behind(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["raylet", of_living.name, of_others.name]
+    assert left.wait(10) == -signal.SIGKILL  # a Ray that outlived its command
+    assert other.poll() is None
+    other.kill()
+    other.wait()

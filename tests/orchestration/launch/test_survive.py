@@ -15,37 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestration.launch import attempt, ray_session, stacks, watch
+from orchestration.launch import attempt, stacks, watch
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
-from tests.orchestration.launch.test_group import losses, once_at, run_of, start
-from tests.training.held_out import with_test_split
+from tests.orchestration.launch.mini_group import losses, once_at, run_of, start
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("session"), pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
-    return track.place(tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    with ray_session(cpus=2):
-        yield
-
-
-@pytest.fixture(scope="module")
-def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run that nothing disturbed: its folder and result."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    return folder, start(run_of(corpus, folder), place)
 
 
 def trainers() -> list[psutil.Process]:

@@ -377,6 +377,33 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_its_step_recorded_again(tmp
     assert metrics.history(tmp_path) == {"train/loss": [(1, 3.0), (2, 2.0)]}
 
 
+def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, None)
+    for step in (1, 2, 3):
+        log(step, {"train/loss": float(step)})
+    log.close()
+    whole = (tmp_path / metrics.METRICS_FILE).read_bytes()
+    for damaged in (whole.replace(b'"step": 2', b'"st\x80p": 2'), whole.replace(b'{"step": 2', b'["step": 2')):
+        (tmp_path / metrics.METRICS_FILE).write_bytes(damaged)
+        with pytest.raises(BadInput, match=r"metrics.jsonl: line 2 is damaged .*; bring the file back, or delete"):
+            metrics.history(tmp_path)
+    (tmp_path / metrics.METRICS_FILE).write_bytes(whole)
+    assert metrics.history(tmp_path)["train/loss"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
+    place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with track.run(place, tmp_path, corpus, METADATA) as first:
+        pass
+    (tmp_path / track.RUN_FILE).write_text((tmp_path / track.RUN_FILE).read_text()[:20])
+    with track.run(place, tmp_path, corpus, METADATA) as second:
+        assert look(second).info.status == "RUNNING"
+    assert second.run_id != first.run_id
+    assert track.known(tmp_path) == second
+    assert f"{tmp_path / track.RUN_FILE}: damaged, so a new run in MLflow takes its place" in caplog.text
+
+
 def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.Tracked, tmp_path: Path) -> None:
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/grad_norm": float("inf")})
@@ -405,6 +432,27 @@ def mute() -> Any:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_importing_mlflow_is_not_counted_against_the_store(
+    tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a busy machine it took 18 seconds: a store that was there "did not answer", however often it was asked."""
+    due = [True]
+
+    def slow(uri: str) -> None:
+        if due and due.pop():
+            time.sleep(metrics.SLOW_S + 0.3)
+
+    monkeypatch.setattr(track, "load_mlflow", slow)
+    monkeypatch.setattr(metrics, "load_mlflow", slow)
+    assert track.answers(tracked)
+    due.append(True)
+    log = MetricLog(tmp_path, tracked, system=False)
+    log(1, {"train/loss": 3.0})
+    log.close()
+    assert not behind(tmp_path)
+    assert "does not take" not in caplog.text
 
 
 def test_a_server_that_never_answers_is_waited_for_for_seconds_and_gets_all_later(

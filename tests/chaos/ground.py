@@ -1,0 +1,144 @@
+"""What all points share: a text, its corpus, the command, and what an undisturbed run leaves."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from orchestration.tracking import runs
+from orchestration.tracking.metrics import METRICS_FILE
+from tests.chaos.command import ROOT, Command, new_mark, sesame
+
+STEPS: Final = 40
+SAVE_EVERY: Final = 8
+RECIPE: Final = (  # two layers that are narrow but deep inside: a checkpoint takes a while, a step does not
+    *("bert_base", "--scale", "tiny", "data.vocab.size=400", "trunk.inner=8192", "optim.warmup=4"),
+    f"phases=[{{length: 32, batch: 8, steps: {STEPS}}}]",
+)
+CLUSTER: Final = (
+    *("cluster.workers=2", f"cluster.save_every={SAVE_EVERY}", "cluster.log_every=2", "cluster.eval_every=16"),
+    *("--progress", "plain"),
+)
+START_S: Final = 900.0  # for a start of the command; an idle machine takes 15, a busy one minutes
+LEARNED: Final = ("train/", "eval/")  # metrics that do not depend on the clock
+
+History = Mapping[str, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a finished run has: hashes of its weights, the metrics that it has learned by, the names of its files."""
+
+    weights: dict[str, str]
+    metrics: History
+    files: frozenset[str]
+
+
+@dataclass
+class Ground:
+    """A folder for all points, with a corpus that is made once."""
+
+    root: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self, verb: str, out: Path, *more: str) -> list[str]:
+        """A command on the text of all points."""
+        words = [verb, *RECIPE, "--data", str(self.root / "text.txt"), "--out", str(out), *more]
+        return sesame(*words)
+
+    def prepare(self) -> None:
+        """Write the text and make its corpus, and a store of MLflow that has no run yet."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.environment = {
+            "PYTHONPATH": str(ROOT),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "NO_COLOR": "1",
+            "MLFLOW_TRACKING_URI": "",
+            "OMP_NUM_THREADS": "1",
+        }
+        (self.root / "text.txt").write_text(text(random.Random(0)))
+        made = Command(
+            self.words("corpus", self.root / "made", "--progress", "none"),
+            self.environment,
+            self.root / "corpus.log",
+            new_mark(),
+        )
+        if made.ended(START_S):
+            raise RuntimeError(f"the corpus is not made: {made.last_line}")
+        (self.root / "made" / "mlflow.db").unlink()
+        runs.client_of(runs.place(self.root / "made").uri).search_experiments()
+
+    def copy(self, out: Path, finished: bool = False) -> None:
+        """The corpus, as an output folder of its own; `finished`: with the undisturbed run."""
+        shutil.copytree(self.root / ("whole" if finished else "made"), out, dirs_exist_ok=True)
+
+
+def text(rng: random.Random) -> str:
+    """Three hundred documents of six sentences, a document a line."""
+    words = ["".join(rng.choice("aeioubcdfglmnprst") for _ in range(rng.randint(2, 6))) for _ in range(300)]
+    sentences = [[" ".join(rng.choices(words, k=8)).capitalize() + "." for _ in range(6)] for _ in range(300)]
+    return "".join(" ".join(document) + "\n" for document in sentences)
+
+
+def ended(run: Path) -> Ended:
+    """What the run in a folder has left."""
+    weights = {
+        path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for name in ("weights", "export")
+        for path in sorted((run / name).glob("*.safetensors"))
+    }
+    files = frozenset(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    return Ended(weights, recorded(run), files)
+
+
+def recorded(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Each point of metrics.jsonl as it stands there, repeated ones too; of LEARNED alone."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for line in (run / METRICS_FILE).read_text().splitlines():
+        point = json.loads(line)
+        for name, value in point["metrics"].items():
+            if name.startswith(LEARNED):
+                found.setdefault(name, []).append((point["step"], value))
+    return found
+
+
+class Store:
+    """What stands in a store of MLflow, read past MLflow, which takes seconds to import and would lock it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def _asked(self, question: str, *values: str) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=30)) as opened:
+            return opened.execute(question, values).fetchall()
+
+    def status(self, run_id: str) -> str:
+        """Of a run; "" where there is none."""
+        found = self._asked("SELECT status FROM runs WHERE run_uuid = ?", run_id)
+        return str(found[0][0]) if found else ""
+
+    def running(self) -> list[str]:
+        """The runs that say that they run."""
+        return [str(row[0]) for row in self._asked("SELECT run_uuid FROM runs WHERE status = 'RUNNING'")]
+
+    def metrics(self, run_id: str) -> dict[str, list[tuple[int, float]]]:
+        """The history of each metric of LEARNED, by step."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        rows = self._asked("SELECT key, step, value FROM metrics WHERE run_uuid = ? ORDER BY step", run_id)
+        for key, step, value in rows:
+            if str(key).startswith(LEARNED):
+                found.setdefault(str(key), []).append((int(str(step)), float(str(value))))
+        return found
+
+
+def is_root() -> bool:
+    """Whether this process may mount file systems and make namespaces."""
+    return os.geteuid() == 0

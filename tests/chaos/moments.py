@@ -1,0 +1,114 @@
+"""When a fault strikes. A moment is recognised by what the command says and by the files of the run, not by a clock.
+
+Each is found anew in every run: a seeded stage, step or checkpoint, and a seeded part of a second behind it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from orchestration.launch import WEIGHTS
+from tests.chaos.command import Missed
+from tests.chaos.ground import SAVE_EVERY, START_S, STEPS
+from tests.chaos.scene import Scene
+from training.run import CHECKPOINTS
+
+Aim = Callable[[], None]
+"""Finds out whom the fault will hit: called where a moment is near, as looking takes longer than some moments."""
+
+WITHOUT_WORKERS: Final = ("opening MLflow", "starting Ray")
+WITH_WORKERS: Final = ("importing DeepSpeed", "building the net", "opening corpus and checkpoint")
+TWO_SAVED: Final = 2 * SAVE_EVERY + 4  # steps after which there are two whole checkpoints
+FAST_S: Final = 0.001  # between two looks, where a moment lasts milliseconds
+
+
+def starting(scene: Scene, aim: Aim, stages: tuple[str, ...]) -> None:
+    """In a stage before the first step."""
+    stage = scene.rng.choice(stages)
+    scene.now.until(lambda: scene.now.said_s(f"{stage} ..."), START_S)
+    _later(scene, 0.7)
+    aim()
+    scene.notes.append(f"in '{stage}'")
+
+
+def training(scene: Scene, aim: Aim, first: int = 2) -> None:
+    """After a step; `first`: not before this one."""
+    step = scene.rng.randrange(first, STEPS - 6)
+    scene.now.until(lambda: scene.step > 0, START_S)
+    aim()
+    scene.now.until(lambda: scene.step >= step, START_S)
+    scene.notes.append(f"after step {scene.step}")
+
+
+def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
+    """While a checkpoint is written: its folder still has the name of an unfinished one."""
+    wanted = scene.rng.randrange(first, STEPS - 1, SAVE_EVERY)
+    delay_s = scene.rng.uniform(0, 0.02)
+    scene.now.until(lambda: scene.step > 0, START_S)
+    aim()
+    while True:
+        try:
+            scene.now.until(lambda: _unfinished(scene, wanted), START_S, FAST_S)
+        except Missed as missed:
+            raise Missed(f"no checkpoint was seen while it was written: {missed}") from None
+        time.sleep(delay_s)
+        if _unfinished(scene, wanted):
+            break
+        delay_s /= 2
+    scene.notes.append(f"while checkpoint {wanted} or a later one was written, at step {scene.step}")
+
+
+def restarting(scene: Scene, aim: Aim, stages: tuple[str, ...] = WITH_WORKERS) -> None:
+    """While the workers start again, as one of them was killed after a step."""
+    step, stage = scene.rng.randrange(2, STEPS - 10), scene.rng.choice(stages)
+    scene.now.until(lambda: scene.step >= step, START_S)
+    killed = scene.workers()[scene.rng.randrange(2)]
+    killed.kill()
+    scene.now.until(lambda: scene.now.said_s("WARNING: worker"), START_S)
+    scene.now.until(lambda: scene.now.said_s(f"{stage} ...", 2), START_S)
+    _later(scene, 0.5)
+    aim()
+    scene.notes.append(f"a worker was killed after step {step}; in the second '{stage}'")
+
+
+def exporting(scene: Scene, aim: Aim) -> None:
+    """While the weights are written."""
+    delay_s = scene.rng.uniform(0, 0.3)
+    scene.now.until(lambda: scene.step >= STEPS - 4, START_S)
+    aim()
+    scene.now.until((scene.run / WEIGHTS).exists, START_S, FAST_S)
+    time.sleep(delay_s)
+    has = sorted(path.name for path in scene.run.glob("*/*.safetensors"))
+    scene.notes.append(
+        f"{delay_s:.2f} s after the first file of weights appeared; there were {', '.join(has) or 'none'}"
+    )
+
+
+def copying(scene: Scene, aim: Aim) -> None:
+    """While `sesame export` writes its folder, which has another name until it is whole."""
+    delay_s = scene.rng.uniform(0, 0.01)
+    aim()
+    scene.now.until(scene.exported.with_name(f".{scene.exported.name}.unfinished").exists, START_S, FAST_S)
+    time.sleep(delay_s)
+    scene.notes.append(f"{1000 * delay_s:.0f} ms after its folder appeared; it was {_is_there(scene)}")
+
+
+def _is_there(scene: Scene) -> str:
+    return "whole" if scene.exported.exists() else "not whole"
+
+
+def ending(scene: Scene, aim: Aim) -> None:
+    """While figures and model go to MLflow."""
+    scene.now.until(lambda: scene.now.said_s("logging to MLflow"), START_S)
+    aim()
+    _later(scene, 0.5)
+    scene.notes.append("in 'logging to MLflow'")
+
+
+def _unfinished(scene: Scene, wanted: int) -> bool:
+    folders = (scene.run / CHECKPOINTS).glob(".tmp-step-*")
+    return any(int(path.name.rpartition("-")[2]) >= wanted for path in folders)
+
+
+def _later(scene: Scene, most_s: float) -> None:
+    time.sleep(scene.rng.uniform(0, most_s))

@@ -1,0 +1,102 @@
+"""Which faults strike at which moments: the table of `make chaos`, and points drawn from it."""
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tests.chaos import faults, moments
+from tests.chaos.faults import Fault
+from tests.chaos.ground import SAVE_EVERY
+from tests.chaos.moments import WITH_WORKERS, WITHOUT_WORKERS, Aim
+from tests.chaos.scene import Scene
+
+COPYING: Final = "sesame export"  # the moment of another command, on a run that is finished
+Moment = Callable[[Scene, Aim], None]
+
+ANY_START: Final = partial(moments.starting, stages=(*WITHOUT_WORKERS, "starting workers", *WITH_WORKERS))
+WORKERS_START: Final = partial(moments.starting, stages=WITH_WORKERS)
+RAY_STARTED: Final = partial(moments.starting, stages=("starting workers", *WITH_WORKERS))
+STORE_OPENED: Final = partial(moments.starting, stages=("starting Ray", "starting workers", *WITH_WORKERS))
+AT_WORK: Final = {"training": moments.training, "saving": moments.saving, "restarting": moments.restarting}
+LATE: Final = {"exporting": moments.exporting}
+THE_END: Final = {"ending": moments.ending}
+EXPORT: Final = {COPYING: moments.copying}
+TRAINING: Final = {"training": moments.training}
+SAVED: Final = {"training": partial(moments.training, first=moments.TWO_SAVED)}
+AT_WORK_SAVED: Final = {**SAVED, "saving": partial(moments.saving, first=3 * SAVE_EVERY)}
+
+TABLE: Final[dict[str, tuple[type[Fault], dict[str, Moment]]]] = {
+    "kill worker": (faults.KillWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
+    "kill first worker": (faults.KillFirstWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
+    "kill driver": (faults.KillDriver, {"starting": ANY_START, **AT_WORK, **LATE, **THE_END, **EXPORT}),
+    "kill raylet": (faults.KillRaylet, {"starting": RAY_STARTED, **AT_WORK, **LATE, **THE_END}),
+    "kill head": (faults.KillHead, {"starting": RAY_STARTED, **AT_WORK, **LATE, **THE_END}),
+    "SIGTERM": (faults.Terminate, {"starting": ANY_START, **AT_WORK, **LATE, **EXPORT}),
+    "SIGTERM twice": (faults.TerminateTwice, {"starting": ANY_START, **AT_WORK, **LATE}),
+    "SIGINT": (faults.Interrupt, {"starting": ANY_START, **TRAINING}),
+    "SIGSTOP worker": (faults.StopWorker, {"training": moments.training, "saving": moments.saving}),
+    "SIGSTOP raylet": (faults.StopRaylet, {"training": moments.training, **LATE}),
+    "SIGSTOP driver": (faults.StopDriver, {"training": moments.training}),
+    "short partition": (faults.Partition, {"training": moments.training, "saving": moments.saving, **LATE}),
+    "long partition": (faults.LongPartition, {"starting": WORKERS_START, "training": moments.training}),
+    "disk full": (faults.FullDisk, {"starting": ANY_START, "training": moments.training, **LATE, **EXPORT}),
+    "MLflow locked": (faults.LockedStore, {"starting": STORE_OPENED, "training": moments.training, **LATE}),
+    "MLflow down": (faults.DeadServer, {"starting": ANY_START, "training": moments.training, **LATE}),
+    "MLflow hangs": (faults.HangingServer, {"training": moments.training}),
+    "no memory": (faults.LimitMemory, {"training": moments.training, "saving": moments.saving, **LATE}),
+    "killed for memory": (faults.KillForMemory, {"training": moments.training, **LATE}),
+    "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),
+    "checkpoint flipped": (faults.Checkpoint, SAVED),
+    "checkpoint cut": (faults.CutCheckpoint, SAVED),
+    "checkpoint manifest flipped": (faults.CheckpointManifest, SAVED),
+    "checkpoint state cut": (faults.CutCheckpointState, SAVED),
+    "shard flipped": (faults.Shard, SAVED),
+    "shard cut": (faults.CutShard, SAVED),
+    "corpus manifest flipped": (faults.CorpusManifest, SAVED),
+    "metrics.jsonl flipped": (faults.Record, TRAINING),
+    "metrics.jsonl cut": (faults.CutRecord, TRAINING),
+    "pretrain.json flipped": (faults.RunFile, TRAINING),
+    "mlflow.json cut": (faults.CutTracked, TRAINING),
+    "code.json flipped": (faults.Code, TRAINING),
+    "mlflow-behind.json cut": (faults.Lacks, TRAINING),
+    "lock garbled": (faults.Lock, TRAINING),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fault at one moment; the seed says which stage, step, file and part of a second."""
+
+    fault: str
+    moment: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """
+        >>> Point("kill worker", "saving", 7).name
+        'kill-worker-saving-7'
+        """
+        return f"{self.fault}-{self.moment}-{self.seed}".replace(" ", "-").lower()
+
+    @property
+    def rng(self) -> random.Random:
+        """Random numbers of this point alone."""
+        return random.Random(zlib.crc32(self.name.encode()))
+
+
+def lacking(point: Point) -> str:
+    """Why a point cannot be played on this machine; "" where it can."""
+    return TABLE[point.fault][0]().lacks()
+
+
+def points(number: int = 0, seed: int = 0, only: str = "") -> list[Point]:
+    """The points of a seed, each pair of the table in turn; `number` 0: each pair once. `only`: part of a name."""
+    pairs = [(fault, moment) for fault, (_, row) in TABLE.items() for moment in row]
+    pairs = [(fault, moment) for fault, moment in pairs if only in f"{fault} {moment}"]
+    random.Random(seed).shuffle(pairs)  # a few of them are a fair part of all
+    wanted = number or len(pairs)
+    return [Point(*pairs[at % len(pairs)], seed=seed + at // len(pairs)) for at in range(wanted)] if pairs else []

@@ -1,0 +1,36 @@
+"""What the tests of groups share: a text, a store of MLflow, a Ray, and a run that nothing disturbs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.launch import ray_session
+from orchestration.tracking import runs as track
+from tests.orchestration.launch.mini_group import run_of, start
+from tests.training.held_out import with_test_split
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[None]:
+    """A Ray with two cores, for the tests of a file that ask for it."""
+    with ray_session(cpus=2):
+        yield
+
+
+@pytest.fixture(scope="session")
+def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run that nothing disturbed: its folder and result. It is made once for all files."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return folder, start(run_of(corpus, folder), place)

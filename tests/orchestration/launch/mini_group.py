@@ -1,0 +1,49 @@
+"""Sixty steps of the mini-world by a group of two workers, and what looks at them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestration.launch import group
+from orchestration.progress import Report
+from orchestration.tracking import metrics
+from orchestration.tracking import runs as track
+from tests.training.corpora import mini_run
+from training.run import Run
+from training.specs import Phase
+
+STEPS = 60
+
+
+def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
+    phases = (Phase(length=48, batch=8, steps=STEPS),)
+    return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
+
+
+def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
+    return group.pretrain(
+        run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
+    )
+
+
+def look(place: track.Place, folder: Path) -> Any:
+    """The MLflow run of a folder."""
+    tracked = track.known(folder)
+    assert tracked
+    return track.client_of(place.uri).get_run(tracked.run_id)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return metrics.history(folder)["train/loss"]
+
+
+def once_at(step: int, act: Callable[[], object]) -> Report:
+    """A progress report that acts once, when the run has reached `step`."""
+    due = [True]
+
+    def report(event: Mapping[str, Any]) -> None:
+        if due and event["stage"] == "pretrain" and event["done"] >= step:
+            due.clear()
+            act()
+
+    return report
