@@ -66,7 +66,7 @@ BAD = {
     "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
     "check gpt2 optim.peek=1": "override optim.peek=1: optim.peek is not a key of optim; did you mean optim.peak?",
     "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
-    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 64xa100, 8xh100, cpu_cluster, local, "
+    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, local, "
     "one_gpu) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
@@ -156,11 +156,15 @@ def test_check_says_what_it_found_and_what_is_next(capsys):
 
 @pytest.mark.parametrize("cluster", names("clusters"))
 def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
-    """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do."""
+    """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do. Its layers have no 35 stages."""
     if cluster == "1024xh100":
         assert main(["check", "roberta_base", "--on", cluster]) == 0
         assert main(["check", "bert_base", "--on", cluster]) == 2
         assert "fewer rows than the 1024 workers" in capsys.readouterr().err
+    elif cluster == "2240xa100":
+        assert main(["check", "mt_nlg_530b", "--on", cluster]) == 0
+        assert main(["check", "bert_base", "--on", cluster]) == 2
+        assert "trunk.layers is 12, allowed is at least one for each of the 35 stages" in capsys.readouterr().err
     else:
         assert main(["check", "bert_base", "--on", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out

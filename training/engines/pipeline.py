@@ -8,6 +8,7 @@ stage's: it lends it to the last one before a step and takes its gradient behind
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -129,22 +130,30 @@ class Pipeline:
             self._up.send(received.grad)
 
     def weights(self, own: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """At the first stage of the first line the weights of all stages, on the CPU, one after the other. Every worker
-        calls it with what its stage has, and goes through it."""
+        """At the first stage of the first line the weights of all stages, on the CPU, one after the other: of each
+        stage by turns, so that none waits long. Every worker calls it with what its stage has, and goes through it."""
         line = self._mesh.line
         if line.ranks[0] != 0:
             deque(own, maxlen=0)  # its part in gathering them
             return
-        for name, whole in own:
-            if self._stage.is_first:
-                yield name, whole.cpu().clone()
-            else:
+        if not self._stage.is_first:
+            for _, whole in own:
                 distributed.send(whole.contiguous(), 0, line.up)
+            return
+        of_stages: list[list[str]] = [[] for _ in line.ranks]
         for name, stage in self._model.stages.items():
-            if self._stage.is_first and stage > 0:
-                whole = torch.empty(self._model.whole_shapes[name], device=self._device)
-                distributed.recv(whole, line.ranks[stage], line.up)
-                yield name, whole.cpu()
+            of_stages[stage].append(name)
+        for row in zip_longest(*of_stages):
+            for stage, name in enumerate(row):
+                if name is None:
+                    continue
+                if stage == 0:
+                    name, whole = next(own)
+                else:
+                    whole = torch.empty(self._model.whole_shapes[name], device=self._device)
+                    distributed.recv(whole, line.ranks[stage], line.up)
+                yield name, whole.cpu().clone()
+        deque(own, maxlen=0)  # it is at its end
 
     # The token table.
 

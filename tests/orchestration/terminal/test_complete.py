@@ -74,7 +74,7 @@ class Context:
         self.params = params
 
 
-FAR = ["1024xh100", "64xa100", "8xh100", "cpu_cluster"]
+FAR = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
 
 
 def test_clusters_corpora_tables_and_parts() -> None:
