@@ -8,6 +8,7 @@ one machine or many, and noticing that one is gone.
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import write_atomic
+from preprocessing.lock import is_left
 from training.run import CHECKPOINTS, Run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -36,6 +38,8 @@ T = TypeVar("T")
 
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
+LEFT_S = 60.0  # for workers of a driver that was killed to end
+ENDED_S = 3.0  # for our own
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 
 
@@ -78,12 +82,14 @@ def pretrain(
     write_atomic(folder / RUN, run.to_json().encode())
     now = _Now(on_progress)
     with (
+        _none_left(folder),
         signals_raise(lambda: f"{folder}: stopped while {now.stage}"),
         _as_stage(now, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs", report=now),
     ):
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
+            _wait_for_earlier_workers(folder, asked, now)
             with nullcontext() if is_ours() else seen(needs) as nodes:
                 result = Training(run, needs, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
@@ -104,6 +110,35 @@ def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None
         if finished and (folder / EXPORT).is_dir():
             tracking.log_model(tracked, folder / EXPORT)
         tracking.forget(folder, "results")
+
+
+def _wait_for_earlier_workers(folder: Path, asked: Asked, report: Report) -> None:
+    """Wait for workers whose driver was killed: Ray ends them, within seconds, and until then they write to the folder.
+
+    ResourceError where they are still there after LEFT_S.
+    """
+    until_s = time.monotonic() + LEFT_S
+    while not is_left(folder):
+        report({"stage": "waiting for earlier workers"})
+        if asked.signal:
+            raise asked.stopped(f"{folder}: stopped while workers of an earlier command were ending")
+        if time.monotonic() > until_s:
+            raise ResourceError(
+                f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "
+                "(`ray list actors`, or `ray stop` on their machines) and repeat the command"
+            )
+        time.sleep(0.2)
+
+
+@contextmanager
+def _none_left(folder: Path) -> Iterator[None]:
+    """When the block is left, its workers have ended, or are about to."""
+    try:
+        yield
+    finally:
+        until_s = time.monotonic() + ENDED_S
+        while not is_left(folder) and time.monotonic() < until_s:
+            time.sleep(0.05)
 
 
 class _Now:
@@ -211,7 +246,7 @@ class Training:
 
     def _tag(self, what: str, **tags: object) -> None:
         with tracking.log_and_suppress(what):
-            tracking.within(tracking.SLOW_S, partial(tracking.tag, self.tracked, **tags))
+            tracking.within(self.tracked.uri, partial(tracking.tag, self.tracked, **tags))
 
 
 def _newest(folder: Path) -> int:

@@ -27,6 +27,7 @@ from orchestration.launch.watch import STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.lock import take_part
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.run import Run
@@ -93,7 +94,9 @@ class Worker:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
     def begin(self, folder: str) -> Begun:
-        """Say who this is; from now on a signal writes the stacks of all threads into a file of the run in `folder`."""
+        """Say who this is; from now on it is at work in the run's folder, and a signal writes the stacks of all threads
+        into a file there."""
+        take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
         return Begun(Identity.me(), meeting_place())
 

@@ -15,6 +15,7 @@ from orchestration.launch import attempt, ray_session
 from orchestration.launch import group as launch
 from orchestration.launch.address import on_loopback
 from orchestration.launch.nodes import Needs, Steady
+from orchestration.launch.session import PATIENCE
 from orchestration.tracking import runs as track
 from preprocessing.errors import ResourceError
 from preprocessing.order import rank_slice
@@ -48,7 +49,9 @@ def here() -> Iterator[Here]:
     """Two nodes, and the connection to them."""
     from ray.cluster_utils import Cluster
 
-    with on_loopback():
+    with pytest.MonkeyPatch.context() as patch, on_loopback():
+        for name, seconds in PATIENCE.items():
+            patch.setenv(name, str(seconds))
         made = Here(Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **HERE}))
         try:
             made.add()
