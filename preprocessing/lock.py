@@ -48,7 +48,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def take_part(folder: Path) -> None:
-    """Be known as at work in a folder for as long as this process lives, whatever becomes of the one that started it."""
+    """Be known as at work in a folder as long as this process lives, whatever becomes of the one that started it."""
     handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
