@@ -87,13 +87,13 @@ class Attempt:
     def result(self) -> "Result":
         """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
         was asked to stop and there is nothing to keep, or no worker to keep it."""
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import ActorUnschedulableError, NodeDiedError, OutOfMemoryError, RayActorError, RayTaskError
 
         self.on_progress({"stage": "starting workers", "workers": self.group.num})
         try:
             self._begin()
             return self._trained()
-        except RayActorError as error:
+        except (RayActorError, ActorUnschedulableError, NodeDiedError, OutOfMemoryError) as error:
             if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
                 raise NodeDied(f"{gone} is gone", self.step) from error
             cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
@@ -275,7 +275,7 @@ class Attempt:
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:
     """Which workers are gone, and an error of ours, waiting for either, or for all to have ended otherwise."""
     import ray
-    from ray.exceptions import RayActorError, RayTaskError
+    from ray.exceptions import RayError, RayTaskError
 
     until = time.monotonic() + patience_s
     while True:
@@ -284,10 +284,10 @@ def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameE
         for future in ended:
             try:
                 ray.get(future)
-            except RayActorError:
-                dead.append(f"worker {futures.index(future)}")
             except RayTaskError as error:
                 if isinstance(error.cause, SesameError):
                     return "", error.cause
+            except RayError:
+                dead.append(f"worker {futures.index(future)}")
         if dead or not waiting or time.monotonic() > until:
             return " and ".join(dead), None

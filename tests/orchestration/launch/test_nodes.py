@@ -1,6 +1,7 @@
 """A cluster of several nodes: one that is gone during a training, one that comes, and how many workers there may be."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -142,7 +143,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
     assert [step for step, _ in losses(tmp_path)] == list(range(1, STEPS + 1))
     told = look(place, tmp_path).data.tags
     assert told["world"] == "2"
-    assert told["worlds"].startswith("2 from step 0, 1 from step 15, 2 from step ")
+    assert re.fullmatch(r"2 from step 0, 1 from step \d+, 2 from step \d+", told["worlds"])
     assert told["restarts"] in ("1", "2")  # Ray may say that a worker is dead before it says that its node is
 
 
