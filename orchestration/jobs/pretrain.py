@@ -7,12 +7,13 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from orchestration import launch, planning, tracking
-from orchestration.config import flat, not_default, split_overrides, to_yaml
+from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
@@ -66,7 +67,7 @@ def train_held(
         write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
         metadata = _metadata(job, tags | dict(more_tags or {}))
-        try:
+        with told_what_would_fit(recipe, cluster):
             result = launch.pretrain(
                 job.pretraining(resume),
                 workers=cluster.num_workers(recipe),
@@ -84,13 +85,20 @@ def train_held(
                 on_progress=report,
                 asked=asked,
             )
-        except launch.OutOfMemory as error:
-            fits = planning.what_would_fit(recipe, cluster, error.used, error.limit)
-            raise ResourceError(f"{error}; {fits}; the same command goes on from the newest checkpoint") from error
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
+
+
+@contextmanager
+def told_what_would_fit(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
+    """Where a worker has no memory left inside the block, ResourceError with the micro-batch that would fit."""
+    try:
+        yield
+    except launch.OutOfMemory as error:
+        fits = planning.what_would_fit(recipe, cluster, error.used, error.limit)
+        raise ResourceError(f"{error}; {fits}; the same command goes on from the newest checkpoint") from error
 
 
 def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:

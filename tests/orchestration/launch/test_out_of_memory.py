@@ -14,11 +14,12 @@ import torch
 
 from orchestration import planning
 from orchestration.config import load, load_cluster
+from orchestration.jobs.pretrain import told_what_would_fit
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
 from orchestration.launch.out_of_memory import OutOfMemory, Used, is_of_memory, memory_in_words
 from orchestration.tracking import runs as track
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.launch.test_group import once_at, run_of, start
 from tests.orchestration.launch.test_survive import trainers
 from tests.training.corpora import mini_run
@@ -146,6 +147,17 @@ def test_where_nothing_fits_other_keys_are_named() -> None:
     said = planning.what_would_fit(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
     assert "not even one row of 1024 tokens" in said
     assert "activation_checkpointing=full" in said
+
+
+def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
+    recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
+    with pytest.raises(ResourceError) as raised, told_what_would_fit(recipe, cluster):
+        raise OutOfMemory("run: worker 3 had no memory left", 10 * GB, 12 * GB)
+    said = str(raised.value)
+    assert said.startswith("run: worker 3 had no memory left; ")
+    assert "would fit: set cluster.machine.micro_tokens=" in said
+    assert said.endswith("the same command goes on from the newest checkpoint")
+    assert raised.value.exit_code == 4
 
 
 # Killed
