@@ -47,7 +47,7 @@ STACKS_S: Final = 5.0  # for the stacks of all workers to be written
 class WorkerDied(Exception):
     """A worker's process is gone, or was ended; `step` is the last one that the group had logged.
 
-    `memory` is what the worker with most of it had, where it was ended for want of that.
+    `memory` is what the worker with most of it had, and its share of the limit, where it was ended for want of that.
     """
 
     def __init__(self, message: str, step: int, memory: Used | None = None) -> None:
@@ -113,10 +113,13 @@ class Attempt:
 
     def _death(self, who: str, said: str, cause: str = "") -> WorkerDied:
         """That workers died, and of what."""
-        here = any(begun.process.host == platform.node() for begun in self.begun)
-        last = max(self.memory.values(), key=lambda used: used.own, default=Used())
-        because = why_killed(said, last, killed_so_far() - self.killed_before if here else 0)
-        return WorkerDied(f"{who} died ({because or cause or 'no cause known'})", self.step, last if because else None)
+        hosts = [begun.process.host for begun in self.begun]
+        most = max(self.memory, key=lambda rank: self.memory[rank].own, default=-1)
+        last = self.memory.get(most, Used())
+        because = why_killed(said, last, killed_so_far() - self.killed_before if platform.node() in hosts else 0)
+        beside = [used for rank, used in self.memory.items() if hosts[rank] == hosts[most]]
+        share = last.shared_by(beside) if because else None
+        return WorkerDied(f"{who} died ({because or cause or 'no cause known'})", self.step, share)
 
     def _begin(self) -> None:
         """Processes for all workers. ResourceError where Ray does not start them."""
@@ -158,10 +161,12 @@ class Attempt:
             self._hear(waiting)
             self._look_around()
             at_work, now_s = [self.futures.index(future) for future in waiting], time.monotonic()
-            if (self.asked.signal or self._can_grow(now_s)) and not (asked_s or self.grows):
-                asked_s, self.grows = now_s if self.asked.signal else 0.0, not self.asked.signal
-                for worker in self.workers:
-                    worker.stop.remote()
+            if self.asked.signal and not asked_s:
+                asked_s = now_s
+                self._stop()
+            elif not self.grows and self._can_grow(now_s):
+                self.grows = True
+                self._stop()
             if asked_s:
                 self._give_up(at_work, asked_s, now_s)
             if silent_s := self.watch.silent_s(at_work, now_s):
@@ -169,6 +174,11 @@ class Attempt:
             if compared := self.watch.compare(now_s):
                 self._tell(*compared)
         return ray.get(self.futures[0])
+
+    def _stop(self) -> None:
+        """Ask all workers to end with a checkpoint."""
+        for worker in self.workers:
+            worker.stop.remote()
 
     def _can_grow(self, now_s: float) -> bool:
         """Whether it is time for more workers, and they have had room for a while."""

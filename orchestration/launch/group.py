@@ -228,9 +228,11 @@ class Training:
             raise self.asked.stopped(f"{folder}: {death} while it was to stop") from death
         if self.in_vain >= self.patience.max_restarts:
             said = f"{folder}: {death} after step {death.step}, {self.in_vain + 1} times without progress"
-            if death.memory:
+            if death.memory and self.run.machine.device == "cpu":
                 said += f", with micro_tokens {self.run.machine.micro_tokens:,}"
-                raise OutOfMemory(said, death.memory.machine, death.memory.limit) from death
+                raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
+            if death.memory:
+                raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
         self.restarts += 1
         log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)

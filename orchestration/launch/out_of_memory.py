@@ -7,9 +7,9 @@ driver then looks at what it had said before, and at the kernel's count of those
 import errno
 import re
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,15 @@ class Used:
     @property
     def is_full(self) -> bool:
         return self.limit > 0 and self.machine > FULL * self.limit
+
+    def shared_by(self, workers: Sequence["Used"]) -> "Used":
+        """The same with the limit of each of the `workers` on this machine, of which this is one.
+
+        >>> Used(4e9, 11e9, 16e9).shared_by([Used(4e9), Used(3e9)]).limit
+        6000000000.0
+        """
+        others = max(0.0, self.machine - sum(each.own for each in workers))
+        return replace(self, limit=(self.limit - others) / max(1, len(workers)))
 
     @classmethod
     def now(cls) -> "Used":
