@@ -91,6 +91,7 @@ third: $(READY) ## a third of the recipes end to end, as CI does it
 
 parity: $(READY) ## every layout beside one process: a table of their losses (ten minutes on two cores)
 	@python -m tests.parity $(ARGS)
+
 # as root, as it mounts a small disk and makes networks and control groups; else those points are left out, by name
 chaos: $(READY) ## runs that are killed, stopped, cut off, starved and damaged, and must end as if nothing had been
 	@python -m tests.chaos $(ARGS)
@@ -124,5 +125,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third parity run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean
-.PHONY: help setup demo family third chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean
+.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean

@@ -38,9 +38,14 @@ def engine_of(name: str) -> LocalEngine[Model]:
     return engine
 
 
-def saves(engine: LocalEngine[Model], folder: Path, rounds: int, background: bool) -> list[tuple[float, float]]:
-    """Pause, and time until the checkpoint is whole, of each save."""
+def saves(
+    engine: LocalEngine[Model], folder: Path, rounds: int, background: bool, prepared: bool = False
+) -> list[tuple[float, float]]:
+    """Pause, and time until the checkpoint is whole, of each save; `prepared`: as in training, some steps later."""
     saver, times = Saver(engine, folder, ABOUT, asdict(engine.model.spec), keep=1, background=background), []
+    if prepared:
+        saver.prepare()
+        saver._thread.submit(int).result()  # when what is before it is done
     for step in range(1, rounds + 1):
         started = perf_counter()
         saver.save(step, {})
@@ -60,7 +65,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         waited = saves(engine, Path(folder), given.rounds, background=False)
         found["pause, waiting"] = median(pause for pause, _ in waited)
-        (first, _), *later = saves(engine, Path(folder), given.rounds + 1, background=True)
+        firsts = [saves(engine, Path(folder), 1, background=True)[0][0] for _ in range(given.rounds)]
+        found["pause, in the background, first, unprepared"] = median(firsts)
+        (first, _), *later = saves(engine, Path(folder), given.rounds + 1, background=True, prepared=True)
         found["pause, in the background, first"] = first
         found["pause, in the background"] = median(pause for pause, _ in later)
         found["whole, in the background"] = median(whole for _, whole in later)

@@ -22,6 +22,7 @@ from preprocessing.errors import ResourceError
 log = logging.getLogger(__name__)
 
 OWNER: Final = ".owner.json"
+WORKERS: Final = ".workers.lock"  # beside it, while processes of the owner's are at work that may outlive it
 NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)  # what a disk without them answers
 
 
@@ -44,6 +45,35 @@ def held(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(handle)
+
+
+def take_part(folder: Path) -> None:
+    """Be known as at work in a folder as long as this process lives, whatever becomes of the one that started it."""
+    handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+
+
+def is_left(folder: Path) -> bool:
+    """Whether no process takes part in the work on a folder any more."""
+    try:
+        handle = os.open(folder / WORKERS, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / WORKERS).unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    finally:
+        os.close(handle)
+    return True
 
 
 def _lock(path: Path) -> int | None:

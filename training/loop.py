@@ -118,6 +118,7 @@ def pretrain(
         state = advance(state, step_work.work, update)
         if update.is_read:
             meter.add(step_work.work)
+            saver.prepare()
 
         if spikes := spikes_of(run, state, update):
             log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})

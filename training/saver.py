@@ -5,8 +5,8 @@ workers have written theirs is known from the sums that they exchange before eac
 no thread ever makes a collective call; then the first worker merges what they say of their files and gives the folder
 its name. Until then there is only the older checkpoint. The next save, and the end of the run, wait for this one.
 
-The copy is as large as the part: 12 bytes for each weight with Adam, divided by the workers. Its memory is kept for the
-next one.
+The copy is as large as the part: 12 bytes for each weight with Adam, divided by the workers. Its memory is taken by the
+thread after the first update, and kept.
 """
 
 import json
@@ -32,6 +32,7 @@ class Staging:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
+        self._wanted: dict[str, tuple[torch.Size, torch.dtype, bool]] = {}
 
     def __call__(self, name: str, tensor: Tensor) -> Tensor:
         buffer = self._buffers.get(name)
@@ -39,6 +40,17 @@ class Staging:
             buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             self._buffers[name] = buffer
         return buffer.copy_(tensor, non_blocking=True)
+
+    def want(self, name: str, tensor: Tensor) -> Tensor:
+        """Have `take` take the memory for the copy of this tensor, which stays where it is."""
+        self._wanted[name] = tensor.shape, tensor.dtype, tensor.is_cuda
+        return tensor
+
+    def take(self) -> None:
+        """Take what is wanted, in whole: memory that is new costs more when it is first written to than the copy."""
+        for name, (shape, dtype, pinned) in self._wanted.items():
+            self._buffers[name] = torch.zeros(shape, dtype=dtype, pin_memory=pinned).fill_(1)  # zeros may be lazy
+        self._wanted.clear()
 
 
 def in_place(name: str, tensor: Tensor) -> Tensor:
@@ -67,14 +79,24 @@ class Saver:
         self.engine, self.folder, self.about, self.spec = engine, folder, about, spec
         self.keep, self.keep_every, self.background = keep, keep_every, background
         self._copy = Staging() if background else in_place
+        self._taken: Future[None] | None = None  # the memory of the copies
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._phase: Literal["idle", "writing", "publishing"] = "idle"
         self._work: Future[None] | None = None  # of this worker in this phase
         self._step, self._state = 0, ""
 
+    def prepare(self) -> None:
+        """Take the memory of the copies while training goes on. All workers call it, after an update has been made:
+        before, an optimiser may have no states."""
+        if isinstance(self._copy, Staging) and self._taken is None:
+            self.engine.part(self._copy.want)
+            self._taken = self._thread.submit(self._copy.take)
+
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Begin to write the checkpoint of a step, when the one before is whole. Raises BadInput where that failed."""
         self.finish()
+        if self._taken:
+            self._taken.result()
         part = self.engine.part(self._copy)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # the copies are made

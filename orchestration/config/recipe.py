@@ -154,6 +154,7 @@ class Cluster:
 
     name: str  # of the cluster
     workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
+    min_workers: int = 1  # with which a run goes on, at least, where nodes are gone; 0: no fewer than it began with
     cpus_per_worker: int = 1  # cores
     gpus_per_worker: int = 0  # 1 or more with device cuda
     hardware: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
@@ -162,6 +163,7 @@ class Cluster:
     tuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
     hang_minutes: float = 10.0  # without a step, before the workers are started again; 0: never. Other work: six times
+    grow_minutes: float = 10.0  # at least between two stops to go on with more workers, where nodes come; 0: no stops
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
@@ -177,6 +179,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
+        allowed = f"a number from 0 (as many as workers) to workers ({self.workers})" if self.workers else "from 0 up"
+        require(0 <= self.min_workers <= (self.workers or self.min_workers), "min_workers", self.min_workers, allowed)
+        require(self.grow_minutes >= 0, "grow_minutes", self.grow_minutes, "a number of minutes from 0 (never) up")
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
         require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")

@@ -7,19 +7,20 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from orchestration import launch, planning, tracking
-from orchestration.config import flat, not_default, split_overrides, to_yaml
+from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
 from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
@@ -66,23 +67,38 @@ def train_held(
         write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
         metadata = _metadata(job, tags | dict(more_tags or {}))
-        result = launch.pretrain(
-            job.pretraining(resume),
-            workers=cluster.num_workers(recipe),
-            cpus=cluster.cpus_per_worker,
-            gpus=cluster.gpus_per_worker,
-            place=tracking.place(job.out),
-            metadata=metadata,
-            address=cluster.address,
-            max_restarts=cluster.max_restarts,
-            hang_s=60 * cluster.hang_minutes,
-            on_progress=report,
-            asked=asked,
-        )
+        with told_what_would_fit(recipe, cluster):
+            result = launch.pretrain(
+                job.pretraining(resume),
+                workers=cluster.num_workers(recipe),
+                cpus=cluster.cpus_per_worker,
+                gpus=cluster.gpus_per_worker,
+                place=tracking.place(job.out),
+                metadata=metadata,
+                address=cluster.address,
+                fewest=cluster.min_workers,
+                patience=launch.Patience(
+                    max_restarts=cluster.max_restarts,
+                    hang_s=60 * cluster.hang_minutes,
+                    grow_s=60 * cluster.grow_minutes,
+                ),
+                on_progress=report,
+                asked=asked,
+            )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
     return json.loads((stage.folder / RESULT).read_text())
+
+
+@contextmanager
+def told_what_would_fit(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
+    """Where a worker has no memory left inside the block, ResourceError with the micro-batch that would fit."""
+    try:
+        yield
+    except launch.OutOfMemory as error:
+        fits = planning.what_would_fit(recipe, cluster, error.used, error.limit)
+        raise ResourceError(f"{error}; {fits}; the same command goes on from the newest checkpoint") from error
 
 
 def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:

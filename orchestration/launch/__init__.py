@@ -8,7 +8,8 @@ cells.py the grid. submitted.py are the jobs of a cluster that this machine is n
 from orchestration.launch.address import reachable
 from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
-from orchestration.launch.group import RUN, STOPPED, alone, cores, log_results, pretrain
+from orchestration.launch.group import RUN, STOPPED, Patience, alone, cores, log_results, pretrain
+from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import ray_session, room
 from orchestration.launch.submitted import ENDED, JobServer, Submitted, server_url
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
@@ -25,6 +26,8 @@ __all__ = [
     "Asked",
     "Cell",
     "JobServer",
+    "OutOfMemory",
+    "Patience",
     "Room",
     "Submitted",
     "alone",

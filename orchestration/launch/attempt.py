@@ -5,6 +5,8 @@ upon within seconds where a worker is stopped, hangs in a collective call, or it
 """
 
 import logging
+import math
+import platform
 import re
 import shutil
 import time
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.launch import processes, stacks
+from orchestration.launch.nodes import Needs, Nodes, Steady
+from orchestration.launch.out_of_memory import Used, killed_so_far, why_killed
 from orchestration.launch.placement import Group
 from orchestration.launch.session import fault
 from orchestration.launch.watch import Watch
@@ -36,15 +40,23 @@ START_S: Final = 600  # for the processes of all workers to begin; with a cold d
 GRACE_S: Final = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
 ANSWER_S: Final = 8.0  # for a worker that was asked to stop to answer a poll
 STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least four step times
+ROOM_S: Final = 5.0  # that there is room for more workers, before they are started
 STACKS_S: Final = 5.0  # for the stacks of all workers to be written
 
 
 class WorkerDied(Exception):
-    """A worker's process is gone, or was ended; `step` is the last one that the group had logged."""
+    """A worker's process is gone, or was ended; `step` is the last one that the group had logged.
 
-    def __init__(self, message: str, step: int) -> None:
+    `memory` is what the worker with most of it had, and its share of the limit, where it was ended for want of that.
+    """
+
+    def __init__(self, message: str, step: int, memory: Used | None = None) -> None:
         super().__init__(message)
-        self.step = step
+        self.step, self.memory = step, memory
+
+
+class NodeDied(WorkerDied):
+    """The same, with the node that it was on."""
 
 
 class Attempt:
@@ -61,20 +73,31 @@ class Attempt:
         self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
         self.polled_s = dict.fromkeys(range(group.num), 0.0)
         self.watch = Watch(group.num, hang_s, time.monotonic(), run.machine.pipeline_parallel)
+        self.memory: dict[int, Used] = {}  # when a worker was last heard, by rank
+        self.killed_before = killed_so_far()
+        self.needs = Needs(workers=group.num)
+        self.nodes: Nodes | None = None
+        self.grow_at_s, self.grows, self.more = math.inf, False, Steady()
+
+    def may_grow(self, needs: Needs, nodes: Nodes | None, after_s: float) -> None:
+        """The group ends with a checkpoint when more workers have room, `after_s` from now (0: never) or later."""
+        self.needs, self.nodes = needs, nodes
+        self.grow_at_s = time.monotonic() + after_s if after_s else math.inf
 
     def result(self) -> "Result":
         """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
         was asked to stop and there is nothing to keep, or no worker to keep it."""
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import ActorUnschedulableError, NodeDiedError, OutOfMemoryError, RayActorError, RayTaskError
 
         self.on_progress({"stage": "starting workers", "workers": self.group.num})
         try:
             self._begin()
             return self._trained()
-        except RayActorError as error:
+        except (RayActorError, ActorUnschedulableError, NodeDiedError, OutOfMemoryError) as error:
+            if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
+                raise NodeDied(f"{gone} is gone", self.step) from error
             cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
-            dead = _dead(self.futures)[0] or "a worker"
-            raise WorkerDied(f"{dead} died ({cause[1] if cause else 'no cause known'})", self.step) from error
+            raise self._death(_dead(self.futures)[0] or "a worker", str(error), cause[1] if cause else "") from error
         except RayTaskError as error:
             if isinstance(error.cause, SesameError):
                 raise error.cause from None
@@ -82,11 +105,21 @@ class Attempt:
             if cause_of_all:
                 raise cause_of_all from None
             if dead:
-                raise WorkerDied(f"{dead} died", self.step) from error
+                raise self._death(dead, str(error)) from error
             raise
         finally:
             self._hear_last()
             self._end()
+
+    def _death(self, who: str, said: str, cause: str = "") -> WorkerDied:
+        """That workers died, and of what."""
+        hosts = [begun.process.host for begun in self.begun]
+        most = max(self.memory, key=lambda rank: self.memory[rank].own, default=-1)
+        last = self.memory.get(most, Used())
+        because = why_killed(said, last, killed_so_far() - self.killed_before if platform.node() in hosts else 0)
+        beside = [used for rank, used in self.memory.items() if hosts[rank] == hosts[most]]
+        share = last.shared_by(beside) if because else None
+        return WorkerDied(f"{who} died ({because or cause or 'no cause known'})", self.step, share)
 
     def _begin(self) -> None:
         """Processes for all workers. ResourceError where Ray does not start them."""
@@ -109,9 +142,12 @@ class Attempt:
         self.futures = [worker.train.remote(self.run.to_json(), meeting, self.tracked) for worker in self.workers]
 
     def _look_around(self) -> None:
-        """Preempted or KeyboardInterrupt where a signal came before the first step; WorkerDied where Ray is gone."""
+        """Preempted or KeyboardInterrupt where a signal came before the first step; WorkerDied where Ray is gone, or a
+        node of the group."""
         if gone := fault():
             raise WorkerDied(f"{gone} died", self.step)
+        if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
+            raise NodeDied(f"{gone} is gone", self.step)
         if self.asked.signal and max(self.watch.done.values()) < 0:
             raise self.asked.stopped(f"{self.run.folder}: stopped before its first step")
 
@@ -127,8 +163,10 @@ class Attempt:
             at_work, now_s = [self.futures.index(future) for future in waiting], time.monotonic()
             if self.asked.signal and not asked_s:
                 asked_s = now_s
-                for worker in self.workers:
-                    worker.stop.remote()
+                self._stop()
+            elif not self.grows and self._can_grow(now_s):
+                self.grows = True
+                self._stop()
             if asked_s:
                 self._give_up(at_work, asked_s, now_s)
             if silent_s := self.watch.silent_s(at_work, now_s):
@@ -136,6 +174,18 @@ class Attempt:
             if compared := self.watch.compare(now_s):
                 self._tell(*compared)
         return ray.get(self.futures[0])
+
+    def _stop(self) -> None:
+        """Ask all workers to end with a checkpoint."""
+        for worker in self.workers:
+            worker.stop.remote()
+
+    def _can_grow(self, now_s: float) -> bool:
+        """Whether it is time for more workers, and they have had room for a while."""
+        if self.nodes is None or now_s < self.grow_at_s or max(self.watch.done.values()) < 1:
+            return False
+        room = self.needs.legal(self.group.num + self.nodes.room)
+        return self.more.for_s(room if room > self.group.num else 0, now_s) >= ROOM_S
 
     def _hear(self, waiting: Collection[Any]) -> None:
         """Poll workers that it is time for, and take in what has been answered since."""
@@ -172,6 +222,7 @@ class Attempt:
 
     def _take(self, rank: int, answer: Answer) -> None:
         self.watch.hear(rank, answer.sign, time.monotonic())
+        self.memory[rank] = answer.used
         if rank:
             return
         self.step = max(self.step, answer.step)
@@ -235,7 +286,7 @@ class Attempt:
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:
     """Which workers are gone, and an error of ours, waiting for either, or for all to have ended otherwise."""
     import ray
-    from ray.exceptions import RayActorError, RayTaskError
+    from ray.exceptions import RayError, RayTaskError
 
     until = time.monotonic() + patience_s
     while True:
@@ -244,10 +295,10 @@ def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameE
         for future in ended:
             try:
                 ray.get(future)
-            except RayActorError:
-                dead.append(f"worker {futures.index(future)}")
             except RayTaskError as error:
                 if isinstance(error.cause, SesameError):
                     return "", error.cause
+            except RayError:
+                dead.append(f"worker {futures.index(future)}")
         if dead or not waiting or time.monotonic() > until:
             return " and ".join(dead), None

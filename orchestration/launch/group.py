@@ -8,23 +8,27 @@ one machine or many, and noticing that one is gone.
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.attempt import Attempt, WorkerDied
-from orchestration.launch.placement import placed
-from orchestration.launch.session import fault, ray_session, renew
+from orchestration.launch.attempt import Attempt, NodeDied, WorkerDied
+from orchestration.launch.nodes import Needs, Nodes, seen
+from orchestration.launch.out_of_memory import OutOfMemory
+from orchestration.launch.placement import NODES_S, Group, placed
+from orchestration.launch.session import fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
 from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
-from training.run import Run
+from preprocessing.lock import is_left
+from training.run import CHECKPOINTS, Run
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
@@ -34,10 +38,18 @@ T = TypeVar("T")
 
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
+LEFT_S = 60.0  # for workers of a driver that was killed to end
+ENDED_S = 3.0  # for our own
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 
-Needs = tuple[int, int, int]
-"""Workers, and cores and GPUs of each."""
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How often, and when, a group of workers begins again."""
+
+    max_restarts: int = 3  # in a row, without progress in between
+    hang_s: float = 600.0  # without a step (watch.py); 0: for ever
+    grow_s: float = 600.0  # between two stops to go on with more workers; 0: none
 
 
 def pretrain(
@@ -46,37 +58,42 @@ def pretrain(
     workers: int,
     cpus: int = 1,
     gpus: int = 0,
+    fewest: int = 0,
     place: tracking.Place,
     metadata: tracking.Metadata,
     address: str = "",
-    max_restarts: int = 3,
-    hang_s: float = 600.0,
+    patience: Patience = Patience(),
     on_progress: Report = ignore,
     asked: Asked | None = None,
 ) -> "Result":
     """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
 
-    A worker that dies, or a group that is silent for `hang_s` (watch.py), costs a restart of all from the newest
-    checkpoint; more than `max_restarts` without progress in between raise ResourceError. SIGTERM and SIGINT end in a
-    checkpoint, where steps were done, then in Preempted or KeyboardInterrupt; a second one does not wait. BadInput and
-    Diverged come from the workers as they are. A caller that listens to signals itself gives `asked`, and holds the
-    lock of the run's folder in any case.
+    A worker that dies, or a group that is silent for `patience.hang_s` (watch.py), costs a restart of all from the
+    newest checkpoint; too many without progress in between raise ResourceError. Where nodes of a cluster are gone, a
+    run that has a checkpoint goes on with `fewest` workers or more (0: with all), and with more as soon as they have
+    room. SIGTERM and SIGINT end in a checkpoint, where steps were done, then in Preempted or KeyboardInterrupt; a
+    second one does not wait. BadInput and Diverged come from the workers as they are. A caller that listens to signals
+    itself gives `asked`, and holds the lock of the run's folder in any case.
     """
     folder = Path(run.folder)
     remove_unfinished(folder)  # what a start before has left that was killed
+    needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.machine.workers_unit)
     if run.resume == "never":
         _set_aside(folder)
     tracking.history(folder)  # it is whole, or nothing begins
     write_atomic(folder / RUN, run.to_json().encode())
     now = _Now(on_progress)
     with (
+        _none_left(folder),
         signals_raise(lambda: f"{folder}: stopped while {now.stage}"),
         _as_stage(now, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
         ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs", report=now),
     ):
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
-            result = _until_done(run, (workers, cpus, gpus), tracked, asked, max_restarts, hang_s, now)
+            _wait_for_earlier_workers(folder, asked, now)
+            with nullcontext() if is_ours() else seen(needs) as nodes:
+                result = Training(run, needs, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
             if tracking.answers(tracked):
                 log_results(folder, tracked, result.finished)
@@ -95,6 +112,35 @@ def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None
         if finished and (folder / EXPORT).is_dir():
             tracking.log_model(tracked, folder / EXPORT)
         tracking.forget(folder, "results")
+
+
+def _wait_for_earlier_workers(folder: Path, asked: Asked, report: Report) -> None:
+    """Wait for workers whose driver was killed: Ray ends them, within seconds, and until then they write to the folder.
+
+    ResourceError where they are still there after LEFT_S.
+    """
+    until_s = time.monotonic() + LEFT_S
+    while not is_left(folder):
+        report({"stage": "waiting for earlier workers"})
+        if asked.signal:
+            raise asked.stopped(f"{folder}: stopped while workers of an earlier command were ending")
+        if time.monotonic() > until_s:
+            raise ResourceError(
+                f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "
+                "(`ray list actors`, or `ray stop` on their machines) and repeat the command"
+            )
+        time.sleep(0.2)
+
+
+@contextmanager
+def _none_left(folder: Path) -> Iterator[None]:
+    """When the block is left, its workers have ended, or are about to."""
+    try:
+        yield
+    finally:
+        until_s = time.monotonic() + ENDED_S
+        while not is_left(folder) and time.monotonic() < until_s:
+            time.sleep(0.05)
 
 
 class _Now:
@@ -126,41 +172,91 @@ def _set_aside(folder: Path) -> None:
 # A group of workers
 
 
-def _until_done(
-    run: Run,
-    needs: Needs,
-    tracked: tracking.Tracked,
-    asked: Asked,
-    max_restarts: int,
-    hang_s: float,
-    on_progress: Report,
-) -> "Result":
-    """Train, and again from the newest checkpoint when a worker dies or hangs, as long as that leads on."""
-    furthest, in_vain, restarts = -1, 0, 0
-    with ExitStack() as room:
-        group = room.enter_context(placed(*needs, run.machine, asked))
-        while True:
-            try:
-                return Attempt(group, run, tracked, asked, hang_s, on_progress).result()
-            except WorkerDied as death:
-                in_vain = 0 if death.step > furthest else in_vain + 1
-                furthest = max(furthest, death.step)
-                if asked.signal:
-                    raise asked.stopped(f"{run.folder}: {death} while it was to stop") from death
-                if in_vain >= max_restarts:
-                    raise ResourceError(
-                        f"{run.folder}: {death} after step {death.step}, {in_vain + 1} times without progress; "
-                        "if memory ran out (see dmesg), lower micro_tokens of the cluster"
-                    ) from death
-                restarts += 1
-                log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
-            with tracking.log_and_suppress("the number of restarts"):
-                tracking.within(tracking.SLOW_S, partial(tracking.tag, tracked, restarts=restarts))
-            run = replace(run, resume="allow") if run.resume == "never" else run  # that was said of the first start
-            if fault():
-                room.close()
-                renew()
-                group = room.enter_context(placed(*needs, run.machine, asked))
+class Training:
+    """One run by groups of workers, one after the other, as long as that leads on."""
+
+    def __init__(
+        self,
+        run: Run,
+        needs: Needs,
+        tracked: tracking.Tracked,
+        asked: Asked,
+        patience: Patience,
+        nodes: Nodes | None,
+        on_progress: Report,
+    ) -> None:
+        self.run, self.needs, self.tracked, self.asked = run, needs, tracked, asked
+        self.patience, self.nodes, self.on_progress = patience, nodes, on_progress
+        self.furthest, self.in_vain, self.restarts = -1, 0, 0
+        self.worlds: list[str] = []  # what it was trained with, and from which step on
+
+    def result(self) -> "Result":
+        """What the first worker returned at the end. ResourceError where workers die and nothing leads on."""
+        with ExitStack() as room:
+            group = room.enter_context(self._placed())
+            while True:
+                self._tell_world(group)
+                attempt = Attempt(group, self.run, self.tracked, self.asked, self.patience.hang_s, self.on_progress)
+                attempt.may_grow(self.needs, self.nodes, self.patience.grow_s)
+                try:
+                    result = attempt.result()
+                    if result.finished or self.asked.signal:
+                        return result
+                    log.warning("going on with more workers than %d after step %d", group.num, result.state.step)
+                except WorkerDied as death:
+                    self._count(death)
+                never = self.run.resume == "never"  # that was said of the first start
+                self.run = replace(self.run, resume="allow") if never else self.run
+                lost = fault()
+                if lost or attempt.grows or (self.nodes and self.nodes.gone(group.nodes)):
+                    room.close()
+                    if lost:
+                        renew()
+                    group = room.enter_context(self._placed())
+
+    def _placed(self) -> AbstractContextManager[Group]:
+        """Room for as many workers as there may be: for all at the beginning of a run."""
+        begun = bool(self.worlds) or (self.run.resume != "never" and _newest(Path(self.run.folder)) > 0)
+        needs = self.needs if begun else replace(self.needs, fewest=0)
+        return placed(needs, self.run.machine, self.asked, self.nodes, NODES_S if begun and self.nodes else None)
+
+    def _count(self, death: WorkerDied) -> None:
+        """Take note of a death; raise where it was one too many, or the run was to stop."""
+        folder = self.run.folder
+        if not isinstance(death, NodeDied):  # of these there are as many as nodes
+            self.in_vain = 0 if death.step > self.furthest else self.in_vain + 1
+        self.furthest = max(self.furthest, death.step)
+        if self.asked.signal:
+            raise self.asked.stopped(f"{folder}: {death} while it was to stop") from death
+        if self.in_vain >= self.patience.max_restarts:
+            said = f"{folder}: {death} after step {death.step}, {self.in_vain + 1} times without progress"
+            if death.memory and self.run.machine.device == "cpu":
+                said += f", with micro_tokens {self.run.machine.micro_tokens:,}"
+                raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
+            if death.memory:
+                raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
+            raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
+        self.restarts += 1
+        log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
+        self._tag("the number of restarts", restarts=self.restarts)
+
+    def _tell_world(self, group: Group) -> None:
+        """Keep in MLflow with how many workers it goes on, and went on before."""
+        said = f"{group.num} from step {_newest(Path(self.run.folder)) if self.worlds else 0}"
+        if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
+            self.worlds.append(said)
+            if len(self.worlds) > 1 or group.num < self.needs.workers:
+                self._tag("the number of workers", world=group.num, worlds=", ".join(self.worlds))
+
+    def _tag(self, what: str, **tags: object) -> None:
+        with tracking.log_and_suppress(what):
+            tracking.within(self.tracked.uri, partial(tracking.tag, self.tracked, **tags))
+
+
+def _newest(folder: Path) -> int:
+    """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
+    found = (path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*"))
+    return max((int(step) for step in found if step.isdecimal()), default=0)
 
 
 # One task

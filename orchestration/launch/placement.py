@@ -1,18 +1,24 @@
 """Room on Ray for the workers of one task, and fresh workers in it."""
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from orchestration.launch.nodes import Needs, Nodes, Steady
 from orchestration.launch.session import fault
 from orchestration.signals import Asked
 from preprocessing.errors import ResourceError
 from training.specs import Machine
 
+log = logging.getLogger(__name__)
+
 PLACEMENT_S = 180.0  # for the resources of a group to become free
+NODES_S = 600.0  # the same, where a run goes on: a node that takes the place of another takes minutes to begin
 LOOK_S = 1.0  # between two looks at whether someone has asked to stop
+SETTLE_S = 3.0  # for what workers that have ended had to be free again, before fewer are started
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Group:
     num: int
     placement: Any
     options: dict[str, Any]
+    nodes: tuple[str, ...] = ()  # the ids of those that it is on
 
     def start(self, kind: type) -> list[Any]:
         """Fresh workers of a class that is made with rank and world, by rank."""
@@ -37,27 +44,57 @@ class Group:
 
 
 @contextmanager
-def placed(num: int, cpus: int, gpus: int, machine: Machine, asked: Asked | None = None) -> Iterator[Group]:
-    """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it."""
-    import ray
+def placed(
+    needs: Needs, machine: Machine, asked: Asked | None = None, nodes: Nodes | None = None, wait_s: float | None = None
+) -> Iterator[Group]:
+    """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
+
+    Where `needs` allow fewer, and `nodes` have no room for all, as many as there is room for have theirs. `wait_s` is
+    how long to wait, PLACEMENT_S where it is not given.
+    """
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    placement = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}] * num, strategy="PACK")
-    environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
+    def places(num: int) -> Any:
+        return placement_group([needs.bundle] * num, strategy="PACK")
+
+    num, fewer = needs.workers, Steady()
+    placement = places(num)
     try:
-        until_s = time.monotonic() + PLACEMENT_S
-        while not placement.wait(min(LOOK_S, PLACEMENT_S)):
+        until_s = time.monotonic() + (wait_s := PLACEMENT_S if wait_s is None else wait_s)
+        while not placement.wait(min(LOOK_S, wait_s)):
             if asked and asked.signal:
                 raise asked.stopped("stopped while the workers waited for their place")
-            if time.monotonic() > until_s:
-                free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
-                raise ResourceError(
-                    f"{num} workers with {cpus} CPUs and {gpus} GPUs each have no place, Ray has {free or 'nothing'} "
-                    "free; ask for fewer workers, or wait for the other job to end"
-                )
+            room = needs.legal(nodes.room) if nodes else 0
+            if fewer.for_s(room) >= SETTLE_S and room < num:
+                log.warning("the nodes of Ray have room for %d of %d workers: going on with these", room, needs.workers)
+                remove_placement_group(placement)
+                num, placement = room, places(room)
+            elif time.monotonic() > until_s:
+                raise ResourceError(_no_place(needs))
+        environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
         # four methods at a time: train, and meanwhile poll, stop and stacks
-        resources = {"num_cpus": cpus, "num_gpus": gpus, "max_concurrency": 4}
-        yield Group(num, placement, resources | {"runtime_env": {"env_vars": environment}})
+        resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
+        options = resources | {"runtime_env": {"env_vars": environment}}
+        yield Group(num, placement, options, _nodes_of(placement) if nodes else ())
     finally:
         if not fault():
             remove_placement_group(placement)
+
+
+def _nodes_of(placement: Any) -> tuple[str, ...]:
+    """The ids of the nodes of a group that is placed."""
+    from ray.util.placement_group import placement_group_table
+
+    return tuple(sorted(set(placement_group_table(placement)["bundles_to_node_id"].values())))
+
+
+def _no_place(needs: Needs) -> str:
+    """What is asked for, and what there is."""
+    import ray
+
+    free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
+    num = f"{needs.workers}" if needs.least == needs.workers else f"at least {needs.least} of {needs.workers}"
+    return (
+        f"{num} workers with {needs.cpus} CPUs and {needs.gpus} GPUs each have no place, Ray has {free or 'nothing'} "
+        "free; ask for fewer workers, or wait for the other job to end"
+    )

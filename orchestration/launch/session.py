@@ -123,6 +123,11 @@ def fault() -> str:
     return ""
 
 
+def is_ours() -> bool:
+    """Whether this thread has started the Ray that it is connected to: it has one node, this machine."""
+    return _own.get() is not None
+
+
 def renew() -> None:
     """Start our own Ray again, of which a process is gone; ResourceError where this thread did not start it."""
     if (own := _own.get()) is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestration.launch.attempt import START_S
 from orchestration.launch.cell import Cell, Room, evaluate_cell
+from orchestration.launch.nodes import Needs
 from orchestration.launch.placement import placed
 from orchestration.launch.worker import meeting_place
 from preprocessing.errors import ResourceError
@@ -44,7 +45,8 @@ def evaluate_together(cell: Cell, count: Path | None, room: Room) -> "Evaluated"
     import ray
     from ray.exceptions import GetTimeoutError
 
-    with placed(room.workers, room.cpus, room.gpus, cell.machine) as group:
+    needs = Needs(workers=room.workers, cpus=room.cpus, gpus=room.gpus)
+    with placed(needs, cell.machine) as group:
         workers = group.start(CellWorker)
         try:
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from orchestration.launch.full_disk import full_disk_in_words
+from orchestration.launch.out_of_memory import Used, memory_in_words
 from orchestration.launch.own_time import OwnTime
 from orchestration.launch.processes import Identity
 from orchestration.launch.stacks import Stacks
@@ -26,6 +27,7 @@ from orchestration.launch.watch import STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.lock import take_part
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
 from training.run import Run
@@ -73,6 +75,7 @@ class Answer:
     sign: Sign
     events: Sequence[Mapping[str, Any]]  # since the last poll, the last one of each stage
     said: Sequence[Said]  # warnings since the last poll
+    used: Used  # memory
 
 
 class Worker:
@@ -91,7 +94,9 @@ class Worker:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
     def begin(self, folder: str) -> Begun:
-        """Say who this is; from now on a signal writes the stacks of all threads into a file of the run in `folder`."""
+        """Say who this is; from now on it is at work in the run's folder, and a signal writes the stacks of all threads
+        into a file there."""
+        take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
         return Begun(Identity.me(), meeting_place())
 
@@ -101,7 +106,8 @@ class Worker:
         for event in (self.events.popleft() for _ in range(len(self.events))):
             newest[event["stage"]] = event
         sign = Sign(self.beats, self.done, self.doing, self.own.total_s, self.own.updates)
-        return Answer(self.step, sign, list(newest.values()), [self.said.popleft() for _ in range(len(self.said))])
+        said = [self.said.popleft() for _ in range(len(self.said))]
+        return Answer(self.step, sign, list(newest.values()), said, Used.now())
 
     def stop(self) -> None:
         """Ask the loop to end with a checkpoint."""
@@ -118,7 +124,7 @@ class Worker:
     def train(self, run_json: str, meeting: tuple[str, int], tracked: Tracked) -> "Result":
         """Pretrain as rank `rank` of the group; the first worker keeps the metrics and exports the weights.
 
-        BadInput where the disk of the run's folder is full, in words.
+        BadInput where the disk of the run's folder is full, OutOfMemory where there is no memory, in words.
         """
         os.environ |= {
             "RANK": str(self.rank),
@@ -128,8 +134,11 @@ class Worker:
             "MASTER_PORT": str(meeting[1]),
         }
         run = Run.from_json(run_json)
-        with full_disk_in_words(Path(run.folder), lambda: self.doing):
+        with full_disk_in_words(Path(run.folder), self._where), memory_in_words(run, self.rank, self._where):
             return self._trained(run, tracked)
+
+    def _where(self) -> str:
+        return f"{self.doing} {self.done + 1}" if self.doing == STEP else self.doing
 
     def _trained(self, run: Run, tracked: Tracked) -> "Result":
         self._report("importing DeepSpeed")
@@ -168,7 +177,7 @@ class Worker:
         self._report("opening corpus and checkpoint")
         try:
             looks = shown(run, engine, metrics), keeper(run, engine)
-            with full_disk_in_words(Path(run.folder), lambda: self.doing):  # here, as the next line changes `doing`
+            with full_disk_in_words(Path(run.folder), self._where), memory_in_words(run, self.rank, self._where):
                 result = pretrain(run, engine, sink, should_stop, at, *looks)
         finally:
             if metrics:

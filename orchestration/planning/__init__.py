@@ -13,6 +13,7 @@ from orchestration.planning.costed import (
     plan,
     refuse_missing_gpus,
     refuse_what_does_not_fit,
+    what_would_fit,
 )
 from orchestration.planning.demand import Demand, demand_of
 from orchestration.planning.devices import DEVICES, Device, device_of
@@ -45,4 +46,5 @@ __all__ = [
     "refuse_what_does_not_fit",
     "seconds",
     "smallest",
+    "what_would_fit",
 ]

@@ -9,7 +9,7 @@ from orchestration.planning.demand import Demand, demand_of
 from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, device_of, gpu_here, gpus_here
 from orchestration.planning.layout import Layout, layout_of
 from orchestration.planning.memory import Memory, memory
-from orchestration.planning.search import Choice, best, chosen, fits, legal, smallest
+from orchestration.planning.search import FILLED, Choice, best, chosen, fits, legal, smallest
 from preprocessing.errors import ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
@@ -131,6 +131,29 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> None:
         else "nothing of this kind does, however many"
     )
     raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
+
+
+def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
+    """What to set where a worker wanted `used` of `limit` bytes with the micro-batches of the cluster file.
+
+    What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
+    """
+    demand = demand_of(recipe)
+    length, cuda, more = demand.longest.length, cluster.machine.device == "cuda", "set cluster.machine.micro_tokens="
+
+    def planned(rows: int) -> float:
+        layout = replace(_own_layout(recipe, cluster, demand), rows=rows)
+        return memory(demand, layout, length, cuda=cuda).peak
+
+    now = _own_layout(recipe, cluster, demand).rows
+    room = FILLED * limit - max(0.0, used - planned(now))
+    most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
+    if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
+        return f"{rows * length:,} would fit: {more}{rows * length}; what is learned does not change"
+    return (
+        f"by the plan not even one row of {length} tokens would fit: set "
+        "cluster.machine.activation_checkpointing=full, a higher cluster.machine.zero, or more workers"
+    )
 
 
 def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:

@@ -8,7 +8,7 @@ from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress,
 from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
 from orchestration.tracking.models import STATE, Version, log_model, register
-from orchestration.tracking.patience import SLOW_S, behind, forget, note_behind, within
+from orchestration.tracking.patience import behind, forget, note_behind, within
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
@@ -29,7 +29,6 @@ from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_
 __all__ = [
     "METRICS_FILE",
     "RUN_FILE",
-    "SLOW_S",
     "STATE",
     "CellRecord",
     "Metadata",

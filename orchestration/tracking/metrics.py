@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
-from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind
+from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, note_behind
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
 
@@ -83,7 +83,7 @@ class MetricLog:
         self._tags = dict(tags or {})
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
-        self._folder = folder
+        self._folder, self._uri = folder, tracked.uri if tracked else ""
         self._files: list[tuple[Path, str]] = [
             (folder / name, where) for name, where in behind(folder).get("files", ())
         ]
@@ -116,17 +116,19 @@ class MetricLog:
     def close(self) -> None:
         """Wait until all is in MLflow, as long as the store answers; if it does not, say what it lacks.
 
-        That is a second where it has failed before, three where a call does not end. The next start tries again.
+        That is a second where it has failed before, or answers nothing. The next start tries again.
         """
-        closing_s = time.monotonic()
+        closing_s, waiting = time.monotonic(), Waiting(self._uri)
         self._closing.set()
         while self._mirror.is_alive():
             self._mirror.join(0.05)
             now_s, since_s = time.monotonic(), self._waits_since_s
             if self._fails and now_s - closing_s > FAILED_S:
                 break
-            if since_s and now_s - since_s > SLOW_S:
-                self._fails = self._fails or f"no answer within {SLOW_S:g} s"
+            if since_s != waiting.began_s:
+                waiting = Waiting(self._uri, since_s)
+            if since_s and waiting.is_over():
+                self._fails = self._fails or f"no answer within {waiting.most_s:g} s"
                 break
         self._say_what_it_lacks()
         os.fsync(self._file.fileno())

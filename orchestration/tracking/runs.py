@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from orchestration.tracking.metadata import FOLDER, Metadata, log_metadata, telling_name
-from orchestration.tracking.patience import FAILED_S, SLOW_S, behind, forget, note_behind, within
+from orchestration.tracking.patience import FAILED_S, behind, forget, is_there, note_behind, within
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -186,8 +186,15 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
     What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
-    another living process holds the run, or when the store does not answer.
+    another living process holds the run, or when the store does not answer at the beginning of a run: its address may
+    be a wrong one. A run that it has taken before goes on without it, and is told to it later.
     """
+    before = known(folder)
+    if before and before.uri == place.uri and not _is_reached(place):
+        log.warning("MLflow at %s does not answer: the run goes on, and is told to it later", place.uri)
+        with heartbeat(client_of(place.uri), before, folder, is_open=False):
+            yield before
+        return
     with reached(place) as client:
         tracked = _resumed(client, place, folder) or created(client, place, telling_name(metadata.name, folder))
     forget(folder, "status", "detail")  # of an earlier start: now it is RUNNING
@@ -195,6 +202,19 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
         write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
         log_metadata(client, tracked.run_id, metadata, folder, corpus)
         yield tracked
+
+
+def _is_reached(place: Place) -> bool:
+    """Whether a store answers now; of a kind that cannot be asked, whether it is looked through soon enough."""
+    if place.uri.startswith("sqlite:///") and not Path(place.uri.removeprefix("sqlite:///")).exists():
+        return True  # it is made anew
+    if place.uri.startswith(("http", "sqlite:///")):
+        return is_there(place.uri, FAILED_S)
+    try:
+        within(place.uri, lambda: client_of(place.uri).search_experiments(max_results=1))
+    except Exception:
+        return False
+    return True
 
 
 @contextmanager
@@ -213,14 +233,15 @@ def reached(place: Place) -> Iterator[Any]:
 
 
 @contextmanager
-def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None) -> Iterator[None]:
-    """The life of a run that is RUNNING and ours: its heartbeat inside the block, how it ended after it.
+def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
+    """The life of a run that is ours: its heartbeat inside the block, how it ended after it. With `is_open` False the
+    store does not know yet that it is RUNNING.
 
     A store that does not take how it ended within seconds is not waited for: that is kept in the run's `folder`, and
     told to the store at the next start of any run.
     """
     stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop), daemon=True, name="heartbeat")
+    beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop, is_open), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
     try:
         beat.start()
@@ -234,7 +255,7 @@ def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None) -> Iter
         stop.set()
         beat.join(FAILED_S)  # a beat that hangs is a daemon's
         try:
-            within(SLOW_S, lambda: _terminate(client, tracked.run_id, status, detail))
+            within(tracked.uri, lambda: _terminate(client, tracked.run_id, status, detail))
         except Exception as error:
             log.warning("MLflow does not take that the run is %s: %s", status, error)
             if folder:
@@ -293,16 +314,19 @@ def answers(tracked: Tracked) -> bool:
     """Whether the store has the run, and says so within seconds."""
     load_mlflow(tracked.uri)
     try:
-        within(SLOW_S, lambda: client_of(tracked.uri).get_run(tracked.run_id))
+        within(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
     except Exception as error:
         log.debug("MLflow does not answer: %s", error)
         return False
     return True
 
 
-def _beat(client: Any, run_id: str, stop: threading.Event) -> None:
+def _beat(client: Any, run_id: str, stop: threading.Event, is_open: bool) -> None:
     while not stop.wait(HEARTBEAT_S):
         try:
+            if not is_open:
+                client.update_run(run_id, status="RUNNING")
+                is_open = True
             client.set_tag(run_id, OWNER, json.dumps(asdict(Owner.me())))
         except Exception as error:  # the store is away: the owner's process can still be looked up
             log.debug("no heartbeat: %s", error)

@@ -11,7 +11,7 @@ import pytest
 
 from preprocessing import lock
 from preprocessing.errors import ResourceError
-from preprocessing.lock import OWNER, held
+from preprocessing.lock import OWNER, held, is_left
 
 HOLD = (
     "import sys, time; from pathlib import Path; from preprocessing.lock import held\n"
@@ -46,3 +46,32 @@ def test_a_disk_without_locks_is_a_warning(
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
     with held(tmp_path / "run"):
         assert "has no locks (No locks available); start no second job here" in caplog.text
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from preprocessing.lock import take_part
+take_part(Path(sys.argv[1]))
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_path: Path) -> None:
+    assert is_left(tmp_path)
+    workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE) for _ in "ab"]
+    try:
+        for worker in workers:
+            assert worker.stdout
+            worker.stdout.readline()
+        left = [is_left(tmp_path)]
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+            left.append(is_left(tmp_path))
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert left == [False, False, True]
+    assert not list(tmp_path.iterdir())

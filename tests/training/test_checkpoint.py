@@ -68,6 +68,28 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     assert restore(tmp_path) == ({"step": 10}, content(10))
 
 
+def test_the_first_copy_finds_its_memory_taken(tmp_path: Path) -> None:
+    """It took seconds for a large net, in the step that saved."""
+    engine = Disk(content(4))
+    begun = saver(engine, tmp_path, background=True)
+    begun.prepare()
+    begun.prepare()  # once is enough
+    assert begun._taken
+    begun._taken.result()
+    taken = {name: buffer.data_ptr() for name, buffer in begun._copy._buffers.items()}  # type: ignore[union-attr]
+    begun.save(7, {"step": 7})
+    begun.finish()
+    assert {name: buffer.data_ptr() for name, buffer in begun._copy._buffers.items()} == taken  # type: ignore[union-attr]
+    assert list(taken) == ["0"]
+    assert restore(tmp_path) == ({"step": 7}, content(4))
+
+
+def test_a_save_that_training_waits_for_takes_no_memory_before(tmp_path: Path) -> None:
+    begun = saver(Disk(content(4)), tmp_path)
+    begun.prepare()
+    assert begun._taken is None
+
+
 def test_nothing_saved_means_start_from_scratch(tmp_path: Path) -> None:
     assert restore(tmp_path / "absent") == (None, b"")
 

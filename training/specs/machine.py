@@ -1,5 +1,6 @@
 """Phases of a run, and how one worker runs: from the recipe and from the cluster file. No torch in here."""
 
+import math
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
@@ -113,3 +114,9 @@ class Machine:
     def workers_per_row(self) -> int:
         """Workers that read the same rows."""
         return self.tensor_parallel * self.sequence_parallel * self.pipeline_parallel
+
+    @property
+    def workers_unit(self) -> int:
+        """The number of workers is a multiple of it."""
+        near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
+        return math.lcm(self.workers_per_row, int(near))

@@ -112,7 +112,12 @@ def test_stages_of_a_net_leave_whole_weights(whole: Any, corpus: Path, place: tr
 
 def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"worker \d died \(SYSTEM_ERROR\) after step \d+, 1 times"):
-        start(run_of(corpus, tmp_path), place, max_restarts=0, on_progress=once_at(1, kill_a_worker))
+        start(
+            run_of(corpus, tmp_path),
+            place,
+            patience=launch.Patience(max_restarts=0),
+            on_progress=once_at(1, kill_a_worker),
+        )
     assert look(place, tmp_path).info.status == "FAILED"
 
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from orchestration.launch import attempt, stacks, watch
+from orchestration.launch import group as launch
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
 from tests.orchestration.launch.mini_group import losses, once_at, run_of, start
@@ -49,7 +50,7 @@ def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
 ) -> None:
     monkeypatch.setattr(watch, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
     stop = once_at(20, lambda: trainers()[0].suspend())
-    assert start(run_of(corpus, tmp_path), place, on_progress=stop, hang_s=8.0) == whole[1]
+    assert start(run_of(corpus, tmp_path), place, on_progress=stop, patience=launch.Patience(hang_s=8.0)) == whole[1]
     same(tmp_path, whole)
     told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
     assert sum("its state is stopped" in each for each in told) == 1

@@ -1,0 +1,213 @@
+"""A cluster of several nodes: one that is gone during a training, one that comes, and how many workers there may be."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestration.launch import attempt, ray_session
+from orchestration.launch import group as launch
+from orchestration.launch.address import on_loopback
+from orchestration.launch.nodes import Needs, Steady
+from orchestration.launch.session import PATIENCE
+from orchestration.tracking import runs as track
+from preprocessing.errors import ResourceError
+from preprocessing.order import rank_slice
+from tests.orchestration.launch.test_group import STEPS, look, losses, once_at, run_of, start
+from tests.training.held_out import with_test_split
+from training.data import num_micro
+from training.run import Run
+from training.specs import Machine, Phase
+
+
+@dataclass
+class Here:
+    """A Ray cluster of this machine: a head without cores, and nodes of one core each."""
+
+    cluster: Any
+    nodes: list[Any] = field(default_factory=list)
+
+    def add(self) -> None:
+        self.nodes.append(self.cluster.add_node(num_cpus=1, **HERE))
+
+    def kill(self) -> None:
+        """SIGKILL for the raylet of the newest node."""
+        os.kill(self.nodes.pop().all_processes["raylet"][0].process.pid, signal.SIGKILL)
+
+
+HERE = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 100_000_000}
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Here]:
+    """Two nodes, and the connection to them."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch, on_loopback():
+        for name, seconds in PATIENCE.items():
+            patch.setenv(name, str(seconds))
+        made = Here(Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **HERE}))
+        try:
+            made.add()
+            made.add()
+            with ray_session(made.cluster.address, cpus=1):
+                yield made
+        finally:
+            made.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_test_split(tmp_path_factory.mktemp("text") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+def longer(corpus: Path, folder: Path) -> Run:
+    """A run whose steps take long enough for a node to begin meanwhile."""
+    trunk = replace(run_of(corpus, folder).trunk, width=64)
+    return run_of(corpus, folder, trunk=trunk, phases=(Phase(length=48, batch=128, steps=STEPS),), eval_every=0)
+
+
+@pytest.fixture(scope="module")
+def whole(here: Here, corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of a run on two nodes that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    start(longer(corpus, folder), place)
+    return dict(losses(folder))
+
+
+def trainers() -> list[psutil.Process]:
+    """The workers that train; those of a raylet that was killed are zombies."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            found += [each] if "ray::Worker" in " ".join(each.cmdline()) else []
+    return found
+
+
+@contextmanager
+def held_up() -> Iterator[None]:
+    """No worker gets on inside the block."""
+    workers = trainers()
+    for worker in workers:
+        worker.suspend()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.resume()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
+    here: Here,
+    whole: dict[int, float],
+    corpus: Path,
+    place: track.Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt, "ROOM_S", 1.0)
+    groups: list[int] = []
+
+    def add() -> None:
+        with held_up():
+            here.add()
+
+    kill, come = once_at(20, here.kill), once_at(17, add)
+
+    def report(event: Mapping[str, Any]) -> None:
+        if event.get("workers", 0) not in [0, *groups[-1:]]:
+            groups.append(event["workers"])
+        kill(event)
+        if groups == [2, 1]:
+            come(event)
+
+    run = longer(corpus, tmp_path)
+    result = start(run, place, fewest=1, patience=launch.Patience(grow_s=1.0), on_progress=report)
+    assert result.finished
+    assert groups == [2, 1, 2]
+    assert dict(losses(tmp_path)) == pytest.approx(whole, rel=1e-6)
+    assert [step for step, _ in losses(tmp_path)] == list(range(1, STEPS + 1))
+    told = look(place, tmp_path).data.tags
+    assert told["world"] == "2"
+    assert re.fullmatch(r"2 from step 0, 1 from step \d+, 2 from step \d+", told["worlds"])
+    assert told["restarts"] in ("1", "2")  # Ray may say that a worker is dead before it says that its node is
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_node_that_may_not_be_missed_ends_the_run_with_what_to_do(
+    here: Here, corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "NODES_S", 5.0)
+    with pytest.raises(ResourceError, match="2 workers with 1 CPUs and 0 GPUs each have no place"):
+        start(longer(corpus, tmp_path), place, fewest=0, on_progress=once_at(20, here.kill))
+    here.add()
+    assert start(longer(corpus, tmp_path), place).finished
+
+
+def test_a_number_counts_as_steady_until_it_changes() -> None:
+    steady = Steady()
+    assert [steady.for_s(value, now_s) for now_s, value in enumerate([2, 2, 2, 3, 3, 0, 0, 3])] == [
+        0, 1, 2, 0, 1, 0, 0, 0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("needs", "room", "legal"),
+    [
+        (Needs(workers=4, fewest=1), 3, 3),
+        (Needs(workers=4, fewest=1), 9, 4),
+        (Needs(workers=4, fewest=0), 3, 0),
+        (Needs(workers=4, fewest=4), 3, 0),
+        (Needs(workers=8, fewest=1, unit=4), 7, 4),
+        (Needs(workers=8, fewest=1, unit=4), 3, 0),
+        (Needs(workers=8, fewest=5, unit=4), 7, 0),
+    ],
+)
+def test_workers_come_in_whole_groups_and_no_fewer_than_the_cluster_file_says(
+    needs: Needs, room: int, legal: int
+) -> None:
+    assert needs.legal(room) == legal
+
+
+@pytest.mark.parametrize(
+    ("free", "fit"),
+    [([{"CPU": 4.0}], 0), ([{"CPU": 4.0, "GPU": 4.0}], 2), ([{"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 8.0}], 2)],
+)
+def test_a_worker_is_on_one_node_with_all_that_it_takes(free: list[dict[str, float]], fit: int) -> None:
+    assert Needs(workers=8, cpus=2, gpus=1).fit(free) == fit
+
+
+@pytest.mark.parametrize(
+    ("machine", "unit"),
+    [
+        (Machine(), 1),
+        (Machine(tensor_parallel=2, sequence_parallel=3), 6),
+        (Machine(zero=3, deepspeed={"zero_optimization": {"zero_hpz_partition_size": 4}}), 4),
+    ],
+)
+def test_workers_that_share_something_are_not_parted(machine: Machine, unit: int) -> None:
+    assert machine.workers_unit == unit
+
+
+@pytest.mark.parametrize("batch", [1, 7, 9, 256])
+@pytest.mark.parametrize("micro_rows", [1, 3, 100])
+def test_any_number_of_workers_up_to_its_rows_shares_a_batch(batch: int, micro_rows: int) -> None:
+    for world in range(1, batch + 1):
+        shares = [len(range(batch)[rank_slice(batch, rank, world)]) for rank in range(world)]
+        assert sum(shares) == batch
+        assert num_micro(batch, micro_rows, world) <= min(shares)  # no micro-batch is empty

@@ -1,0 +1,201 @@
+"""No memory left: what is said of it, and which micro-batch would fit."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from orchestration import planning
+from orchestration.config import load, load_cluster
+from orchestration.jobs.pretrain import told_what_would_fit
+from orchestration.launch import group as launch
+from orchestration.launch import ray_session
+from orchestration.launch.out_of_memory import OutOfMemory, Used, is_of_memory, memory_in_words
+from orchestration.tracking import runs as track
+from preprocessing.errors import BadInput, ResourceError
+from tests.orchestration.launch.test_group import once_at, run_of, start
+from tests.orchestration.launch.test_survive import trainers
+from tests.training.corpora import mini_run
+from tests.training.held_out import with_test_split
+from training.specs import Machine
+
+ROOT = Path(__file__).parents[3]
+GB = 1e9
+
+
+def run_with(**machine: Any) -> Any:
+    return replace(mini_run(Path("corpus"), Path("run")), machine=Machine(**machine))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ..."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to "),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("std::bad_alloc"),
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_every_allocator_is_understood(error: Exception) -> None:
+    assert is_of_memory(error)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("size mismatch"), OSError(28, "No space left on device"), ValueError()])
+def test_other_errors_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)), memory_in_words(run_with(), 0, lambda: "step 3"):
+        raise error
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    with pytest.raises(BadInput, match="out of memory"), memory_in_words(run_with(), 0, lambda: "step 3"):
+        raise BadInput("a file named out of memory")
+
+
+def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 71 * GB)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 * GB, 80 * GB))
+    run = run_with(device="cuda", precision="bf16", micro_tokens=65_536)
+    with pytest.raises(OutOfMemory) as raised, memory_in_words(run, 3, lambda: "step 12"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of")
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert str(error) == (
+        "run: worker 3 had no memory left in step 12: it had 71.0 GB of 80.0 GB and asked for 10.7 GB more, with "
+        "micro_tokens 65,536"
+    )
+    assert (error.used, error.limit, error.exit_code) == (71 * GB + 10 * 2**30, 80 * GB, 4)
+
+
+PROGRAM = """
+import resource, sys
+from dataclasses import replace
+from pathlib import Path
+import psutil, torch
+from orchestration.launch.out_of_memory import OutOfMemory, memory_in_words
+from tests.training.corpora import mini_corpus, mini_run
+from training.engines import LocalEngine
+from training.loop import pretrain
+from training.formats import build_model
+from training.specs import Machine, Phase
+folder = Path(sys.argv[1])
+torch.set_num_threads(1)
+run = mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(length=48, batch=4000, steps=2),),
+               machine=Machine(micro_tokens=48 * 4000), eval_every=0)
+run = replace(run, trunk=replace(run.trunk, width=256))
+engine = LocalEngine(build_model(run), run.optim, run.machine)
+most = psutil.Process().memory_info().vms + (400 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+try:
+    with memory_in_words(run, 0, lambda: "first step"):
+        pretrain(run, engine, lambda *_: None)
+except OutOfMemory as error:
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    print(error.limit == most, error.used > most - (400 << 20), error)
+"""
+
+
+def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert found.stdout.startswith("True True "), found.stderr[-2000:]
+    assert "worker 0 had no memory left in first step: it had " in found.stdout
+    assert "with micro_tokens 192,000" in found.stdout
+
+
+# Which micro-batch would fit
+
+
+def on_one_gpu(micro_tokens: int) -> Any:
+    return load_cluster("one_gpu", [f"cluster.machine.micro_tokens={micro_tokens}", "cluster.hardware=h100"])
+
+
+def tokens_in(hint: str) -> int:
+    return int(hint.rpartition("micro_tokens=")[2].split(";")[0])
+
+
+def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
+    recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
+    demand = planning.demand_of(recipe)
+    length = demand.longest.length
+
+    def planned(tokens: int) -> float:
+        one = on_one_gpu(tokens)
+        layout = planning.Layout(zero=2, rows=tokens // length, precision=one.machine.precision)
+        return planning.memory(demand, layout, length).peak
+
+    fits = tokens_in(planning.what_would_fit(recipe, cluster, 10 * GB, 12 * GB))
+    assert planned(fits) <= 0.95 * 12 * GB < planned(fits + length)
+    assert fits % length == 0
+    less = tokens_in(planning.what_would_fit(recipe, cluster, planned(256 * length) + 2 * GB, 12 * GB))
+    assert planned(less) <= 0.95 * 12 * GB - 2 * GB < planned(less + length)  # 2 GB that the plan knows nothing of
+
+
+def test_where_the_plan_has_room_for_what_failed_it_is_half() -> None:
+    assert tokens_in(planning.what_would_fit(load("bert_base"), on_one_gpu(32 * 512), 5 * GB, 80 * GB)) == 16 * 512
+
+
+def test_where_nothing_fits_other_keys_are_named() -> None:
+    said = planning.what_would_fit(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
+    assert "not even one row of 1024 tokens" in said
+    assert "activation_checkpointing=full" in said
+
+
+def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
+    recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
+    with pytest.raises(ResourceError) as raised, told_what_would_fit(recipe, cluster):
+        raise OutOfMemory("run: worker 3 had no memory left", 10 * GB, 12 * GB)
+    said = str(raised.value)
+    assert said.startswith("run: worker 3 had no memory left; ")
+    assert "would fit: set cluster.machine.micro_tokens=" in said
+    assert said.endswith("the same command goes on from the newest checkpoint")
+    assert raised.value.exit_code == 4
+
+
+# Killed
+
+
+def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> None:
+    assert Used(1, 95, 100).is_full
+    assert not Used(1, 85, 100).is_full
+    assert not Used().is_full
+    now = Used.now()
+    assert 0 < now.own < now.limit
+    assert 0 < now.machine <= now.limit
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group with a megabyte; skips where none can be made."""
+    group = Path(f"/sys/fs/cgroup/memory/sesame-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(1 << 20))
+    except OSError as error:
+        pytest.skip(f"no control group of memory can be made: {error}")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(little_memory: Path, tmp_path: Path) -> None:
+    if "oom_kill " not in Path("/proc/vmstat").read_text():
+        pytest.skip("this kernel does not say how many processes it kills")
+    run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.place(tmp_path / "out")
+    squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))
+    with (
+        ray_session(cpus=1),
+        pytest.raises(OutOfMemory, match=r"died \(the kernel has ended it for want of memory") as e,
+    ):
+        start(run, place, 1, patience=launch.Patience(max_restarts=0), on_progress=squeeze)
+    assert "with micro_tokens 16,384" in str(e.value)
+    assert e.value.limit > 0

@@ -1,0 +1,66 @@
+"""A real worker that is slower than the other one is named."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestration.launch import ray_session, watch
+from orchestration.tracking import history
+from orchestration.tracking import runs as track
+from tests.orchestration.launch.test_group import once_at, run_of, start
+from tests.orchestration.launch.test_survive import trainers
+from tests.training.held_out import with_test_split
+from training.specs import Phase
+
+STOPPED_S, RUNS_S = 0.15, 0.05
+
+
+@contextmanager
+def slowed() -> Iterator[list[psutil.Process]]:
+    """Inside the block, the worker that is put into the list has a quarter of the time."""
+    found: list[psutil.Process] = []
+    ended = threading.Event()
+
+    def slow() -> None:
+        while not ended.wait(RUNS_S):
+            for each in found:
+                try:
+                    each.suspend()
+                    ended.wait(STOPPED_S)
+                    each.resume()
+                except psutil.Error:  # it has ended
+                    return
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_worker_that_is_slower_than_the_other_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 3.0)
+    corpus, place = with_test_split(tmp_path / "corpus"), track.place(tmp_path / "out")
+    run = run_of(corpus, tmp_path / "run", phases=(Phase(length=48, batch=64, steps=400),), eval_every=0)
+    began_s = time.monotonic()
+    with ray_session(cpus=2), slowed() as slow:
+        assert start(run, place, on_progress=once_at(5, lambda: slow.append(trainers()[0]))).finished
+    (pid,) = [each.pid for each in slow]
+    said = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
+    assert said, f"no word in {time.monotonic() - began_s:.0f} s"
+    assert all(f"process {pid} on" in each for each in said), said
+    found = history(tmp_path / "run")["perf/slowest_worker"]
+    assert max(value for _, value in found) > watch.SLOWER
+    assert all(record.levelno == logging.WARNING for record in caplog.records if "is slow" in record.getMessage())
