@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration import options
+from orchestration import environment, options
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
@@ -190,6 +190,7 @@ def corpus(
     context: typer.Context,
     recipe: options.Recipe,
     overrides: options.Overrides = None,
+    on: options.On = "local",
     scale: options.Scale = "",
     data: options.Data = None,
     hold_out: options.HoldOut = None,
@@ -200,14 +201,19 @@ def corpus(
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
-    """Make the vocabulary and the Arrow corpus by Beam, whose own options go after `--`."""
+    """Make the vocabulary and the Arrow corpus by Beam, as CLUSTER says, or options of Beam after `--`."""
     from orchestration.jobs import stages
     from orchestration.terminal import views
 
-    flags, job = _open(recipe, overrides, scale=scale, data=data, hold_out=hold_out, out=out)
+    flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
     announce(wanted, job.recognised)
     if dry_run:
+        if words := [*job.cluster.beam.arguments, *context.obj]:
+            with waiting("importing Beam"):
+                from pipeline.runners import check_options
+
+            check_options(words)
         return print_answer(planned(wanted, _again()), as_json)
     from orchestration.terminal import shown
 
@@ -247,12 +253,13 @@ def train(
     eval_every: options.EvalEvery = None,
     save_every: options.SaveEvery = None,
     profile: options.Profile = None,
+    dashboard: options.Dashboard = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
-    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every, profile)]
+    overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job)[2:], job.recognised)
     if dry_run:
@@ -368,13 +375,14 @@ def everything(
     eval_every: options.EvalEvery = None,
     save_every: options.SaveEvery = None,
     profile: options.Profile = None,
+    dashboard: options.Dashboard = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
     progress: options.Progress = "auto",
 ) -> int:
     """All stages: corpus, train, eval. What is done is skipped; what was made with other values is named."""
     labelled_rows = options.numbers("--labels", labels, int, least=2)
-    overrides = [*(overrides or ()), *_intervals(log_every, eval_every, save_every, profile)]
+    overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     announce(_plan(job), job.recognised)
     if dry_run:
@@ -628,6 +636,7 @@ def submit(
 ) -> int:
     """Send a recipe to a running Ray cluster, which sees --out and --data as this machine does; once, not twice."""
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
+    environment.resolved(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
     from orchestration.jobs import submission
     from orchestration.terminal import views
 
@@ -646,8 +655,8 @@ def submit(
     if dry_run:
         said = f"would send {name}: {command}"
         return print_answer(Answer((views.lines([said]),), values, (_again(),)), as_json)
-    with waiting(f"sending {name}"):
-        server.submit(name, command)
+    with waiting(f"sending {name}"), submission.sent_environment(job, name) as variables:
+        server.submit(name, command, variables)
     next_ = (_of_job("logs", name, address, "--follow"), *(_of_job(verb, name, address) for verb in ("status", "stop")))
     return print_answer(Answer((views.lines([f"{name}: sent to {url}"]),), values, next_), as_json)
 
@@ -736,9 +745,12 @@ def ui(out: options.Out = WORK, port: Annotated[int, typer.Option(help="On 127.0
     return server.ui(out, port)
 
 
-def _intervals(log_every: int | None, eval_every: int | None, save_every: int | None, profile: int | None) -> list[str]:
-    """The flags about steps as what they are short for: keys of the cluster."""
-    given = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every, "profile": profile}
+def _cluster_keys(
+    log_every: int | None, eval_every: int | None, save_every: int | None, profile: int | None, dashboard: bool
+) -> list[str]:
+    """The flags that are short for keys of the cluster, as these."""
+    given: dict[str, int | str | None] = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
+    given |= {"profile": profile, "dashboard": "true" if dashboard else None}
     return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 
@@ -815,6 +827,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["TERM"] = "dumb"  # to rich and typer, and to whatever is started: text and nothing else
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
+        environment.take()
         command = typer.main.get_command(app)
         if COMPLETE in os.environ:
             command(prog_name="sesame")

@@ -169,6 +169,9 @@ SaveEvery = Annotated[
 Profile = Annotated[
     int | None, typer.Option("--profile", metavar="STEPS", min=1, help="Trace so many: where does the time go?")
 ]
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Ray's own page of what runs, on 127.0.0.1; its address is said.")
+]
 
 
 def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:

@@ -1,12 +1,14 @@
 """What a corpus is made of: where the text is, how it is cleaned, how it is split. No Beam in here.
 
 The sources stand in readers/, one file a format. The steps read the rest: clean.py (Clean), dedup.py (Dedup),
-ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and units).
+ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and units), runners (Beam).
 """
 
+import json
 import math
 import re
-from typing import Literal
+from dataclasses import field
+from typing import Any, Literal
 
 from pipeline.readers import Source
 from preprocessing.spec import require, spec
@@ -135,3 +137,42 @@ class Corpus:
         """Of each group of the mixture, its share of the training tokens."""
         total = math.fsum(group.weight for group in self.mixture)
         return {group.name: group.weight / total for group in self.mixture}
+
+
+Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"]
+
+
+@spec
+class Beam:
+    """Where Beam makes a corpus: its runner, and options of Beam itself. Comes from the cluster file."""
+
+    runner: Runner = "FnApiRunner"  # FnApiRunner: this machine, in one process or several
+    options: dict[str, Any] = field(default_factory=dict)  # of Beam, without dashes: {parallelism: 16}
+
+    def __post_init__(self) -> None:
+        for name, value in self.options.items():
+            where = f"beam.options.{name}"
+            if name == "runner":
+                raise ValueError(f"{where} is given, allowed is no such option: it is beam.runner")
+            if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
+                raise ValueError(f"{where} is given, allowed are words of Beam's own, without dashes: parallelism")
+            if re.search(r"(token|secret|password|key)(_|$)", name) and not name.endswith(("_path", "_file", "_id")):
+                raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
+            fits = isinstance(value, str | int | float | list | dict)
+            require(fits, where, value, "a word, a number, true or false, a list or a mapping")
+
+    @property
+    def arguments(self) -> list[str]:
+        """As a command line has them.
+
+        >>> Beam(runner="FlinkRunner", options={"streaming": False, "parallelism": 2, "files": ["a", "b"]}).arguments
+        ['--runner=FlinkRunner', '--parallelism=2', '--files=a', '--files=b']
+        """
+        words = [] if self.runner == "FnApiRunner" else [f"--runner={self.runner}"]
+        for name, value in self.options.items():
+            if isinstance(value, bool):
+                words += [f"--{name}"] if value else []
+            else:
+                said = [json.dumps(value)] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+                words += [f"--{name}={one}" for one in said]
+        return words

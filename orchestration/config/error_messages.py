@@ -121,6 +121,9 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
 
 def _say(dotted: str, found: Any) -> str:
     given, context = found["input"], found.get("ctx", {})
+    if dotted.split(".")[0] == "env" and found["type"] in _WANTED:  # it may be a credential
+        hint = ": put it in quotes" if isinstance(given, int | float) else ""
+        return f"{dotted} is of type {type(given).__name__}, allowed is {_WANTED[found['type']]}{hint}"
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"

@@ -42,11 +42,22 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
     """
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
-        raise BadInput(f"{given!r} is not an override; write key=value, as in optim.peak=2e-4")
+        raise BadInput(f"{shown(given)!r} is not an override; write key=value, as in optim.peak=2e-4")
+    said = shown(given)
     if "[" in key:
-        raise BadInput(f"override {given}: numbers of a list stand between dots; write {_dotted(given)}")
+        raise BadInput(f"override {said}: numbers of a list stand between dots; write {_dotted(said)}")
     _fill(document, key.split(".")[:-1], root)
-    put(document, key, strict_yaml.parse(value, f"override {key}"), f"override {given}")
+    put(document, key, strict_yaml.parse(value, f"override {key}"), f"override {said}")
+
+
+def shown(given: str) -> str:
+    """An override as a message has it: without what may be a credential.
+
+    >>> shown("cluster.env.HF_TOKEN=hf_123"), shown("optim.peak=1")
+    ('cluster.env.HF_TOKEN=...', 'optim.peak=1')
+    """
+    secret = r"env\b|beam\.options\.\w*(?:token|secret|password|key)"
+    return re.sub(rf"^((?:cluster\.)?(?:{secret})[^=]*)=.*", r"\1=...", given, flags=re.DOTALL)
 
 
 def _dotted(given: str) -> str:

@@ -16,12 +16,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from orchestration import environment
 from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
 from orchestration.config.facts import check_facts
 from pipeline.readers import Source, absolute
-from pipeline.spec import Corpus, Group
+from pipeline.spec import Beam, Corpus, Group
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
@@ -174,10 +175,17 @@ class Cluster:
     samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
     profile: int = 0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, from 1 up; as an earlier run has found them
+    # variables of the workers, as NCCL_SOCKET_IFNAME: eth0; ${NAME} stands for one of whoever starts the run, the
+    # only way to give a credential
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+    dashboard: bool = False  # of the Ray that is started here, on 127.0.0.1; its address is said when it is there
     machine: Machine = Machine()
     stability: Stability = Stability()
+    beam: Beam = Beam()
 
     def __post_init__(self) -> None:
+        environment.check(self.env)
+        require(not (self.dashboard and self.address), "dashboard", True, "false with an address: that Ray has its own")
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
         allowed = f"a number from 0 (as many as workers) to workers ({self.workers})" if self.workers else "from 0 up"
         require(0 <= self.min_workers <= (self.workers or self.min_workers), "min_workers", self.min_workers, allowed)
@@ -278,7 +286,8 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     document, where = _open("recipes", name_or_path)
     for given in overrides:
         if (key := re.split(r"[.=]", given)[0]) in _CLUSTER_KEYS:
-            raise BadInput(f"override {given}: {key} belongs to the cluster; write {dotted.CLUSTER}{given}")
+            said = dotted.shown(given)
+            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
     if scale or overrides:
         document.pop("expected", None)
     if scale:
@@ -467,7 +476,12 @@ def _validated(root: type[T], document: dict[str, Any], where: str, overrides: S
         said = re.split("[ :]", line)[0] + "."
         keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
         return next(
-            (f"override {given}" for given, key in keys.items() if said.startswith(key) or key.startswith(said)), where
+            (
+                f"override {dotted.shown(given)}"
+                for given, key in keys.items()
+                if said.startswith(key) or key.startswith(said)
+            ),
+            where,
         )
 
     try:

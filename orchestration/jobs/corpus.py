@@ -1,31 +1,46 @@
 """The first half of a job: text -> vocabulary -> shards, by Beam. Stages that are done are skipped."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestration import tracking
+from orchestration import environment, tracking
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job
 from orchestration.progress import Report, together
 from orchestration.reports import data_card
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from pipeline import jobs
+from pipeline.runners import check_options
+from pipeline.spec import Beam
 from pipeline.steps import Static, materialise
 from preprocessing.manifest import Manifest
+
+log = logging.getLogger(__name__)
 
 
 def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool = False) -> Manifest:
     """Build what the job's corpus still lacks, as a run of MLflow, and return its manifest.
 
-    `with_card` writes the data card beside the shards and keeps it in the run.
+    Beam has the runner and the options of the cluster, and `beam_args` after them, of which the last counts; BadInput
+    for those that it does not know, before anything is done. `with_card` writes the data card beside the shards and
+    keeps it in the run.
     """
     folder = job.plan.corpus.folder
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
+    arguments = arguments_of(job, beam_args)
+    with environment.held(job.cluster.env) as env:
+        _say_what_stays_here(job.cluster.beam, env)
+        return _tracked(job, arguments, report, with_card)
+
+
+def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool) -> Manifest:
+    folder = job.plan.corpus.folder
     report({"stage": "opening MLflow"})
     metadata = corpus_metadata(job.corpus, job.recipe.data.vocab, job.command)
     with corpus_run(tracking.place(job.out), folder, metadata) as run:
-        untracked(job, beam_args, together(report, corpus_progress(run)))
+        _build(job, arguments, together(report, corpus_progress(run)))
         if with_card:
             report({"stage": "data card"})
             known = data_card.facts_of(folder, job.recipe, job.corpus)
@@ -37,6 +52,27 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
 
 def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     """Build what the job's corpus still lacks, and return its manifest; MLflow hears nothing of it."""
+    with environment.held(job.cluster.env):
+        return _build(job, arguments_of(job, beam_args), report)
+
+
+def arguments_of(job: Job, beam_args: Sequence[str]) -> list[str]:
+    """Beam's options of a job: those of its cluster, then `beam_args`. BadInput for those that Beam does not know."""
+    arguments = [*job.cluster.beam.arguments, *beam_args]
+    check_options(arguments)
+    return arguments
+
+
+def _say_what_stays_here(beam: Beam, env: Mapping[str, str]) -> None:
+    """A warning where the variables of the cluster file do not reach the workers of its runner."""
+    if env and beam.runner != Beam().runner:
+        log.warning(
+            "beam: the workers of %s are started elsewhere, and have %s of `env` only where they are given it there",
+            beam.runner, ", ".join(env),
+        )  # fmt: skip
+
+
+def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     text, vocab, shards, _ = job.plan
     if text.state != "done":
         if vocab.state != "done":
@@ -54,11 +90,12 @@ def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
 
 def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
     """Write the finished training rows of the job's corpus, a folder for each length of its phases."""
-    recipe, folders = job.recipe, dict[int, Path]()
+    recipe, folders, arguments = job.recipe, dict[int, Path](), arguments_of(job, beam_args)
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":
             static = Static(str(job.plan.corpus.folder), "train", recipe.sampling, length)
-            materialise(static, stage.folder, beam_args, report)
+            with environment.held(job.cluster.env):
+                materialise(static, stage.folder, arguments, report)
             stage.finish()
         folders[length] = stage.folder
     return folders

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from orchestration import figures, launch, tracking
+from orchestration import environment, figures, launch, tracking
 from orchestration.config import Cluster
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
@@ -159,8 +159,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     todo = [(plan, cell) for plan in plans for cell in plan.cells if not plan.file_of(cell).is_file()]
     if not todo:
         return {}
-    room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.tuning_workers)
-    has = {"cpus": max(launch.cores(), room.cpus), "gpus": cluster.gpus}  # 0: all that Ray finds
+    has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all that Ray finds
 
     def on_done(number: int, found: Evaluated) -> str:
         plan, cell = todo[number]
@@ -168,9 +167,13 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
         return f"{cell.name}: {plan.result(found)}"
 
     with (
-        launch.ray_session(cluster.address, **has, logs=folder / "ray-logs", report=report),
+        environment.held(cluster.env) as env,
+        launch.ray_session(
+            cluster.address, **has, dashboard=cluster.dashboard, logs=folder / "ray-logs", report=report
+        ),
         launch.stop_signals() as asked,
     ):
+        room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.tuning_workers, env)
         failed = launch.grid([cell for _, cell in todo], room, on_done, asked, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 

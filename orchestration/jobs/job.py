@@ -53,7 +53,7 @@ class Flags:
         of_recipe, _ = split_overrides(self.overrides)
         values = self.overrides if verb in ("train", "run") else of_recipe
         words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
-        if verb in ("train", "run", "eval") and self.on != "local":
+        if verb in ("corpus", "train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestration import launch, planning, tracking
+from orchestration import environment, launch, planning, tracking
 from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
@@ -48,7 +48,7 @@ def train(
                 catch_up(stage.folder, tracking.place(job.out), report)
         return json.loads((stage.folder / RESULT).read_text())
     _made_corpus(job)
-    with held(stage.folder):  # first of all: what is there may be at work
+    with environment.held(job.cluster.env), held(stage.folder):  # first of all: what is there may be at work
         return train_held(job, resume, report, more_tags, asked)
 
 
@@ -67,7 +67,7 @@ def train_held(
         write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
         metadata = _metadata(job, tags | dict(more_tags or {}))
-        with told_what_would_fit(recipe, cluster):
+        with told_what_would_fit(recipe, cluster), environment.held(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
                 workers=cluster.num_workers(recipe),
@@ -82,6 +82,8 @@ def train_held(
                     hang_s=60 * cluster.hang_minutes,
                     grow_s=60 * cluster.grow_minutes,
                 ),
+                env=env,
+                dashboard=cluster.dashboard,
                 on_progress=report,
                 asked=asked,
             )

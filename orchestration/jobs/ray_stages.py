@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
+from orchestration import environment
 from orchestration.jobs import evaluate, hold_out, pretrain, subject
 from orchestration.jobs.job import Job
 from orchestration.jobs.request import Wanted
@@ -28,7 +29,7 @@ def pretrain_and_evaluate(
     if job.plan.run.state == "done" and resume != "never":
         return _evaluated(job, pretrain.train(job, resume, report), report, fit)
     pretrain.refuse_what_cannot_be(job)
-    with held(job.plan.run.folder), _ray(job, report):
+    with environment.held(job.cluster.env), held(job.plan.run.folder), _ray(job, report):
         return _evaluated(job, pretrain.train_held(job, resume, report), report, fit)
 
 
@@ -46,6 +47,7 @@ def _ray(job: Job, report: Report) -> AbstractContextManager[None]:
         cluster.address,
         cpus=max(cores(), workers * cluster.cpus_per_worker),
         gpus=max(workers, cluster.tuning_workers) * cluster.gpus_per_worker,
+        dashboard=cluster.dashboard,
         logs=job.plan.run.folder / "ray-logs",
         report=report,
     )

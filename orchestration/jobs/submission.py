@@ -3,12 +3,14 @@
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from orchestration import environment
 from orchestration.config import load_cluster, names, split_overrides
 from orchestration.jobs.job import Flags, Job
 from preprocessing.errors import ResourceError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from orchestration.launch import Submitted
 
 Verb = Literal["run", "train"]
+LEFT = ".environment"  # a folder of --out: values on their way to a job, a file each, for their sender alone
 
 
 def there(flags: Flags) -> Flags:
@@ -45,6 +48,20 @@ def identity(job: Job, flags: Flags, verb: Verb) -> str:
     values = [verb, job.recipe.hash, asdict(cluster), str(asked.out), list(asked.data), asked.seed, asked.hold_out]
     digest = sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
     return f"{re.sub('[^A-Za-z0-9_]+', '_', job.recipe.name)}-{digest[:8]}"
+
+
+@contextmanager
+def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
+    """What the job `name` gets as variables: where it finds the values of `env`, in a file below --out that it removes
+    when it starts; {} where the cluster file takes none from here. Where the block fails, the file is not left."""
+    file = Path(os.path.abspath(job.out)) / LEFT / name
+    left = environment.leave(job.cluster.env, file)
+    try:
+        yield {environment.FILE: str(file)} if left else {}
+    except BaseException:
+        if left:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def next_attempt(name: str, known: "Iterable[Submitted]", again: bool = False) -> "tuple[str, Submitted | None]":

@@ -126,7 +126,7 @@ class Attempt:
         import ray
 
         self.workers = self.group.start(Worker)
-        asked = [worker.begin.remote(self.run.folder) for worker in self.workers]
+        asked = [worker.begin.remote(self.run.folder, self.group.env) for worker in self.workers]
         until_s, waiting = time.monotonic() + START_S, asked
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)

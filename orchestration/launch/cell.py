@@ -66,6 +66,7 @@ class Room:
     cpus: int = 1
     gpus: int = 0
     workers: int = 1
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of each worker, handed over in a call
 
     @property
     def options(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A grid of evaluations on Ray: each cell is a task of Ray's, sized from the cluster file, as many at once as fit."""
 
 import logging
+import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -84,8 +85,14 @@ def _begin(room: Room, cell: Cell, count: Path) -> Any:
     import ray
 
     if room.workers == 1 or cell.tuning is None:
-        return ray.remote(evaluate_cell).options(**room.options).remote(cell, count)
+        return ray.remote(_evaluate).options(**room.options).remote(room.env, cell, count)
     return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(cell, count, room)
+
+
+def _evaluate(env: Mapping[str, str], cell: Cell, count: Path) -> "Evaluated":
+    """One cell, in a process of Ray's, with the variables of the cluster file."""
+    os.environ |= env
+    return evaluate_cell(cell, count)
 
 
 def _check(room: Room, machines: Sequence[Mapping[str, float]]) -> None:

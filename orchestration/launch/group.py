@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
@@ -40,6 +41,7 @@ RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
 LEFT_S = 60.0  # for workers of a driver that was killed to end
 ENDED_S = 3.0  # for our own
+NONE: Mapping[str, str] = MappingProxyType({})
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 
 
@@ -63,6 +65,8 @@ def pretrain(
     metadata: tracking.Metadata,
     address: str = "",
     patience: Patience = Patience(),
+    env: Mapping[str, str] = NONE,
+    dashboard: bool = False,
     on_progress: Report = ignore,
     asked: Asked | None = None,
 ) -> "Result":
@@ -87,13 +91,15 @@ def pretrain(
         _none_left(folder),
         signals_raise(lambda: f"{folder}: stopped while {now.stage}"),
         _as_stage(now, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
-        ray_session(address, cpus=workers * cpus, gpus=workers * gpus, logs=folder / "ray-logs", report=now),
+        ray_session(
+            address, cpus=workers * cpus, gpus=workers * gpus, dashboard=dashboard, logs=folder / "ray-logs", report=now
+        ),
     ):
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
             _wait_for_earlier_workers(folder, asked, now)
             with nullcontext() if is_ours() else seen(needs) as nodes:
-                result = Training(run, needs, tracked, asked, patience, nodes, now).result()
+                result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
             if tracking.answers(tracked):
                 log_results(folder, tracked, result.finished)
@@ -179,6 +185,7 @@ class Training:
         self,
         run: Run,
         needs: Needs,
+        env: Mapping[str, str],
         tracked: tracking.Tracked,
         asked: Asked,
         patience: Patience,
@@ -186,6 +193,7 @@ class Training:
         on_progress: Report,
     ) -> None:
         self.run, self.needs, self.tracked, self.asked = run, needs, tracked, asked
+        self.env = env
         self.patience, self.nodes, self.on_progress = patience, nodes, on_progress
         self.furthest, self.in_vain, self.restarts = -1, 0, 0
         self.worlds: list[str] = []  # what it was trained with, and from which step on
@@ -218,7 +226,8 @@ class Training:
         """Room for as many workers as there may be: for all at the beginning of a run."""
         begun = bool(self.worlds) or (self.run.resume != "never" and _newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
-        return placed(needs, self.run.machine, self.asked, self.nodes, NODES_S if begun and self.nodes else None)
+        wait_s = NODES_S if begun and self.nodes else None
+        return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s)
 
     def _count(self, death: WorkerDied) -> None:
         """Take note of a death; raise where it was one too many, or the run was to stop."""

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestration.launch.nodes import Needs, Nodes, Steady
@@ -29,6 +29,7 @@ class Group:
     placement: Any
     options: dict[str, Any]
     nodes: tuple[str, ...] = ()  # the ids of those that it is on
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # for each worker, in a call: see environment.py
 
     def start(self, kind: type) -> list[Any]:
         """Fresh workers of a class that is made with rank and world, by rank."""
@@ -45,7 +46,12 @@ class Group:
 
 @contextmanager
 def placed(
-    needs: Needs, machine: Machine, asked: Asked | None = None, nodes: Nodes | None = None, wait_s: float | None = None
+    needs: Needs,
+    machine: Machine,
+    env: Mapping[str, str],
+    asked: Asked | None = None,
+    nodes: Nodes | None = None,
+    wait_s: float | None = None,
 ) -> Iterator[Group]:
     """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
 
@@ -75,7 +81,7 @@ def placed(
         # four methods at a time: train, and meanwhile poll, stop and stacks
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
         options = resources | {"runtime_env": {"env_vars": environment}}
-        yield Group(num, placement, options, _nodes_of(placement) if nodes else ())
+        yield Group(num, placement, options, _nodes_of(placement) if nodes else (), env)
     finally:
         if not fault():
             remove_placement_group(placement)

@@ -36,13 +36,19 @@ TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what no
 
 @contextmanager
 def ray_session(
-    address: str = "", *, cpus: int, gpus: int = 0, logs: Path | None = None, report: Report = ignore
+    address: str = "",
+    *,
+    cpus: int,
+    gpus: int = 0,
+    dashboard: bool = False,
+    logs: Path | None = None,
+    report: Report = ignore,
 ) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
 
-    Our own listens on 127.0.0.1 alone. ResourceError, within 15 s, where no Ray answers at `address`. A connection that
-    this process already has is used as it is. Where the block ends in an error that is not a
-    SesameError, the logs of our own cluster are copied to `logs`.
+    Our own listens on 127.0.0.1 alone, its `dashboard` too, whose address is said. ResourceError, within 15 s, where no
+    Ray answers at `address`. A connection that this process already has is used as it is. Where the block ends in an
+    error that is not a SesameError, the logs of our own cluster are copied to `logs`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     if "ray" not in sys.modules:
@@ -53,10 +59,12 @@ def ray_session(
         yield
         return
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
-    # A short path: Ray puts sockets below it, and their names end at 107 characters.
+    # A short path: Ray puts sockets below it, and their names end at 107 characters. It opens its folder to everybody
+    # (0777), so that is one inside of ours.
     above = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
     _remove_left_behind(above)
-    temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
+    private = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
+    temporary = private / "r"
     around, found = ExitStack(), ""
 
     def begin() -> None:
@@ -64,14 +72,14 @@ def ray_session(
             if found:
                 ray.init(found, runtime_env=_shipped(), **quiet)
             else:
-                _start_patiently(temporary, cpus, gpus, quiet)
+                _start_patiently(temporary, cpus, gpus, dashboard, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
 
     session = None if address else _own.set(_Own(begin, temporary))
     try:
         report({"stage": "starting Ray"})
         found = reachable(address) if address else ""
-        around.enter_context(held(temporary))
+        around.enter_context(held(private))
         around.enter_context(on_loopback(not found or is_loopback(found)))
         begin()
         yield
@@ -86,7 +94,7 @@ def ray_session(
             _own.reset(session)
         _end(temporary)
         around.close()
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def _remove_left_behind(above: Path) -> None:
@@ -168,7 +176,7 @@ def _shipped() -> dict[str, Any]:
     return {"working_dir": str(ROOT), "excludes": list(EXCLUDES)}
 
 
-def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
+def _start_patiently(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
     """Start Ray, twice where one of its processes is not there in START_S: a busy machine loses some."""
     import ray
 
@@ -177,7 +185,7 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any
     os.environ.setdefault(NICENESS, "0")
     for _ in range(2):
         try:
-            return _start_here(temporary, cpus, gpus, quiet)
+            return _start_here(temporary, cpus, gpus, dashboard, quiet)
         except Exception as error:
             if not any(words in str(error) for words in TOO_SLOW):
                 raise
@@ -187,18 +195,19 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any
     )
 
 
-def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) -> None:
+def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
     """A Ray cluster of this machine only, that ends with this process."""
     import ray
 
     if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # Ray would write a token to ~/.ray, for everybody to read
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    ray.init(
+    begun = ray.init(
         "local",  # never another cluster that happens to run here
         num_cpus=cpus,
         num_gpus=gpus or None,
-        include_dashboard=False,
+        include_dashboard=dashboard,
+        dashboard_host="127.0.0.1",
         object_store_memory=100_000_000,  # what passes through Ray is small
         runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
@@ -207,6 +216,18 @@ def _start_here(temporary: Path, cpus: int, gpus: int, quiet: dict[str, Any]) ->
         _temp_dir=str(temporary),
         **quiet,
     )
+    if dashboard:
+        _say_where(f"http://{begun.dashboard_url}", temporary.with_name("token"))
+
+
+def _say_where(url: str, file: Path) -> None:
+    """The address of a dashboard, and where its token is: in `file`, for us alone, unless the environment had one."""
+    asks = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    if not asks and (token := os.environ.get("RAY_AUTH_TOKEN")):
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+            written.write(token)
+        asks = str(file)
+    print(f"{url} is Ray's dashboard; it asks for the token in {asks}", file=sys.stderr, flush=True)
 
 
 def room(workers: int, cpus: int, gpus: int) -> int:

@@ -5,10 +5,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from preprocessing.errors import BadInput, ResourceError
@@ -26,6 +27,7 @@ SHIPPED: Final = ("orchestration", "pipeline", "preprocessing", "training", "ses
 # matches `/*`, and without `!/.` it sends an empty package
 EXCLUDES: Final = ["/*", "!/.", *(f"!/{name}" for name in SHIPPED), "__pycache__"]
 ACTIVE: Final = ("PENDING", "RUNNING")
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -88,9 +90,12 @@ class JobServer:
             found = self._client._do_request("GET", "/api/v0/nodes").json()
         return sum(one.get("state") == "ALIVE" for one in found["data"]["result"]["result"])
 
-    def submit(self, name: str, command: str) -> None:
-        """Send our code and start `command` in its folder, as the job `name`."""
-        variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), "PYTHONUNBUFFERED": "1"}
+    def submit(self, name: str, command: str, more: Mapping[str, str] = NONE) -> None:
+        """Send our code and start `command` in its folder, as the job `name`.
+
+        `more` variables of the job stand in the cluster's table of jobs, for all to read that have its token.
+        """
+        variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), "PYTHONUNBUFFERED": "1", **more}
         shipped = {"working_dir": str(ROOT), "excludes": list(EXCLUDES), "env_vars": variables}
         upto = time.monotonic() + AGENT_S
         while True:

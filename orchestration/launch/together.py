@@ -1,6 +1,7 @@
 """One evaluation by several workers, for a net whose optimiser does not fit on one."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,10 @@ class CellWorker:
     def address(self) -> tuple[str, int]:
         return meeting_place()
 
-    def evaluate(self, cell: Cell, count: Path | None, meeting: tuple[str, int]) -> "Evaluated":
+    def evaluate(self, env: Mapping[str, str], cell: Cell, count: Path | None, meeting: tuple[str, int]) -> "Evaluated":
         """The scores of the cell, which all workers have; the first one counts the steps."""
         os.environ |= {
+            **env,
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world),
             "LOCAL_RANK": "0",  # Ray shows each worker its own GPUs only
@@ -46,11 +48,11 @@ def evaluate_together(cell: Cell, count: Path | None, room: Room) -> "Evaluated"
     from ray.exceptions import GetTimeoutError
 
     needs = Needs(workers=room.workers, cpus=room.cpus, gpus=room.gpus)
-    with placed(needs, cell.machine) as group:
+    with placed(needs, cell.machine, room.env) as group:
         workers = group.start(CellWorker)
         try:
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
-            waiting = futures = [worker.evaluate.remote(cell, count, meeting) for worker in workers]
+            waiting = futures = [worker.evaluate.remote(room.env, cell, count, meeting) for worker in workers]
             while waiting:
                 done, waiting = ray.wait(waiting)
                 ray.get(done)  # the first error ends all: the others would wait for the one that raised it

@@ -93,9 +93,10 @@ class Worker:
         for name in OURS:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
-    def begin(self, folder: str) -> Begun:
-        """Say who this is; from now on it is at work in the run's folder, and a signal writes the stacks of all threads
-        into a file there."""
+    def begin(self, folder: str, env: Mapping[str, str]) -> Begun:
+        """Take the variables of the cluster file, before torch is imported, and say who this is; from now on it is at
+        work in the run's folder, and a signal writes the stacks of all threads into a file there."""
+        os.environ |= env
         take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
         return Begun(Identity.me(), meeting_place())

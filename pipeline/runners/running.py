@@ -50,7 +50,7 @@ with _quiet_import():
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-__all__ = ["beam", "pipeline", "watched"]
+__all__ = ["beam", "check_options", "pipeline", "watched"]
 
 _RUNNER: Final = "FnApiRunner"
 Report = Callable[[dict[str, Any]], None]
@@ -70,7 +70,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     is removed at the end.
     """
     _free_memory()
-    options = _options(beam_args)
+    options = check_options(beam_args)
     log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
     processes = _processes(beam_args, work_bytes)
     try:
@@ -125,7 +125,7 @@ def _quiet_run() -> Iterator[threading.Event]:
         logger.propagate = before
 
 
-def _options(beam_args: Sequence[str]) -> PipelineOptions:
+def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options; BadInput for those that Beam would ignore in silence or answer with a page of usage."""
     usage = io.StringIO()
     try:

@@ -202,6 +202,20 @@ def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
+    """Its options are read by Beam before anything is done, in a dry run too."""
+    cluster = tmp_path / "mine.yaml"
+    cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4, flink_mastr: far}}\n")
+    for more in (["--dry-run"], []):
+        assert main(["corpus", *flags, "--on", str(cluster), *more]) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith("sesame: Beam options: 'flink_mastr' is unknown to Beam")
+    assert not list((tmp_path / "out").rglob("*.arrow"))
+    cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4}}\n")
+    assert main(["corpus", *flags, "--on", str(cluster), "--dry-run"]) == 0
+    assert f"--on {cluster}" in Flags(recipe="gpt2", on=str(cluster)).command("corpus")
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -50,7 +50,7 @@ def test_there_are_parts_of_every_kind() -> None:
         ("adamw", ["optim.adamw"]),
         ("choose.spans", ["objective.choose.spans"]),
         ("spans", ["objective.choose.spans"]),
-        ("cluster", ["cluster", "cluster.machine", "cluster.stability"]),
+        ("cluster", ["cluster", "cluster.machine", "cluster.stability", "cluster.beam"]),
         ("machine", ["cluster.machine"]),
         ("phases.0.steps", ["phases"]),
         ("dedup", ["corpus.dedup"]),

@@ -27,7 +27,7 @@ def start(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> int:
             raise error
 
     monkeypatch.setattr(session, "_start_here", begin)
-    session._start_patiently(Path(), 1, 0, {})
+    session._start_patiently(Path(), 1, 0, False, {})
     return len(outcomes) - len(left)
 
 

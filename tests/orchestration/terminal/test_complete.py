@@ -78,7 +78,11 @@ FAR = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
 
 
 def test_clusters_corpora_tables_and_parts() -> None:
-    assert complete.cluster("") == names("clusters") == [*FAR, "local", "one_gpu"]
+    assert (
+        complete.cluster("")
+        == names("clusters")
+        == [*FAR, "dataflow", "flink", "local", "one_gpu", "portable", "spark"]
+    )
     assert complete.corpus("") == names("corpora")
     assert complete.recipe("") == names("recipes")
     assert complete.table("alb") == ["albert-sp", "albert-sharing"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from orchestration.config import strict_yaml
+from orchestration.config import load_cluster
 from pipeline.jobs import encode, train_vocab
 from pipeline.readers import Jsonl
-from pipeline.runners import beam, pipeline
-from pipeline.spec import Corpus
+from pipeline.runners import beam, check_options, pipeline
+from pipeline.spec import Beam, Corpus
 from pipeline.steps import read_text
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.manifest import Manifest
@@ -25,7 +25,8 @@ from tests.pipeline.conftest import story
 
 HERE = ("--direct_running_mode=in_memory",)
 SMALL = WordPiece(size=200)
-CLUSTERS = Path(__file__).parents[3] / "orchestration" / "clusters" / "beam"
+TEXT = {"Parts", "Clean", "Keys", "All keys", "By key", "First of each", "Kept", "No bands", "Plan"}
+ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files whose corpora are made by other machines
 
 
 def corpus_of(path: Path) -> Corpus:
@@ -77,27 +78,58 @@ def steps(graph: Any) -> set[str]:
 def test_what_is_submitted_has_the_expected_layout(
     name: str, submission: Any, write_jsonl: Callable[..., Path], tmp_path: Path
 ) -> None:
-    cluster = strict_yaml.read(CLUSTERS / f"{name}.yaml", name)
-    layout, arguments = cluster["expected_layout"], tuple(cluster["arguments"])
+    arguments = tuple(load_cluster(name).beam.arguments)
     corpus = corpus_of(write_jsonl([story(number) for number in range(20)]))
     text, vocab = tmp_path / "text", tmp_path / "vocab"
     graph = submission(lambda: read_text(corpus, text, arguments))
-    assert steps(graph) == set(layout["text"])
+    assert steps(graph) == TEXT
     (environment,) = graph.components.environments.values()
-    assert environment.urn == layout["environment"]["urn"]
-    assert layout["environment"]["endpoint"].encode() in environment.payload
+    assert environment.urn == "beam:env:external:v1"
+    assert b"localhost:50000" in environment.payload
     read_text(corpus, text, HERE)
-    assert steps(submission(lambda: train_vocab(text, SMALL, vocab, arguments))) == set(layout["vocabulary"])
+    assert steps(submission(lambda: train_vocab(text, SMALL, vocab, arguments))) == {"Vocabulary", "Train"}
     train_vocab(text, SMALL, vocab, HERE)
     graph = submission(lambda: encode(text, vocab, corpus, tmp_path / "corpus", arguments))
-    assert steps(graph) == set(layout["corpus"])
+    assert steps(graph) == {"Shards", "Encode"}
 
 
 def test_the_options_of_dataflow_are_sound_and_what_is_missing_here_is_said(tmp_path: Path) -> None:
     """Beam checks all options first, then looks for its own extra, which is not among our packages."""
-    arguments = strict_yaml.read(CLUSTERS / "dataflow.yaml", "dataflow")["arguments"]
+    arguments = load_cluster("dataflow").beam.arguments
     with pytest.raises(BadInput, match=r"apache_beam\[gcp\]"), pipeline(tmp_path, 0, arguments) as graph:
         graph | beam.Create([1])
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_options_of_the_shipped_clusters_are_those_of_beam(name: str) -> None:
+    """Each of them, read by Beam's own parser, has the value of the file; Beam takes unknown ones without a word."""
+    of_file = load_cluster(name).beam
+    read = check_options(of_file.arguments).get_all_options()
+    assert read["runner"] == of_file.runner
+    assert {key: read[key] for key in of_file.options} == of_file.options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"paralelism": 4}, "'paralelism' is unknown to Beam"),
+        ({"parallelism": "many"}, "argument --parallelism: invalid int value: 'many'"),
+        ({"direct_running_mode": "threads"}, "invalid choice: 'threads'"),
+    ],
+)
+def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        check_options(Beam(runner="FlinkRunner", options=options).arguments)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"runner": "FlinkRunner"}, {"--parallelism": 4}, {"s3_secret_access_key": "abc"}, {"parallelism": None}]
+)
+def test_an_option_that_a_cluster_file_may_not_have_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"allowed (is|are)"):
+        Beam(options=options)
 
 
 def test_a_job_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""The environment of a cluster file: variables of the workers, with ${NAME} taken from whoever starts the run.
+
+A file has names and `${NAME}` alone; values are looked up when a run is started or sent, and live in memory: of this
+process, and of the workers, which are handed them in a call. They are in no runtime_env of Ray, whose values stand in
+its logs, in its job table and in the arguments of its processes.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Final
+
+from preprocessing.errors import BadInput, ResourceError
+
+FILE: Final = "SESAME_ENVIRONMENT_FILE"  # in the environment of a submitted job: where its values lie until it starts
+NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+OURS: Final = frozenset(
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "OMP_NUM_THREADS"}
+    | {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"}
+)
+TOO_LATE: Final = ("LD_", "PYTHON", "MALLOC_", "RAY_", "SESAME_")  # read when a process starts, or when Ray does
+SECRET: Final = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|KEY|CREDENTIAL|AUTH|COOKIE)S?(_|\d|$)|CONNECTION_?STRING",
+    re.IGNORECASE,
+)
+PLACE: Final = re.compile(r"_(PATH|FILE|DIR|ID|URL)$", re.IGNORECASE)  # of a credential, not the credential
+LOGIN: Final = re.compile(r"//[^/@\s]*:[^/@\s$]+@")  # http://user:password@host
+
+
+def is_credential(name: str) -> bool:
+    """Whether a variable of this name holds a credential, as far as a name tells.
+
+    >>> [name for name in ("HF_TOKEN", "aws_secret_access_key", "PGPASSWORD", "NCCL_DEBUG") if is_credential(name)]
+    ['HF_TOKEN', 'aws_secret_access_key', 'PGPASSWORD']
+    >>> is_credential("TOKENIZERS_PARALLELISM"), is_credential("AWS_WEB_IDENTITY_TOKEN_FILE")
+    (False, False)
+    """
+    return bool(SECRET.search(name)) and not PLACE.search(name)
+
+
+def check(env: Mapping[str, str]) -> None:
+    """ValueError, without the value, for what a cluster file may not have."""
+    for name, value in env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _")
+        if name in OURS:
+            raise ValueError(f"env.{name} is given, allowed is no such name: Sesame and Ray set it")
+        if name.startswith(TOO_LATE):
+            raise ValueError(f"env.{name} is given, allowed is no such name: set it where Ray's processes are started")
+        if "${" in NAMED.sub("", value) or "\0" in value:
+            raise ValueError(f"env.{name} is not what it can be, allowed is ${{NAME}}, a letter first and no blank")
+        if (is_credential(name) and not NAMED.fullmatch(value)) or LOGIN.search(value):
+            raise ValueError(
+                f"env.{name} is a credential in plain text, allowed is ${{NAME}}: it is taken from the environment of "
+                "whoever starts the run, and written nowhere"
+            )
+
+
+def names(env: Mapping[str, str]) -> list[str]:
+    """The variables that values are taken from.
+
+    >>> names({"HF_TOKEN": "${MY_TOKEN}", "NCCL_DEBUG": "WARN", "HF_HOME": "${SCRATCH}/hf"})
+    ['MY_TOKEN', 'SCRATCH']
+    """
+    return list(dict.fromkeys(name for value in env.values() for name in NAMED.findall(value)))
+
+
+def resolved(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The variables with their values; BadInput where one of `given` is lacking.
+
+    >>> resolved({"HF_HOME": "${SCRATCH}/hf"}, {"SCRATCH": "/scratch"})
+    {'HF_HOME': '/scratch/hf'}
+    """
+    if lacking := [name for name in names(env) if name not in given]:
+        wants = ", ".join(key for key, value in env.items() if {*NAMED.findall(value)} & {*lacking})
+        raise BadInput(
+            f"cluster: env.{wants} wants ${', $'.join(lacking)}, which is not in the environment; export it, or change "
+            "the cluster file"
+        )
+    return {name: NAMED.sub(lambda found: given[found[1]], value) for name, value in env.items()}
+
+
+_held = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_held", default=None)
+
+
+@contextmanager
+def held(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """This process has the variables inside the block, which gets them; looked up once where blocks are nested.
+
+    BadInput where one is lacking.
+    """
+    now = _held.get()
+    if now and now[0] == env:
+        yield now[1]
+        return
+    values = resolved(env, os.environ)
+    before = {name: os.environ.get(name) for name in values}
+    session = _held.set((dict(env), values))
+    os.environ |= values
+    try:
+        yield values
+    finally:
+        _held.reset(session)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+# On the way to a submitted job
+
+
+def leave(env: Mapping[str, str], file: Path) -> bool:
+    """Write what `env` names into `file`, for us alone to read, until the job takes it; False where that is nothing."""
+    values = {name: os.environ[name] for name in names(env) if name in os.environ}
+    resolved(env, values)
+    if not values:
+        return False
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.unlink(missing_ok=True)  # of a job that never started
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as written:
+        json.dump(values, written)
+    return True
+
+
+def take() -> None:
+    """Take over what was left for this job, and remove the file; nothing where nothing was.
+
+    ResourceError where the file cannot be read, or is not ours alone.
+    """
+    if not (given := os.environ.pop(FILE, "")):
+        return
+    try:
+        opened = os.open(given, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise ResourceError(
+            f"{given}: the environment that was sent with this job cannot be read ({error.strerror}); the folder of "
+            "--out must be one for the sender and the cluster, and their user the same"
+        ) from None
+    with open(opened) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise ResourceError(f"{given}: is not ours alone, so that nothing of it is taken; send the job again")
+        values = json.load(file)
+        os.unlink(given)
+    os.environ |= values

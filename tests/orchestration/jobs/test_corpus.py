@@ -1,0 +1,75 @@
+"""A corpus on the runner of a cluster file: in several processes here, and what reaches these."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration import environment
+from orchestration.jobs import Flags, open_job
+from orchestration.jobs import corpus as corpus_job
+from orchestration.progress import ignore
+from pipeline.runners import beam, pipeline, workers
+from tests.golden import text
+
+TWO = "name: two\nbeam: {options: {direct_num_workers: 2, direct_running_mode: multi_processing}}\n"
+
+
+def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: Any) -> str:
+    """The digest of a corpus."""
+    data = [str(tmp_path / "text.jsonl")]
+    job = open_job(Flags(recipe="bert_base", scale="tiny", data=data, out=tmp_path / out, **given))
+    return corpus_job.untracked(job, beam_args, ignore).digest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_cluster_file_makes_a_corpus_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same corpus, byte for byte; options of the command line come after those of the file."""
+    text.write(tmp_path / "text.jsonl", num_documents=400)
+    (tmp_path / "two.yaml").write_text(TWO)
+    seen, started = set[int](), workers._started
+
+    def look(pids: Path) -> list[int]:
+        seen.update(found := started(pids))
+        return found
+
+    monkeypatch.setattr(workers, "_started", look)
+    alone = built(tmp_path, "alone")
+    assert not seen  # so little text is read in this process
+    assert built(tmp_path, "two", on=str(tmp_path / "two.yaml")) == alone
+    assert len(seen) >= 2
+    assert os.getpid() not in seen
+    seen.clear()
+    mode = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
+    assert built(tmp_path, "again", mode, on=str(tmp_path / "two.yaml")) == alone
+    assert not seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["in_memory", "multi_processing"])
+def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OF_BEAM", raising=False)
+    for value in ("first", "second"):  # another one in the same process, too
+        monkeypatch.setenv("MINE", value)
+        file, words = tmp_path / value, [f"--direct_running_mode={mode}", "--direct_num_workers=2"]
+        with environment.held({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
+            graph | beam.Create([str(file)]) | beam.Map(lambda path: Path(path).write_text(os.environ["OF_BEAM"]))
+        assert file.read_text() == value
+
+
+def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    job = open_job(Flags(recipe="bert_base", scale="tiny", data=["demo"], on="flink"))
+    corpus_job._say_what_stays_here(job.cluster.beam, {"HF_TOKEN": "hidden"})
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "beam: the workers of FlinkRunner are started elsewhere, and have HF_TOKEN of"
+    )
+    assert "hidden" not in record.getMessage()
+    corpus_job._say_what_stays_here(job.cluster.beam, {})
+    corpus_job._say_what_stays_here(type(job.cluster.beam)(), {"HF_TOKEN": "hidden"})
+    assert len(caplog.records) == 1

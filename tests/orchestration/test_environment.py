@@ -1,0 +1,158 @@
+"""Variables of a cluster file: credentials are named, never written; what is lacking is one line before any work."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestration import environment
+from orchestration.cli import main
+from orchestration.config import load_cluster, to_yaml
+from orchestration.jobs import Flags, open_job, submission
+from preprocessing.errors import BadInput, ResourceError
+
+CANARY = "canary-5e8f1b"
+
+
+def refused(*overrides: str) -> str:
+    with pytest.raises(BadInput) as error:
+        load_cluster("local", [f"cluster.{one}" for one in overrides])
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "PGPASSWORD", "github_token2",
+     "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE"],
+)  # fmt: skip
+def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> None:
+    for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
+        said = refused(f"env.{name}={value}")
+        assert f"env.{name} is a credential in plain text, allowed is ${{NAME}}" in said
+        assert CANARY not in said
+    assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    said = refused(f"env.HTTPS_PROXY=http://me:{CANARY}@proxy:3128")
+    assert "credential" in said
+    assert CANARY not in said
+    assert load_cluster("local", ["cluster.env.HTTPS_PROXY=http://${LOGIN}@proxy:3128"]).env
+
+
+@pytest.mark.parametrize("value", ["1", "true", "1.5", f"[{CANARY}]", f"{{a: {CANARY}}}"])
+def test_a_value_that_is_no_word_is_refused_and_not_repeated(value: str) -> None:
+    said = refused(f"env.DB_PASSWORD={value}")
+    assert "env.DB_PASSWORD is of type" in said
+    assert CANARY not in said
+    assert CANARY not in refused(f"env={CANARY}")
+
+
+def test_a_file_with_a_credential_is_refused_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nenv:\n  NCCL_DEBUG: WARN\n  HF_TOKEN: {CANARY}\n")
+    assert main(["check", "bert_base", "--on", str(tmp_path / "mine.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "mine.yaml: env.HF_TOKEN is a credential in plain text" in said
+    assert CANARY not in said
+
+
+@pytest.mark.parametrize("name", [*sorted(environment.OURS), "LD_PRELOAD", "PYTHONPATH", "RAY_AUTH_TOKEN", "SESAME_X"])
+def test_what_sesame_and_ray_set_is_refused(name: str) -> None:
+    assert f"env.{name} is given, allowed is no such name" in refused(f"env.{name}=x")
+
+
+@pytest.mark.parametrize("value", ["${}", "${A B}", "${1A}", "${A", "${A:-x}"])
+def test_half_a_reference_is_refused(value: str) -> None:
+    assert "env.A is not what it can be" in refused(f"env.A='{value}'")
+
+
+def test_what_is_lacking_is_one_line_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    values = ["gpt2", "cluster.env.HF_TOKEN=${NOT_THERE}", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
+    said = "cluster: env.HF_TOKEN wants $NOT_THERE, which is not in the environment"
+    for verb, more in (("run", ()), ("corpus", ()), ("submit", ("--address", "http://127.0.0.1:1"))):
+        assert main([verb, *values, *more]) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
+        assert said in line
+    assert not list(tmp_path.rglob("*.arrow"))
+    assert main(["check", *values[:4]]) == 0  # what is checked is not started
+
+
+def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", CANARY)
+    flags = Flags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
+    job = open_job(flags)
+    first = submission.identity(job, flags, "run")
+    with environment.held(job.cluster.env) as values:
+        assert values == {"HF_TOKEN": CANARY}
+        assert CANARY not in f"{job}{to_yaml(job.cluster)}{submission.command(flags, 'run')}"
+    monkeypatch.setenv("MINE", "another")
+    assert submission.identity(job, flags, "run") == first
+
+
+def test_a_process_has_the_variables_inside_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDER", "/a")
+    monkeypatch.setenv("KEPT", "before")
+    monkeypatch.delenv("NEW", raising=False)
+    env = {"NEW": "${FOLDER}", "KEPT": "now", "FOLDER": "${FOLDER}/b"}
+    with environment.held(env) as outer:
+        assert [os.environ[name] for name in env] == ["/a", "now", "/a/b"]
+        with environment.held(env) as inner:  # looked up once: not /a/b/b
+            assert inner == outer
+        assert os.environ["KEPT"] == "now"
+    assert (os.environ.get("NEW"), os.environ["KEPT"], os.environ["FOLDER"]) == (None, "before", "/a")
+
+
+# On the way to a job
+
+
+def test_values_for_a_job_lie_in_a_file_of_ours_alone_until_it_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", CANARY)
+    file = tmp_path / "left" / "job"
+    old = os.umask(0)
+    try:
+        assert environment.leave({"HF_TOKEN": "${MINE}"}, file)
+    finally:
+        os.umask(old)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
+    monkeypatch.delenv("MINE")
+    monkeypatch.setenv(environment.FILE, str(file))
+    environment.take()
+    assert os.environ["MINE"] == CANARY
+    assert not file.exists()
+    assert environment.FILE not in os.environ
+    environment.take()  # nothing was left
+    assert not environment.leave({"NCCL_DEBUG": "WARN"}, file)
+    assert not file.exists()
+
+
+def test_a_file_that_others_can_read_or_that_is_a_link_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", CANARY)
+    file, link = tmp_path / "job", tmp_path / "link"
+    environment.leave({"HF_TOKEN": "${MINE}"}, file)
+    file.chmod(0o644)
+    link.symlink_to(file)
+    for given, said in ((file, "is not ours alone"), (link, "cannot be read"), (tmp_path / "none", "cannot be read")):
+        monkeypatch.setenv(environment.FILE, str(given))
+        with pytest.raises(ResourceError, match=said):
+            environment.take()
+
+
+def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", CANARY)
+    values = ("cluster.env.HF_TOKEN=${MINE}",)
+    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), out=tmp_path))
+    with submission.sent_environment(job, "gpt2-1") as variables:
+        (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert variables == {environment.FILE: str(file)}
+    assert file.exists()  # the job takes it
+    with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
+        raise ResourceError("no dashboard")
+    assert not file.exists()
