@@ -82,6 +82,15 @@ class Hashed(io.RawIOBase):
         return self._digest.hexdigest()
 
 
+def is_beside(name: str) -> bool:
+    """Whether a name that was read from a file is that of a file beside it, and leads nowhere else.
+
+    >>> [name for name in ("a.arrow", "../a.arrow", "/a", "..", "", "a/b") if is_beside(name)]
+    ['a.arrow']
+    """
+    return name not in ("", "..") and Path(name).name == name
+
+
 def xxh3_file(path: Path | str) -> str:
     """xxh3-128 of a file's bytes, in hexadecimal; several GB/s, so hashing costs less than reading."""
     digest = xxhash.xxh3_128()

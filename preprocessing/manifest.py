@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, write_atomic
+from preprocessing.files import checked_json, from_checked_json, is_beside, write_atomic
 from preprocessing.schema import SCHEMA_VERSION, SPLITS
 
 FILE_NAME: Final = "manifest.json"
@@ -177,6 +177,8 @@ class Manifest:
             value = from_checked_json(content)
             del value["splits"], value["schema_version"]
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
+            if not all(is_beside(shard.name) for shard in shards):
+                raise ValueError("a shard is a file beside its manifest")
             groups = value.pop("mixture", {}).items()
             mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import is_beside
 from training.engines import Engine, Fragments, Seal, memory_in
 from training.model import Model
 from training.run import Resume
@@ -33,6 +35,7 @@ Topology = dict[str, str | int]
 """What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
 from, and number of workers and ZeRO stage, which it need not."""
 
+PART: Final = r"rank-\d+\.safetensors"  # the files of workers
 MANIFEST, STATE, SPEC, UNFINISHED = "manifest.json", "state.json", "spec.json", ".tmp-"
 FORMAT: Final = 2  # of the files; the first was DeepSpeed's own
 REFUSED: Final = ("recipe", "precision")  # where they differ, the numbers would be those of neither run
@@ -192,8 +195,8 @@ def _load(engine: Engine[Model], path: Path) -> None:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The files of the workers, by rank."""
-    return sorted(path.glob(part_name(0).replace("00000", "*")))
+    """The files of the workers, by rank: those of the manifest, as nothing else was verified."""
+    return [path / file for file in sorted(_manifest(path)["files"]) if re.fullmatch(PART, file)]
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -204,6 +207,8 @@ def _seals(path: Path) -> dict[str, Seal] | str:
     """What each file of a checkpoint must be like, or why that is not known."""
     try:
         files = _manifest(path)["files"]
+        if outside := [file for file in files if not is_beside(file)]:
+            return f"{path}: its {MANIFEST} names {outside[0]!r}, which is no file of its own"
         return {file: Seal(seal["bytes"], seal["sha256"]) for file, seal in files.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return f"{path}: its {MANIFEST} cannot be read ({type(error).__name__}: {error})"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
-from training.engines import held, lean, ops
+from training.engines import held, lean, loopback, ops
 from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
 from training.engines.fragments import Fragments, Part
 from training.engines.held import Copy
@@ -53,6 +53,8 @@ def connect(machine: Machine) -> None:
     ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
     timeout = timedelta(seconds=machine.timeout)
+    if loopback.meets_here():
+        loopback.join(backend, timeout)
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import is_beside, write_atomic
 
 SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
 DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
@@ -85,7 +85,12 @@ def files(folder: Path, stem: str) -> list[Path]:
     if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
         return [folder / f"{stem}.safetensors"]
     try:
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        if outside := [name for name in names if not is_beside(name)]:
+            raise BadInput(f"{index}: names {outside[0]!r}, allowed are files beside it; fetch it again")
+        return [folder / name for name in names]
+    except BadInput:
+        raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{index}: no index of safetensors ({error}); fetch it again") from None
 

@@ -27,6 +27,7 @@ from training.tasks import STARTS, TASKS, TaskScore
 
 RUN: Final = "pretrain.json"  # of a run folder; launch and jobs write these files
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
+HEADER_BYTES = 100_000_000  # of a file of safetensors at most, as that library has it
 _LANGUAGE_DOCUMENTS: Final = 100
 _LANGUAGE_TOKENS: Final = 200  # of each
 _LANGUAGE_SHARE: Final = 0.05  # of the documents, from which on a language is named
@@ -257,12 +258,16 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
 
 def num_parameters(folder: Path, stem: str) -> int:
     """How many numbers are in the file `stem`.safetensors of a folder, or in several with an index: their headers say
-    it, and no more is read."""
+    it, and no more is read. BadInput where one has no such header."""
     whole, count = folder / f"{stem}.safetensors", 0
     for path in [whole] if whole.is_file() else sorted(folder.glob(f"{stem}-?????-of-?????.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        count += sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+        try:
+            with path.open("rb") as file:
+                length = min(HEADER_BYTES, int.from_bytes(file.read(8), "little"))
+                header = json.loads(file.read(length))
+            count += sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise BadInput(f"{path}: not a safetensors file; fetch it again") from None
     return count
 
 

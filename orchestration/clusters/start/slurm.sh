@@ -1,0 +1,66 @@
+#!/bin/bash
+# A training under SLURM: a Ray of this job alone, on all of its machines, ended with it. From the checkout:
+#   sbatch --nodes=8 orchestration/clusters/start/slurm.sh run bert_base --on 64xa100 --data TEXT --out FOLDER
+# What follows the name of the script is a command of `sesame`; its cluster file has `address: auto`. Five minutes before
+# its time is over the job writes a checkpoint and is queued again, where it goes on. All machines see this folder, TEXT
+# and FOLDER. Ray's ports are open to the network of the machines, and ask for a token that only this job has.
+#SBATCH --job-name=sesame
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=64
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:TERM@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -euo pipefail
+cd "${SLURM_SUBMIT_DIR:?is set by sbatch}"
+export PATH="$PWD/.venv/bin:$PATH"
+export RAY_AUTH_MODE=token RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_TMPDIR="/tmp/sesame-$SLURM_JOB_ID"
+RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))') # steps get it in their environment
+export RAY_AUTH_TOKEN
+
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+rays=()
+ray_on() { # NODE ARGUMENTS: Ray on one machine, as a step that lasts as long as the job
+    local node=$1
+    shift
+    srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" \
+        ray start --block --disable-usage-stats --dashboard-agent-listen-port=0 "$@" &
+    rays+=("$!")
+}
+end() {
+    kill "${rays[@]}" 2>/dev/null || true
+    wait "${rays[@]}" 2>/dev/null || true
+}
+trap end EXIT
+
+head=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" hostname --ip-address)
+head=${head%% *}
+export RAY_ADDRESS="$head:$((20000 + SLURM_JOB_ID % 10000))"
+ray_on "${nodes[0]}" --head --node-ip-address="$head" --port="${RAY_ADDRESS##*:}" --include-dashboard=false
+are_there() { # whether Ray has so many machines
+    timeout 60 python -c "import ray, sys; ray.init(logging_level='ERROR')
+sys.exit(sum(node['Alive'] for node in ray.nodes()) < $1)" &>/dev/null
+}
+for ((number = 1; number <= ${#nodes[@]}; number++)); do # the head first: the others look for it
+    for ((second = 0; second < 300; second += 5)); do
+        are_there "$number" && break
+        sleep 5
+    done
+    are_there "$number" || { echo "slurm.sh: Ray does not start on ${nodes[number - 1]}" >&2; exit 4; }
+    if ((number < ${#nodes[@]})); then ray_on "${nodes[number]}" --address="$RAY_ADDRESS"; fi
+done
+
+sesame "$@" &
+training=$! asked=
+trap 'asked=yes; kill -TERM "$training" 2>/dev/null || true' TERM
+code=0
+wait "$training" || code=$?
+if [ "$asked" ]; then # the signal has ended the wait, not the training, which writes a checkpoint
+    code=0
+    wait "$training" || code=$?
+fi
+if [ "$code" = 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"

@@ -1,0 +1,304 @@
+"""What nobody may do: run code from a file, leave a folder, listen to a network, read what is not theirs.
+
+Each test is an item of the threat model in the README. Credentials have tests of their own
+(orchestration/test_environment.py, orchestration/launch/test_environment.py), so has a cluster of this machine
+(orchestration/launch/test_here.py).
+"""
+
+import ast
+import json
+import multiprocessing
+import os
+import pickle
+import stat
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from orchestration.cli import main
+from orchestration.config import strict_yaml
+from preprocessing.errors import BadInput
+from preprocessing.files import checked_json, from_checked_json
+from preprocessing.manifest import FILE_NAME, Manifest
+from tests.training.corpora import mini_corpus
+from training import checkpoint
+from training.formats import sharded
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("preprocessing", "pipeline", "training", "orchestration")
+SOURCES = [ROOT / "sesame.py", *(path for name in ROOMS for path in sorted((ROOT / name).rglob("*.py")))]
+LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+
+
+# Files that run code
+
+
+UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "pandas"}
+RUNS = {"eval", "exec", "compile", "__import__"}
+EXTRACTS = {"extractall", "unpack_archive", "mktemp", "load_checkpoint", "load_state_dict_from_url", "read_pickle"}
+LOADS_SAFELY = {"np.load": "allow_pickle", "numpy.load": "allow_pickle"}  # with this argument, False
+
+
+def faults(code: str) -> Iterator[str]:
+    """What a source does that may run code from a file or a text, or write outside of a folder."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+            yield from (f"imports {name}" for name in names if name.split(".")[0] in UNPICKLES)
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        given = {one.arg: ast.unparse(one.value) for one in node.keywords}
+        last = called.rpartition(".")[2]
+        if called in RUNS or last in EXTRACTS or called in ("os.system", "os.popen", "tempfile.mktemp"):
+            yield f"calls {called}"
+        if given.get("shell") == "True" or given.get("trust_remote_code") not in (None, "False"):
+            yield f"{called} runs what it is given"
+        if called in LOADS_SAFELY and given.get(LOADS_SAFELY[called]) != "False":
+            yield f"{called} unpickles"
+        if called in ("torch.load", "mlflow.pyfunc.load_model", "mlflow.pytorch.load_model"):
+            yield f"{called} unpickles"
+        if called.startswith("yaml.") and "load" in last and last != "safe_load":
+            yield f"{called} makes objects" if given.get("Loader") != "_Loader" else ""
+        if "0.0.0.0" in [ast.literal_eval(one) for one in node.args if isinstance(one, ast.Constant)]:
+            yield f"{called} listens to the network"
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("import pickle", "imports pickle"),
+        ("from joblib import load", "imports joblib"),
+        ("torch.load(file)", "torch.load unpickles"),
+        ("np.load(file)", "np.load unpickles"),
+        ("np.load(file, allow_pickle=True)", "np.load unpickles"),
+        ("mlflow.pyfunc.load_model(uri)", "mlflow.pyfunc.load_model unpickles"),
+        ("yaml.load(text, Loader=yaml.Loader)", "yaml.load makes objects"),
+        ("yaml.full_load(text)", "yaml.full_load makes objects"),
+        ("eval(text)", "calls eval"),
+        ("subprocess.run(text, shell=True)", "subprocess.run runs what it is given"),
+        ("AutoModel.from_pretrained(name, trust_remote_code=True)", "AutoModel.from_pretrained runs what it is given"),
+        ("archive.extractall(folder)", "calls archive.extractall"),
+        ("engine.load_checkpoint(folder)", "calls engine.load_checkpoint"),
+        ("server.bind(('0.0.0.0', 1), '0.0.0.0')", "server.bind listens to the network"),
+    ],
+)
+def test_the_walk_of_the_source_sees(code: str, fault: str) -> None:
+    assert fault in list(faults(code))
+
+
+def test_no_source_unpickles_runs_text_or_extracts_an_archive() -> None:
+    found = {str(path.relative_to(ROOT)): [*filter(None, faults(path.read_text()))] for path in SOURCES}
+    assert len(found) > 300
+    assert {path: said for path, said in found.items() if said} == {}
+
+
+def test_the_one_reader_of_yaml_is_a_safe_loader(tmp_path: Path) -> None:
+    import yaml
+
+    assert issubclass(strict_yaml._Loader, yaml.SafeLoader)
+    mark = tmp_path / "ran"
+    for text in (f"!!python/object/apply:os.mkdir [{mark}]", f"a: !!python/object/new:os.mkdir [{mark}]"):
+        with pytest.raises(BadInput, match="tag"):
+            strict_yaml.parse(text, "here")
+    assert not mark.exists()
+
+
+class Runs:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors"])
+def test_weights_that_are_a_pickle_run_no_code(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mark, folder = tmp_path / "ran", tmp_path / "net"
+    folder.mkdir()
+    (folder / name).write_bytes(pickle.dumps(Runs(mark)))
+    torch.save({"weights": Runs(mark)}, folder / f"also-{name}")
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "auto_map": {"AutoModel": "evil.Net"}}))
+    (folder / "evil.py").write_text(f"import os; os.mkdir({str(mark)!r})")
+    place = ["--scale", "tiny", "--data", "demo", "--out", str(tmp_path / "out")]
+    assert main(["sample", str(folder), "The", "--out", str(tmp_path / "out")]) == 2
+    assert main(["eval", str(folder), "--task", "sst2", "--out", str(tmp_path / "out")]) == 2
+    assert main(["export", str(folder), str(tmp_path / "to"), *place]) == 2
+    assert not mark.exists()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_array_or_a_corpus_that_is_a_pickle_runs_no_code(tmp_path: Path) -> None:
+    import numpy as np
+
+    mark, text = tmp_path / "ran", tmp_path / "text"
+    text.mkdir()
+    np.save(text / "array.npy", np.array([Runs(mark)], object), allow_pickle=True)
+    with (text / "data.jsonl").open("wb") as file:
+        pickle.dump(Runs(mark), file, protocol=4)
+    assert main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "data.jsonl"), "--out", str(tmp_path)]) == 2
+    assert main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "array.npy"), "--out", str(tmp_path)]) == 2
+    assert not mark.exists()
+
+
+# Names that lead out of a folder
+
+
+OUTSIDE = ("../outside", "/etc/passwd", "folder/file", "..")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_manifest_of_a_corpus_names_files_beside_it(name: str, tmp_path: Path) -> None:
+    corpus = mini_corpus(tmp_path / "corpus")
+    file = corpus / FILE_NAME
+    values = from_checked_json(file.read_bytes())
+    values["shards"][0]["name"] = name
+    file.write_bytes(checked_json(values))  # with a hash that is right
+    with pytest.raises(BadInput, match="is damaged, or no manifest"):
+        Manifest.load(corpus)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_of_weights_names_files_beside_it(name: str, tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(BadInput, match="allowed are files beside it"):
+        sharded.files(tmp_path, "model")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_manifest_of_a_checkpoint_names_files_of_its_own(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / checkpoint.name(1)
+    folder.mkdir()
+    (folder / checkpoint.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 0, "sha256": ""}}}))
+    assert "is no file of its own" in str(checkpoint.find_fault(folder))
+
+
+def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> None:
+    """Whatever lay beside the files of workers was read without a hash."""
+    folder = tmp_path / checkpoint.name(1)
+    folder.mkdir()
+    files = {checkpoint.part_name(0): {"bytes": 0, "sha256": ""}}
+    (folder / checkpoint.MANIFEST).write_text(json.dumps({"files": files}))
+    (folder / checkpoint.part_name(1)).write_bytes(b"planted")
+    assert checkpoint._parts(folder) == [folder / checkpoint.part_name(0)]
+
+
+def test_members_of_an_archive_leave_no_folder(tmp_path: Path) -> None:
+    """Archives are read in memory: a member's name is no path."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    text = json.dumps({"text": "A sentence of some length that is kept, as it is long enough for that. " * 3}) + "\n"
+    with zipfile.ZipFile(inside / "text.zip", "w") as archive:
+        for name in ("../outside.jsonl", "/tmp/outside-of-sesame.jsonl", "a/../../outside.jsonl"):
+            archive.writestr(name, text * 50)
+    main(["corpus", "gpt2", "--scale", "tiny", "--data", str(inside), "--out", str(inside / "out")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inside"]
+    assert not Path("/tmp/outside-of-sesame.jsonl").exists()
+
+
+# Who else is on this machine
+
+
+def _meet(rank: int, port: int, heard: Any) -> None:
+    """Join a group of two as a worker does; the addresses at which this process listens."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    from datetime import timedelta
+
+    from training.engines import loopback
+
+    assert loopback.meets_here()
+    loopback.join("gloo", timedelta(seconds=60))
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total)
+    mine = [one for one in psutil.Process().net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    heard.put((total.item(), [one.laddr.ip for one in mine]))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def test_workers_of_one_machine_meet_on_loopback() -> None:
+    """The store of torch listened on all interfaces."""
+    from tests.orchestration.launch.test_here import free_port
+
+    ways, port = multiprocessing.get_context("spawn"), free_port()
+    heard: Any = ways.Queue()
+    workers = [ways.Process(target=_meet, args=(rank, port, heard)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    found = [heard.get(timeout=300) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert {total for total, _ in found} == {2.0}
+    addresses = [address for _, mine in found for address in mine]
+    assert len(addresses) >= 3  # the store, and a socket of each
+    assert {*addresses} <= LOOPBACK
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.1.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.1", False),
+        ("head", False),
+    ],
+)
+def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.engines import loopback
+
+    monkeypatch.setenv("MASTER_ADDR", address)
+    assert loopback.meets_here() == here
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_ray_of_our_own_is_for_its_user_alone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its token is asked for, its dashboard is on loopback and off by default, and nobody else enters its folder, which
+    Ray itself opens to everybody."""
+    import ray
+
+    from orchestration.launch import ray_session
+
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    with ray_session(cpus=1):
+        assert not ray._private.worker._global_node.webui_url
+    assert "dashboard" not in capfd.readouterr().err
+    with ray_session(cpus=1, dashboard=True):
+        said = capfd.readouterr().err
+        url, _, file = said.strip().splitlines()[-1].partition(" is Ray's dashboard; it asks for the token in ")
+        token = Path(file)
+        folders = [token, token.parent]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o600, 0o700]
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        assert token.parent in session.parents
+        assert [status(f"{url}/api/jobs/", given) for given in ("", "wrong", token.read_text())] == [401, 403, 200]
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        listening = [one for each in processes for one in each.net_connections("inet") if one.status == "LISTEN"]
+        assert int(url.rpartition(":")[2]) in [one.laddr.port for one in listening]
+        assert {one.laddr.ip for one in listening} <= LOOPBACK
+    assert not token.parent.exists()
+
+
+def status(url: str, token: str) -> int:
+    """What a server answers to who has this token."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
