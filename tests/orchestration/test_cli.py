@@ -66,8 +66,8 @@ BAD = {
     "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
     "check gpt2 optim.peek=1": "override optim.peek=1: optim.peek is not a key of optim; did you mean optim.peak?",
     "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
-    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, local, "
-    "one_gpu) and not a .yaml file; did you mean one_gpu?",
+    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
+    "dataflow, flink, local, one_gpu, portable, spark) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
     "check gpt2 --quux red": "No such option: --quux",

@@ -329,3 +329,13 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     assert "srun machine2: ray start --block" in calls
     left = subprocess.run(["ps", "-o", "args=", "-g", str(job.pid)], capture_output=True, text=True).stdout
     assert "ray" not in left
+
+
+def test_the_readme_names_each_of_these_files_and_its_commands_are_theirs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for path in START.iterdir():
+        assert f"`{path.name}`" in readme, path
+        shown = re.findall(rf"`((?:ray up|kubectl|sbatch|sky|docker) [^`]*{re.escape(path.name)}[^`]*)`", readme)
+        assert shown, path
+        words = " ".join(line.lstrip("# ") for line in path.read_text().splitlines())
+        assert all(command in words for command in shown), shown

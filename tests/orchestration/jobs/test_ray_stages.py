@@ -37,7 +37,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     events: list[str] = []
 
     @contextmanager
-    def ray(address: str, *, cpus: int, gpus: int, logs: Path, report: Report) -> Iterator[None]:
+    def ray(address: str, *, cpus: int, gpus: int, dashboard: bool, logs: Path, report: Report) -> Iterator[None]:
         events.append(f"Ray of {cpus} cores starts")
         yield
         events.append("Ray ends")
