@@ -160,7 +160,12 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
         with (
             held(folder),
             ray_session(
-                cluster.address, cpus=launch.cores(), gpus=_gpus(plan), logs=folder / "ray-logs", report=report
+                cluster.address,
+                cpus=launch.cores(),
+                gpus=_gpus(plan),
+                dashboard=cluster.dashboard,
+                logs=folder / "ray-logs",
+                report=report,
             ),
             stop_signals() as asked,
             tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,

@@ -68,7 +68,10 @@ def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: 
     import ray
 
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with ray_session(cpus=1), placement.placed(1, 1, 0, Machine(), {"HF_TOKEN": CANARY}) as group:
+    with (
+        ray_session(cpus=1),
+        placement.placed(placement.Needs(workers=1, cpus=1, gpus=0), Machine(), {"HF_TOKEN": CANARY}) as group,
+    ):
         (worker,) = group.start(Worker)
         assert ray.get(worker.__ray_call__.remote(seen))["HF_TOKEN"] is None
         ray.get(worker.begin.remote(str(tmp_path), group.env))

@@ -12,13 +12,15 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -662,6 +664,14 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
         assert [key for key in keys if key not in code] == []
         picture = f"{address}/get-artifact?path=figures/loss_curve.png&run_uuid={tracked.run_id}"
         assert fetched(picture).startswith(b"\x89PNG")
+        create, kind = f"{address}/api/2.0/mlflow/experiments/create", {"Content-Type": "application/json"}
+        outside = json.dumps({"name": "outside", "artifact_location": "file:///tmp#/../../etc"}).encode()
+        assert {
+            "another host": answered(f"{address}/", {"Host": "evil.example"}),  # a name that leads here (DNS rebinding)
+            "another page": answered(create, {**kind, "Origin": "http://evil.example"}, b'{"name": "theirs"}'),
+            "out of the artifacts": answered(picture.replace("figures/", "../../../")),
+            "out of a location": answered(create, kind, outside),
+        } == {"another host": 403, "another page": 403, "out of the artifacts": 400, "out of a location": 400}
         here = psutil.Process(served.pid)
         listening = {
             each.laddr.ip
@@ -675,6 +685,15 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
         for process in reversed(processes):
             process.kill()
         served.wait()
+
+
+def answered(url: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes | None = None) -> int:
+    """The status of an answer."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, dict(headers)), timeout=120) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def fetched(url: str) -> bytes:
