@@ -70,8 +70,8 @@ def _scene(point: Point, ground: Ground, fault: Fault) -> Iterator[Scene]:
 
 def _disturb(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> None:
     """The first start, struck by the fault."""
-    command = scene.start()
-    moment(scene, lambda: fault.aim(scene))
+    _meet(scene, fault, moment, outcome)
+    command = scene.now
     struck_s, step = time.monotonic(), scene.step
     fault.strike(scene)
     struck = scene.now
@@ -96,6 +96,19 @@ def _disturb(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> No
             outcome.faults.append(f"damaged, it ended with {outcome.codes[-1]} ({scene.now.last_line[:200]})")
         if outcome.codes[-1]:
             fault.mend(scene)
+
+
+def _meet(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> None:
+    """Start, and wait for the moment; again where the machine is too busy to start Ray."""
+    while True:
+        scene.start()
+        try:
+            return moment(scene, lambda: fault.aim(scene))
+        except Missed:
+            code = scene.now.process.poll()
+            if code != RESOURCES or len(outcome.codes) == MOST_STARTS:
+                raise
+            outcome.codes.append(code)
 
 
 def _go_on(scene: Scene, outcome: Outcome) -> None:
