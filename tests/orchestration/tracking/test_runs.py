@@ -446,13 +446,14 @@ def test_an_error_of_the_database_is_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """MLflow writes the traceback of each to stderr, SQLAlchemy its statement: 170 lines where a disk was full."""
-    with track.run(place, tmp_path, corpus, METADATA) as tracked:
-        with track.log_and_suppress("a tag"), closing(sqlite3.connect(place.uri.removeprefix("sqlite:///"))) as other:
-            other.execute("ALTER TABLE tags RENAME TO gone")
-            try:
-                track.tag(tracked, note="of a tag")
-            finally:
-                other.execute("ALTER TABLE gone RENAME TO tags")
+    with (
+        track.run(place, tmp_path, corpus, METADATA) as tracked,
+        closing(sqlite3.connect(place.uri.removeprefix("sqlite:///"))) as other,
+    ):
+        other.execute("ALTER TABLE tags RENAME TO gone")
+        with track.log_and_suppress("a tag"):
+            track.tag(tracked, note="of a tag")
+        other.execute("ALTER TABLE gone RENAME TO tags")
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.startswith("MLflow does not take a tag: ")
     assert "\n" not in warning
