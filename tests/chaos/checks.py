@@ -29,7 +29,7 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
         yield f"after {code}: {left}"
     told, kept = scene.store.status(scene.run_id), behind(scene.run).get("status")
     if scene.verb == "train" and scene.run_id and STATUS.get(code) not in (told, kept):
-        yield f"after {code} MLflow says {told}"
+        yield f"after {code} MLflow says {told or 'nothing'}, and the run's folder {kept or 'nothing'}"
 
 
 def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:
