@@ -80,7 +80,6 @@ def pretrain(
     itself gives `asked`, and holds the lock of the run's folder in any case.
     """
     folder = Path(run.folder)
-    remove_unfinished(folder)  # what a start before has left that was killed
     needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.machine.workers_unit)
     if run.resume == "never":
         _set_aside(folder)
@@ -98,6 +97,7 @@ def pretrain(
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
             _wait_for_earlier_workers(folder, asked, now)
+            remove_unfinished(folder)  # what was left by a start that was killed
             with nullcontext() if is_ours() else seen(needs) as nodes:
                 result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
-from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, note_behind
+from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, in_a_line, note_behind
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
 
@@ -170,7 +170,7 @@ class MetricLog:
                     del self._files[0]
                 self._fails = ""
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
-                self._fails = next(iter(str(error).splitlines()), type(error).__name__)
+                self._fails = in_a_line(error)
                 if not complained:
                     log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
                 complained = True

@@ -86,6 +86,11 @@ def is_there(uri: str, timeout_s: float = FAILED_S - PROBE_S) -> bool:
     return False
 
 
+def in_a_line(error: BaseException) -> str:
+    """What an error says first; those of a database go on with its statements."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def behind(folder: Path) -> dict[str, Any]:
     """What MLflow lacks of the run in `folder`; {}: nothing that is known of."""
     try:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from orchestration.tracking.metadata import FOLDER, Metadata, log_metadata, telling_name
-from orchestration.tracking.patience import FAILED_S, behind, forget, is_there, note_behind, within
+from orchestration.tracking.patience import FAILED_S, behind, forget, in_a_line, is_there, note_behind, within
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -76,8 +76,8 @@ def load_mlflow(uri: str) -> None:
         "HTTP_REQUEST_MAX_RETRIES": "3",
     }.items():
         os.environ.setdefault(f"MLFLOW_{name}", value)
-    for noisy in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of what it raises too
     import mlflow.tracking
 
     if uri.startswith("sqlite:///"):
@@ -257,7 +257,7 @@ def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None, is_open
         try:
             within(tracked.uri, lambda: _terminate(client, tracked.run_id, status, detail))
         except Exception as error:
-            log.warning("MLflow does not take that the run is %s: %s", status, error)
+            log.warning("MLflow does not take that the run is %s: %s", status, in_a_line(error))
             if folder:
                 with log_and_suppress("how the run ended"):
                     note_behind(folder, status=status, detail=detail)
@@ -274,7 +274,7 @@ def log_and_suppress(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        log.warning("MLflow does not take %s: %s", what, error)
+        log.warning("MLflow does not take %s: %s", what, in_a_line(error))
 
 
 def created(client: Any, place: Place, name: str, among: str = "", **tags: str) -> Tracked:

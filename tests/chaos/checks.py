@@ -14,7 +14,7 @@ from tests.chaos.scene import Scene
 
 STATUS: Final = {0: "FINISHED", 75: "KILLED", 130: "KILLED", 2: "FAILED", 4: "FAILED"}  # of the run, by exit code
 END_S: Final = 20.0  # for processes to notice that those above them are gone
-UNFINISHED: Final = (".tmp-*", "*.unfinished", ".owner.json", "*.new", "*.seal")
+UNFINISHED: Final = (".tmp-*", "*.unfinished", ".owner.json", ".workers.lock", "*.new", "*.seal")
 MAY_STAY: Final = (f"{stacks.FOLDER}/", "ray-logs/", "checkpoints/broken-")  # what a fault leaves for people to look at
 MODEL: Final = "model.safetensors"
 OF_TORCH: Final = "torchinductor_"  # a folder of its cache, which every process that imports it makes
@@ -29,7 +29,7 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
         yield f"after {code}: {left}"
     told, kept = scene.store.status(scene.run_id), behind(scene.run).get("status")
     if scene.verb == "train" and scene.run_id and STATUS.get(code) not in (told, kept):
-        yield f"after {code} MLflow says {told}"
+        yield f"after {code} MLflow says {told or 'nothing'}, and the run's folder {kept or 'nothing'}"
 
 
 def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:

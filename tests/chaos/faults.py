@@ -210,7 +210,7 @@ class LongPartition(Partition):
 class FullDisk(Fault):
     """The output folder is a small disk, and something else fills it."""
 
-    ends = frozenset({BAD_INPUT, RESOURCES})
+    ends = frozenset({BAD_INPUT, RESOURCES, DONE})  # done: nothing was left to write
 
     def lacks(self) -> str:
         return "" if is_root() else "a mount wants root"
@@ -220,7 +220,7 @@ class FullDisk(Fault):
         kept = scene.folder / "kept"
         scene.out.rename(kept)
         scene.out.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "none", str(scene.out)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "none", str(scene.out)], check=True)
         try:
             shutil.copytree(kept, scene.out, dirs_exist_ok=True)
             shutil.rmtree(kept)
@@ -229,9 +229,10 @@ class FullDisk(Fault):
             subprocess.run(["umount", "-l", str(scene.out)], check=True)
 
     def strike(self, scene: Scene) -> None:
+        left = os.statvfs(scene.out)
+        room = left.f_bavail * left.f_frsize - scene.rng.choice([0, 40_000])
         with (scene.out / "other").open("wb") as file, suppress(OSError):
-            left = os.statvfs(scene.out)
-            file.write(bytes(left.f_bavail * left.f_frsize - scene.rng.choice([0, 40_000])))
+            os.posix_fallocate(file.fileno(), 0, room)
 
     def relieve(self, scene: Scene) -> None:
         (scene.out / "other").unlink(missing_ok=True)

@@ -117,12 +117,15 @@ class Store:
         self.file = file
 
     def _asked(self, question: str, *values: str) -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=30)) as opened:
+        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=3)) as opened:
             return opened.execute(question, values).fetchall()
 
     def status(self, run_id: str) -> str:
-        """Of a run; "" where there is none."""
-        found = self._asked("SELECT status FROM runs WHERE run_uuid = ?", run_id)
+        """Of a run; "" where there is none, or the store is locked."""
+        try:
+            found = self._asked("SELECT status FROM runs WHERE run_uuid = ?", run_id)
+        except sqlite3.OperationalError:
+            return ""
         return str(found[0][0]) if found else ""
 
     def running(self) -> list[str]:

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
@@ -438,6 +438,28 @@ def mute() -> Any:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_an_error_of_the_database_is_one_line(
+    place: track.Place,
+    corpus: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """MLflow writes the traceback of each to stderr, SQLAlchemy its statement: 170 lines where a disk was full."""
+    with (
+        track.run(place, tmp_path, corpus, METADATA) as tracked,
+        closing(sqlite3.connect(place.uri.removeprefix("sqlite:///"))) as other,
+    ):
+        other.execute("ALTER TABLE tags RENAME TO gone")
+        with track.log_and_suppress("a tag"):
+            track.tag(tracked, note="of a tag")
+        other.execute("ALTER TABLE gone RENAME TO tags")
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("MLflow does not take a tag: ")
+    assert "\n" not in warning
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_importing_mlflow_is_not_counted_against_the_store(
