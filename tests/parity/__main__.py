@@ -27,20 +27,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("work/parity"), help="folder of corpus, runs and table")
     parser.add_argument("--save", action="store_true", help=f"put the table into {RESULTS}")
-    parser.add_argument("--only", default="", help="words of which each cell must have all: BERT,LAMB")
+    parser.add_argument("--only", default="", help="values that each cell must have: net=BERT,zero=1")
     parser.add_argument(
         "--bare", action="store_true", help="the same nets on DeepSpeed alone; nothing there is a failure"
     )
     args = parser.parse_args()
     out = args.out / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     words = set(filter(None, args.only.split(",")))
-    name, page, values, failed = (_bare if args.bare else _layouts)(out, lambda cell: words <= set(map(str, cell)))
+    name, page, values, failed = (_bare if args.bare else _layouts)(out, lambda cell: words <= _words(cell))
     print(page)
     for folder in [out, RESULTS] if args.save else [out]:
         stem = folder / f"{name}-{datetime.now(UTC).date()}"
         stem.with_suffix(".md").write_text(page)
         stem.with_suffix(".json").write_text(json.dumps(values, indent=1) + "\n")
     sys.exit(failed)
+
+
+def _words(cell: Cell) -> set[str]:
+    return {f"{axis}={value}" for axis, value in cell._asdict().items()}
 
 
 Found = tuple[str, str, Any, bool]
