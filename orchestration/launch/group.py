@@ -96,7 +96,6 @@ def pretrain(
     ):
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
-            _wait_for_earlier_workers(folder, asked, now)
             remove_unfinished(folder)  # what was left by a start that was killed
             with nullcontext() if is_ours() else seen(needs) as nodes:
                 result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
@@ -120,7 +119,7 @@ def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None
         tracking.forget(folder, "results")
 
 
-def _wait_for_earlier_workers(folder: Path, asked: Asked, report: Report) -> None:
+def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
     """Wait for workers whose driver was killed: Ray ends them, within seconds, and until then they write to the folder.
 
     ResourceError where they are still there after LEFT_S.
@@ -128,8 +127,6 @@ def _wait_for_earlier_workers(folder: Path, asked: Asked, report: Report) -> Non
     until_s = time.monotonic() + LEFT_S
     while not is_left(folder):
         report({"stage": "waiting for earlier workers"})
-        if asked.signal:
-            raise asked.stopped(f"{folder}: stopped while workers of an earlier command were ending")
         if time.monotonic() > until_s:
             raise ResourceError(
                 f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "

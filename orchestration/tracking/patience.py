@@ -44,11 +44,13 @@ def within(uri: str, call: Callable[[], T]) -> T:
 
 
 class Waiting:
-    """How long a call that has just begun is waited for: FAILED_S, or SLOW_S where the store answers otherwise."""
+    """How long a call that has just begun is waited for: FAILED_S, or SLOW_S where the store answers otherwise, or
+    the machine is too busy to ask it."""
 
     def __init__(self, uri: str, began_s: float | None = None) -> None:
         self._uri, self.began_s = uri, time.monotonic() if began_s is None else began_s
-        self._asked, self._answers = False, False
+        self._asked = False
+        self._answers: bool | None = None  # not known yet
 
     @property
     def most_s(self) -> float:
@@ -59,7 +61,7 @@ class Waiting:
         if waited_s > PROBE_S and not self._asked:
             self._asked = True
             threading.Thread(target=self._ask, daemon=True, name="mlflow probe").start()
-        return waited_s > self.most_s
+        return waited_s > (SLOW_S if self._answers is None else self.most_s)
 
     def _ask(self) -> None:
         self._answers = is_there(self._uri)
@@ -77,7 +79,7 @@ def is_there(uri: str, timeout_s: float = FAILED_S - PROBE_S) -> bool:
             opened.close()
             return True
         if uri.startswith("http"):
-            with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=timeout_s):
+            with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=timeout_s / 2):  # to connect, to answer
                 return True
     except urllib.error.HTTPError:  # it wants a password, but it is there
         return True
