@@ -21,7 +21,7 @@ from orchestration.launch import RUN
 from orchestration.tracking.patience import BEHIND
 from preprocessing.lock import OWNER
 from tests.chaos.command import Command, new_mark
-from tests.chaos.ground import START_S, is_root
+from tests.chaos.ground import ENVIRONMENT, START_S, is_root
 from tests.chaos.scene import Scene
 from training.run import CHECKPOINTS
 
@@ -336,7 +336,7 @@ class DeadServer(Fault):
         """Start the server, and wait until it listens."""
         words = [sys.executable, "-m", "sesame", "ui", "--out", str(scene.out), "--port", str(self.port)]
         self.mark = new_mark()
-        self.server = Command(words, scene.ground.environment, scene.folder / "server.log", self.mark)
+        self.server = Command(words, ENVIRONMENT, scene.folder / "server.log", self.mark)
         self.server.until(self.listens, START_S, 0.1)
 
     def listens(self) -> bool:

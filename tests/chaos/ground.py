@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,14 @@ CLUSTER: Final = (
     *("cluster.workers=2", f"cluster.save_every={SAVE_EVERY}", "cluster.log_every=2", "cluster.eval_every=16"),
     *("--progress", "plain"),
 )
+ENVIRONMENT: Final = {
+    "PYTHONPATH": str(ROOT),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_TRACKING_URI": "",
+    "NO_COLOR": "1",
+    "OMP_NUM_THREADS": "1",
+}
 START_S: Final = 900.0  # for a start of the command; an idle machine takes 15, a busy one minutes
 LEARNED: Final = ("train/", "eval/")  # metrics that do not depend on the clock
 
@@ -41,12 +49,11 @@ class Ended:
     files: frozenset[str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Ground:
     """A folder for all points, with a corpus that is made once."""
 
     root: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def words(self, verb: str, out: Path, *more: str) -> list[str]:
         """A command on the text of all points."""
@@ -56,18 +63,10 @@ class Ground:
     def prepare(self) -> None:
         """Write the text and make its corpus, and a store of MLflow that has no run yet."""
         self.root.mkdir(parents=True, exist_ok=True)
-        self.environment = {
-            "PYTHONPATH": str(ROOT),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            "NO_COLOR": "1",
-            "MLFLOW_TRACKING_URI": "",
-            "OMP_NUM_THREADS": "1",
-        }
         (self.root / "text.txt").write_text(text(random.Random(0)))
         made = Command(
             self.words("corpus", self.root / "made", "--progress", "none"),
-            self.environment,
+            ENVIRONMENT,
             self.root / "corpus.log",
             new_mark(),
         )

@@ -12,7 +12,7 @@ import psutil
 from orchestration import tracking
 from orchestration.launch import stacks
 from tests.chaos.command import Command, sesame
-from tests.chaos.ground import CLUSTER, Ground, Store
+from tests.chaos.ground import CLUSTER, ENVIRONMENT, Ground, Store
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Scene:
         """The command, from the start or again."""
         for folder in (self.ray, self.folder / "tmp"):
             folder.mkdir(exist_ok=True)
-        environment = {**self.ground.environment, "RAY_TMPDIR": str(self.ray), "TMPDIR": str(self.folder / "tmp")}
+        environment = {**ENVIRONMENT, "RAY_TMPDIR": str(self.ray), "TMPDIR": str(self.folder / "tmp")}
         words = self.ground.words("train", self.out, *CLUSTER, *self.overrides)
         if self.verb == "export":
             words = sesame("export", str(self.run), str(self.exported))
