@@ -78,7 +78,13 @@ def _bare(out: Path, wanted: Callable[[Cell], bool]) -> Found:
         table.outcome(cell, seen[cell.name], (plain if bare.is_ours(cell) else seen)[bare.reference(cell).name])
         for cell in cells
     ]
-    heading = [
+    heading = _bare_heading()
+    values = {"heading": heading, "cells": [one.values() for one in outcomes]}
+    return "parity-deepspeed", table.of_bare(heading, outcomes), values, False
+
+
+def _bare_heading() -> list[str]:
+    return [
         f"# Bare DeepSpeed on the same nets, {datetime.now(UTC).date()}",
         f"`python -m tests.parity --bare` on {_where()}: the nets, rows and rates of `make parity` through "
         "`deepspeed.initialize` as its documentation has it: the loss is the mean over a micro-batch of three rows, "
@@ -91,8 +97,6 @@ def _bare(out: Path, wanted: Callable[[Cell], bool]) -> Found:
         "a mean of means. What fails does so with the first line of its exception. Pipeline and sequence parallelism "
         "need a net that is written for them there.",
     ]
-    values = {"heading": heading, "cells": [one.values() for one in outcomes]}
-    return "parity-deepspeed", table.of_bare(heading, outcomes), values, False
 
 
 def _where() -> str:
