@@ -1,13 +1,13 @@
 """Memory that a plan says beside what two workers really have: five nets, ZeRO 0 to 3.
 
     python -m benchmarks.memory [NET ...] [--stages 0,1,2,3] [--precision fp32] [--checkpointing none]
-        [--layers 4] [--width 256] [--rows 16] [--length 128] [--all] [--write]
+        [--layers 2] [--width 256] [--rows 8] [--length 128] [--all] [--write]
 
 The nets are those of recipes, with published objectives and dropout, at other sizes. A worker counts the bytes of all
-tensors that are alive, at each operation of its third step: their most is its peak. Weights, gradients, masters and
-moments are what DeepSpeed and the optimiser hold, each storage once, behind a backward pass; what is not shared out by
-then (buckets aside) is `other`. `--all` also runs bf16, activation checkpointing and offloading; `--write` puts the table
-into benchmarks/results.
+tensors that are alive, at each operation of its third step, which has two micro-batches: their most is its peak.
+Weights, gradients, masters and moments are what DeepSpeed and the optimiser hold, each storage once, behind a backward
+pass; what is none of these, nor a bucket, is `other`. `--all` also runs small buckets, bf16, activation checkpointing
+and offloading; `--write` puts the table into benchmarks/results.
 """
 
 import argparse
@@ -28,7 +28,13 @@ from orchestration.planning import Memory, demand_of, memory
 from orchestration.planning.layout import layout_of
 from training.specs import Machine
 
-RECIPES: Final = {"bert": "bert_base", "gpt2": "gpt2", "albert": "albert_base", "t5": "t5_base", "electra": "electra_base"}
+RECIPES: Final = {
+    "bert": "bert_base",
+    "gpt2": "gpt2",
+    "albert": "albert_base",
+    "t5": "t5_base",
+    "electra": "electra_base",
+}
 RESULTS: Final = Path(__file__).parent / "results"
 PARTS: Final = ("weights", "gradients", "masters", "moments")
 STEPS: Final = 3  # of which the last one is measured: the first one makes the moments
@@ -40,10 +46,10 @@ class Case:
     """A net, its batch, and how two workers share it."""
 
     net: str = "bert"
-    layers: int = 4
+    layers: int = 2
     width: int = 256
     vocab: int = 8_192
-    rows: int = 16  # of each worker, in one micro-batch
+    rows: int = 8  # of each worker, in one micro-batch
     length: int = 128
     zero: int = 2
     precision: str = "fp32"
@@ -79,7 +85,14 @@ class Case:
     def describe(self) -> str:
         """What is special about it."""
         usual = Case()
-        names = ("precision", "checkpointing", "offload_optimizer", "offload_parameters", "persistence_threshold", "bucket")
+        names = (
+            "precision",
+            "checkpointing",
+            "offload_optimizer",
+            "offload_parameters",
+            "persistence_threshold",
+            "bucket",
+        )
         odd = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
         return ", ".join(odd)
 
@@ -90,62 +103,71 @@ def planned(case: Case) -> Memory:
     return memory(demand_of(case.recipe), layout, case.length, cuda=False)
 
 
-def measured(cases: Sequence[Case]) -> list[dict[str, float]]:
+def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:
     """Of each case bytes of the worker that has most: the parts, the rest between micro-batches, and the peak.
 
     Two processes for all of them, one case after the other.
     """
-    found = together("benchmarks.memory", [asdict(case) for case in cases], WORLD)
-    return [{name: max(each[name] for each in one) for name in one[0]} for one in zip(*found, strict=True)]
+    for found in together("benchmarks.memory", [asdict(case) for case in cases], WORLD):
+        yield {name: max(each[name] for each in found) for name in found[0]}
 
 
 # What runs in a worker. Torch is imported only there.
 
 
-def worker(cases: Sequence[Case]) -> list[dict[str, float]]:
-    """What each case takes in this process, which is one of the workers."""
+def worker(cases: Sequence[Case]) -> None:
+    """Print what each case takes in this process, which is one of the workers."""
     from training.engines import connect
 
     connect(cases[0].machine)
-    return [counted(case) for case in cases]
+    for case in cases:
+        print(json.dumps(counted(case)), flush=True)
 
 
 def counted(case: Case) -> dict[str, float]:
     """Train for a few steps and count."""
-    import torch
-
-    from benchmarks.step import made_up, small_vocab
-    from preprocessing.collate import unpadded
-    from preprocessing.vocab import table_rows
-    from training.engines import DeepSpeedEngine
-    from training.model import Model
-
-    recipe = case.recipe
-    with tempfile.TemporaryDirectory() as folder:
-        rows = made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length)
-    batch = unpadded(rows)
-    gc.collect()
-    before = sum(storages(everything()).values())
-    with torch.device("meta"):
-        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
-    engine = DeepSpeedEngine(model, recipe.optim, case.machine)
-    weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+    now_alive, trainer = Alive(), Trainer(case)  # without what an engine before has left behind, if that stays or goes
     found: dict[str, float] = {}
-    with alive() as now_alive:
+    with now_alive:
         for step in range(STEPS):
             now_alive.most = now_alive.bytes
-            scores = engine.forward(batch)
-            terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in weights.items()]
-            loss = torch.stack(terms).sum()
-            del scores, terms
-            engine.backward(loss)
-            del loss
-            gc.collect()
+            trainer.pass_through()
             if step == STEPS - 1:
-                found = parts(engine, now_alive.bytes - before)
-            engine.step(1e-4)
-        found["peak"] = now_alive.most - before
+                trainer.pass_through()  # a second micro-batch, beside the gradients of the first
+                gc.collect()
+                found = parts(trainer.engine, now_alive.bytes)
+            trainer.engine.step(1e-4)
+        found["peak"] = now_alive.most
     return found
+
+
+class Trainer:
+    """An engine with the net of a case, and a batch for it."""
+
+    def __init__(self, case: Case) -> None:
+        import torch
+
+        from benchmarks.step import made_up, small_vocab
+        from preprocessing.collate import unpadded
+        from preprocessing.vocab import table_rows
+        from training.engines import DeepSpeedEngine
+        from training.model import Model
+
+        recipe = case.recipe
+        with tempfile.TemporaryDirectory() as folder:
+            self.batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
+        with torch.device("meta"):
+            model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+        self.engine = DeepSpeedEngine(model, recipe.optim, case.machine)
+        self.weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+
+    def pass_through(self) -> None:
+        """Forward and backward."""
+        import torch
+
+        scores = self.engine.forward(self.batch)
+        terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in self.weights.items()]
+        self.engine.backward(torch.stack(terms).sum())
 
 
 def everything() -> Iterator[Any]:
@@ -153,7 +175,7 @@ def everything() -> Iterator[Any]:
     import torch
 
     for each in gc.get_objects():
-        if type(each) in (torch.Tensor, torch.nn.Parameter):
+        if type(each) in (torch.Tensor, torch.nn.Parameter) and each.device.type == "cpu":
             yield each
 
 
@@ -164,18 +186,28 @@ def storages(tensors: Iterable[Any]) -> dict[int, int]:
 
 
 class Alive:
-    """Bytes of all storages, now and at most."""
+    """Bytes of all storages made since, now and at most.
+
+    Inside of the block those count that Python knows when it begins, and what each operation reads and makes.
+    """
 
     def __init__(self) -> None:
         self.bytes = self.most = 0
         self._sizes: dict[int, int] = {}
+        self._before: set[int] = set()
+        gc.collect()
+        for tensor in everything():
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._before:
+                self._before.add(storage._cdata)
+                weakref.finalize(storage, self._before.discard, storage._cdata)
 
     def add(self, tensor: Any) -> None:
         """Count the storage of a tensor, until it is gone."""
-        if tensor.device.type != "cpu":
-            return
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
+        if tensor.device.type != "cpu" or key in self._before:
+            return
         known = self._sizes.get(key)
         self._sizes[key] = size
         self.bytes += size - (known or 0)
@@ -186,33 +218,28 @@ class Alive:
     def _gone(self, key: int) -> None:
         self.bytes -= self._sizes.pop(key)
 
-
-class alive:
-    """Counts tensors inside of the block: those that are there, and what each operation reads and makes."""
-
-    def __enter__(self) -> Alive:
+    def __enter__(self) -> None:
         import torch
         from torch.utils._python_dispatch import TorchDispatchMode
         from torch.utils._pytree import tree_iter
 
-        counted = Alive()
+        add = self.add
 
         class Count(TorchDispatchMode):
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 out = func(*args, **(kwargs or {}))
                 for each in tree_iter((args, out)):
                     if isinstance(each, torch.Tensor):
-                        counted.add(each)
+                        add(each)
                 return out
 
         for tensor in everything():
-            counted.add(tensor)
-        self.mode = Count()
-        self.mode.__enter__()
-        return counted
+            self.add(tensor)
+        self._mode = Count()
+        self._mode.__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        self.mode.__exit__(*error)
+        self._mode.__exit__(*error)
 
 
 def parts(engine: Any, total: int) -> dict[str, float]:
@@ -233,6 +260,8 @@ def parts(engine: Any, total: int) -> dict[str, float]:
         "buckets": new(flattened(buckets)),
         "weights": new([*weights, *(getattr(each, "ds_tensor", None) for each in weights)]),
         "gradients": new(gradients(weights, zero, flats)),
+        # on stage 2 those of the last micro-batch alone, until the next one
+        "last": new(each.grad for each in weights) if engine.zero == 2 else 0.0,
         "masters": new(flats),
         "moments": new(each for state in engine._stepping.state.values() for each in flattened(state.values())),
     }
@@ -242,7 +271,8 @@ def parts(engine: Any, total: int) -> dict[str, float]:
 def gradients(weights: Sequence[Any], zero: Any, flats: Sequence[Any]) -> Iterator[Any]:
     """Wherever DeepSpeed keeps them, by stage and precision."""
     for each in weights:
-        yield from (each.grad, getattr(each, "grad_accum", None), getattr(each, "_hp_grad", None))
+        yield from (getattr(each, name, None) for name in ("grad_accum", "_hp_grad"))
+        yield each.grad if zero is None or not getattr(zero, "partition_gradients", False) else None
     yield from (flat.grad for flat in flats)
     for name in ("averaged_gradients", "all_grad_tensors", "grad_partitions_flat_buffer", "fp32_groups_gradients_flat"):
         yield from flattened(getattr(zero, name, None))
@@ -272,7 +302,13 @@ def _line(case: Case, plan: Memory, found: dict[str, float]) -> dict[str, Any]:
     says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimiser}
     says |= {"states": plan.states, "peak": plan.peak}
     found["states"] = sum(found[name] for name in PARTS)
-    return {"case": asdict(case), "about": case.describe(), "planned": says, "measured": found, "plan": dict(plan.items())}
+    return {
+        "case": asdict(case),
+        "about": case.describe(),
+        "planned": says,
+        "measured": found,
+        "plan": dict(plan.items()),
+    }
 
 
 def ratio(line: dict[str, Any], name: str) -> float:
@@ -321,14 +357,14 @@ def main() -> None:
     asked.add_argument("--stages", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2, 3])
     asked.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     asked.add_argument("--checkpointing", choices=("none", "selective", "full"), default="none")
-    for name, default in (("layers", 4), ("width", 256), ("rows", 16), ("length", 128)):
+    for name, default in (("layers", 2), ("width", 256), ("rows", 8), ("length", 128)):
         asked.add_argument(f"--{name}", type=int, default=default)
     asked.add_argument("--all", action="store_true")
     asked.add_argument("--write", action="store_true")
     asked.add_argument("--worker", help=argparse.SUPPRESS)  # a case, as JSON: this is one of the two workers
     given = asked.parse_args()
     if given.worker:
-        print(json.dumps(worker([Case(**each) for each in json.loads(given.worker)])), flush=True)
+        worker([Case(**each) for each in json.loads(given.worker)])
         os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
     if unknown := set(given.nets) - set(RECIPES):
         sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(RECIPES)}")
@@ -343,7 +379,7 @@ def main() -> None:
 
 def write(lines: Sequence[dict[str, Any]], given: argparse.Namespace) -> None:
     """The table and how it was made, into the folder of results."""
-    about = f"{given.layers} layers (of each stack), {given.width} wide, {given.rows} rows of {given.length} tokens a worker"
+    about = f"{given.layers} layers a stack, {given.width} wide, {given.rows} rows of {given.length} tokens a worker"
     text = f"""# Memory: planned beside measured, two workers
 
 {now()}, {hardware()}. `python -m benchmarks.memory {" ".join(sys.argv[1:])}`

@@ -20,7 +20,7 @@ from orchestration.planning.layout import Layout
 from orchestration.planning.memory import Memory, memory
 from orchestration.planning.published import Compared, compared
 from orchestration.planning.search import best, chosen, smallest
-from orchestration.planning.timing import Seconds, seconds
+from orchestration.planning.timing import Seconds, Sent, seconds, sent
 
 __all__ = [
     "DEVICES",
@@ -32,6 +32,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Seconds",
+    "Sent",
     "best",
     "brief_bytes",
     "chosen",
@@ -44,5 +45,6 @@ __all__ = [
     "refuse_missing_gpus",
     "refuse_what_does_not_fit",
     "seconds",
+    "sent",
     "smallest",
 ]
