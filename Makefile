@@ -116,6 +116,10 @@ bench-corpus: $(READY) ## the corpus job beside datatrove, megatron-core, datase
 bench-step: $(READY) ## a training step beside transformers, at the published sizes
 	@python benchmarks/step.py $(ARGS)
 
+bench-scale: $(READY) ## memory, bytes and time of ZeRO's stages, checkpoints, Ray's overhead and the start, beside their plans
+	@python -m benchmarks.memory $(ARGS)
+	@python -m benchmarks.scale $(ARGS)
+
 witness: $(READY) ## likelihoods beside lm-eval and minicons, in an environment of their own; needs ../shared/data
 	@python benchmarks/witness.py
 
@@ -125,4 +129,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step witness pin clean
+.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step bench-scale witness pin clean

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -55,24 +56,20 @@ def saves(
     return times
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", default="bert_base")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="on the disk to be measured")
-    given = parser.parse_args()
-    engine, found = engine_of(given.name), {}
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        waited = saves(engine, Path(folder), given.rounds, background=False)
+def measured(name: str, rounds: int, folder: Path | None = None) -> dict[str, Any]:
+    """Weights and bytes of a recipe's net, and seconds of its checkpoints, in a folder on the disk to be measured."""
+    engine, found = engine_of(name), {}
+    with tempfile.TemporaryDirectory(dir=folder) as folder:
+        waited = saves(engine, Path(folder), rounds, background=False)
         found["pause, waiting"] = median(pause for pause, _ in waited)
-        firsts = [saves(engine, Path(folder), 1, background=True)[0][0] for _ in range(given.rounds)]
+        firsts = [saves(engine, Path(folder), 1, background=True)[0][0] for _ in range(rounds)]
         found["pause, in the background, first, unprepared"] = median(firsts)
-        (first, _), *later = saves(engine, Path(folder), given.rounds + 1, background=True, prepared=True)
+        (first, _), *later = saves(engine, Path(folder), rounds + 1, background=True, prepared=True)
         found["pause, in the background, first"] = first
         found["pause, in the background"] = median(pause for pause, _ in later)
         found["whole, in the background"] = median(whole for _, whole in later)
         restores = []
-        for _ in range(given.rounds):
+        for _ in range(rounds):
             started = perf_counter()
             checkpoint.restore(engine, Path(folder), ABOUT, "must")
             restores.append(perf_counter() - started)
@@ -80,7 +77,16 @@ def main() -> None:
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
     weights = engine.model.num_parameters
     figures = {key: round(value, 3) for key, value in found.items()}
-    print(json.dumps({"net": given.name, "weights": weights, "bytes": size, "seconds": figures}, indent=1))
+    return {"net": name, "weights": weights, "bytes": size, "seconds": figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", default="bert_base")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="on the disk to be measured")
+    given = parser.parse_args()
+    print(json.dumps(measured(given.name, given.rounds, given.folder), indent=1))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from orchestration.planning.layout import Layout
 from orchestration.planning.memory import Memory, memory
 from orchestration.planning.published import Compared, compared
 from orchestration.planning.search import best, chosen, smallest
-from orchestration.planning.timing import Seconds, seconds
+from orchestration.planning.timing import Seconds, Sent, seconds, sent
 
 __all__ = [
     "DEVICES",
@@ -33,6 +33,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Seconds",
+    "Sent",
     "best",
     "brief_bytes",
     "chosen",
@@ -45,6 +46,7 @@ __all__ = [
     "refuse_missing_gpus",
     "refuse_what_does_not_fit",
     "seconds",
+    "sent",
     "smallest",
     "what_would_fit",
 ]

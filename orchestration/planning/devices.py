@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from time import perf_counter
+from time import process_time
 from typing import Final
 
 import numpy as np
@@ -118,17 +118,17 @@ def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> De
 @cache
 def _speed() -> tuple[float, float]:
     """FLOP/s of products in float32 and bytes/s of copies of one core: the best of a few, each of a few hundredths of a
-    second."""
+    second of all cores together, so that neither how many take part nor what else they do counts."""
     one = np.ones((384, 384), np.float32)
     many = np.ones(8_000_000, np.float32)
     flops = bandwidth = 0.0
     one @ one
     for _ in range(3):
-        start = perf_counter()
+        start = process_time()
         for _ in range(4):
             one @ one
-        flops = max(flops, 4 * 2 * 384**3 / (perf_counter() - start))
-        start = perf_counter()
+        flops = max(flops, 4 * 2 * 384**3 / (process_time() - start))
+        start = process_time()
         many.copy()
-        bandwidth = max(bandwidth, 2 * many.nbytes / (perf_counter() - start))
+        bandwidth = max(bandwidth, 2 * many.nbytes / (process_time() - start))
     return flops, bandwidth

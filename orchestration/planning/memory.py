@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 from orchestration.planning.demand import Demand
 from orchestration.planning.layout import Layout
-from training.specs import Blocks
+from training.specs import LOGITS_AT_ONCE, Blocks
 
-BUCKET: Final = 50_000_000  # elements that are reduced at once, in float32: buffers of the engine
-LIVE: Final = 1_000_000_000  # elements of gathered weights at most (stage3_max_live_parameters)
-LOGITS_AT_ONCE: Final = 1 << 23  # elements of logits at once (training/losses/heads/cross_entropy.py)
+AT_ONCE: Final = (
+    500_000_000  # elements that are summed at once where there are no buckets (deepspeed/runtime/engine.py)
+)
 End = Literal["first", "last"]
 """An end of a pipeline, whose first stage has the tables and whose last has the heads; without one they are one."""
 CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicators take
@@ -22,19 +22,21 @@ CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicat
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device. The first four stay; of the rest there is what the backward pass needs, or the update."""
+    """Bytes of one device. The first five stay; of the rest there is what a pass needs, or the update."""
 
     weights: float
     gradients: float
     master: float
     optimiser: float
+    reserved: float = 0.0  # buffers that are always there: ZeRO-3's bucket, and what offloading copies through
     gathered: float = 0.0  # ZeRO-3: weights of layers that are whole for a while
-    buckets: float = 0.0
+    buckets: float = 0.0  # of gradients, in the backward pass
     activations: float = 0.0
     lent: float = 0.0  # at the last stage of a pipeline: the first one's token table, and its gradient in float32
     logits: float = 0.0  # what the heads keep: features, and a gradient of the token table in float32
     slices: float = 0.0  # of logits, before the backward pass
     backward: float = 0.0  # gradients of activations in a block
+    reducing: float = 0.0  # copies of a bucket while workers sum it, less the activations that are gone by then
     update: float = 0.0  # what an update needs for a moment
     context: float = 0.0
     host: float = 0.0  # beside the device: offloaded states, in the memory of the host
@@ -46,9 +48,9 @@ class Memory:
     @property
     def peak(self) -> float:
         """At most at once."""
-        back = max(self.slices, self.buckets + self.backward)
+        back = max(self.slices, self.buckets + self.backward + self.reducing)
         passing = self.gathered + self.activations + self.lent + self.logits + back
-        return self.states + max(passing, self.update) + self.context
+        return self.states + self.reserved + max(passing, self.update) + self.context
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Name and bytes of each that is not nothing."""
@@ -79,24 +81,9 @@ def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) ->
 
 
 def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: bool = True) -> Memory:
-    """What a device of an end of a pipeline needs."""
-    weights, workers, size = weights_of(demand, layout, stage), layout.replicas, layout.bytes_per_weight
-    states = demand.recipe.optim.states
-    zero, owned = layout.zero, weights / workers
-    master = 4 * owned if layout.mixed or zero else 0.0
-    optimiser = 4 * states * owned if zero else 4 * states * weights
-    if zero == 3:
-        kept, gradients = size * owned, 4 * owned
-        gathered = size * min(weights, LIVE)
-    else:
-        kept, gathered = size * weights, 0.0
-        gradients = 4 * owned if zero == 2 else 4 * weights
-        gradients += size * weights if zero == 1 and layout.mixed else 0.0
-    update = 6 * owned if zero == 2 else 4 * weights if zero < 2 else 4 * owned
-    host = 0.0
-    if layout.offload:
-        host, master, optimiser, update = master + optimiser + 4 * owned, 0.0, 0.0, 2 * owned
-    buckets = 4.0 * BUCKET if zero else 0.0
+    """What a device of an end of a pipeline needs. A CPU is its own host: there nothing lies beside it."""
+    weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
+    owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
     of_heads, slices = logits(demand, layout, length)
     lent = 0.0
@@ -104,22 +91,109 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         of_heads = slices = 0.0
     elif layout.pipeline > 1:
         lent = (size + 4) * demand.weights.tables / layout.tensor
+    bucket, copies = _buckets(layout, weights)
+    done = min(1.0, layout.bucket / weights)  # of the backward pass, when the first bucket is summed
+    whole = persistent(demand, layout, length) if zero == 3 else 0.0
+    ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
+    states = {
+        "weights": size * (owned + whole if zero == 3 else weights),
+        "gradients": _gradients(layout, weights),
+        "master": 4 * owned if layout.mixed or zero else 0.0,
+        "optimiser": 4 * demand.recipe.optim.states * owned,
+    }
+    aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    if cuda:
+        states = {name: value - aside.get(name, 0.0) for name, value in states.items()}
+    else:
+        states["gradients"] += aside["copies"]
     return Memory(
-        weights=kept,
-        gradients=gradients,
-        master=master,
-        optimiser=optimiser,
-        gathered=gathered,
-        buckets=buckets,
+        **states,
+        reserved=(bucket if zero == 3 else 0.0) + aside["buffers"] + (0.0 if cuda else aside["host_buffers"]),
+        gathered=size * (min(weights - whole, layout.live) + ahead) if zero == 3 else 0.0,
+        buckets=bucket if zero < 3 else 0.0,
         activations=kept_blocks,
         lent=lent,
         logits=of_heads,
         slices=slices,
         backward=passing,
-        update=update,
+        reducing=max(0.0, copies - done * (kept_blocks + of_heads)),
+        update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
-        host=host,
+        host=sum(aside.values()) - aside["buffers"] if cuda else 0.0,
     )
+
+
+def _gradients(layout: Layout, weights: float) -> float:
+    """Bytes of gradients between two micro-batches."""
+    if layout.zero >= 2:
+        return 4 * weights / layout.replicas
+    return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
+
+
+def _buckets(layout: Layout, weights: float) -> tuple[float, float]:
+    """Bytes of the buffers that gradients are collected in, and of the copies that are made of one to sum it.
+
+    Stage 1 collects float32, stage 2 what the weights are in, stage 3 what is summed. Stages 1 and 2 flatten what is in
+    a bucket, and cast it; stage 3 casts it, and puts the workers' pieces one behind the other.
+    """
+    if layout.zero == 0 or layout.sums_in_place:
+        return 0.0, 0.0
+    size, summed = layout.bytes_per_weight, layout.reduce_bytes
+    of_bucket = {1: 4, 2: size, 3: summed}[layout.zero]
+    cast = summed if summed != (of_bucket if layout.zero < 3 else size) else 0
+    # stage 2 in float32 also copies its own part of each micro-batch, which is then added to those before
+    own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
+    return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
+
+
+def _update(layout: Layout, weights: float, owned: float) -> float:
+    """Bytes that an update takes for a moment: gradients flattened to be summed, or in one piece, and Adam's terms."""
+    if layout.zero == 0 or layout.sums_in_place:
+        return 4 * min(weights, AT_ONCE)
+    if layout.offload:
+        return 0.0
+    return {1: 4 * weights, 2: 6 * owned, 3: 4 * owned}[layout.zero]
+
+
+def _offloaded(layout: Layout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
+    """Bytes in the host's memory, by what they are of the device's states, or are beside them: `copies` of gradients in
+    float32, and `host_buffers`. `buffers` are the device's own.
+
+    Stages 1 and 2 send gradients through a buffer as long as the largest tensor, and weights come back through another
+    one; gradients are summed on the device. Stage 3 has its gradients on the host.
+    """
+    aside = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
+    if layout.offload:
+        aside |= {"master": states["master"], "optimiser": states["optimiser"], "copies": 4 * owned}
+        if layout.zero == 3:
+            aside["gradients"] = states["gradients"]
+        else:
+            size = layout.bytes_per_weight
+            aside |= {"buffers": size * largest, "host_buffers": size * (largest + owned)}
+    if layout.offload_parameters:
+        aside["weights"] = layout.bytes_per_weight * owned
+    return aside
+
+
+def persistent(demand: Demand, layout: Layout, length: int) -> float:
+    """Weights in tensors that stay whole on ZeRO-3: biases and norms, and linears of small nets.
+
+    Of the layers alone, by the sizes of a block's linears; what is no linear is in tensors of a width.
+    """
+    layers = demand.weights.layers
+    all_blocks = sum(part.number * (part.split / layout.tensor + part.whole) for part in layers)
+    if not all_blocks:
+        return 0.0
+    linears, small = 0.0, 0.0
+    for stack in demand.blocks(layout.rows, length):
+        heads, inner = stack.heads_width / layout.tensor, stack.inner / layout.tensor
+        sizes = [3 * stack.width * heads, stack.width * heads] * stack.attentions + [stack.width * inner] * 2
+        linears += stack.number * sum(sizes)
+        small += stack.number * sum(size for size in sizes if size <= layout.persistent)
+    if layout.persistent >= demand.recipe.trunk.width:
+        small += max(0.0, all_blocks - linears)
+    own = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
+    return small / all_blocks * own / layout.pipeline
 
 
 def activations(
@@ -159,15 +233,19 @@ def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:
     size, sublayers = layout.bytes_per_weight, stack.attentions + 1
     mask = 1 if cuda else size
     of_width = stack.tokens * stack.width * (stack.kept_by_norm * size + (mask if stack.dropout else 0)) * sublayers
-    heads = 4 * stack.tokens + (2 * stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
+    # without a kernel for dropout of attention weights a CPU computes attention in float32
+    core = 4 if stack.attention_dropout and not cuda else size
+    read = 3 * stack.tokens + (stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
     inside = stack.kept_inside * size + (mask + size if stack.inner_dropout else 0)
-    split = heads * stack.heads_width * size + stack.tokens * stack.inner * inside
+    split = (
+        read * core + stack.tokens * stack.attentions * size
+    ) * stack.heads_width + stack.tokens * stack.inner * inside
     split += 4 * stack.tokens * stack.heads * stack.attentions  # of each query the logarithm of its sum
     if layout.checkpointing == "none":
         own, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
             own, other = max(own, 3), 3
-        split += stack.heads * (own * stack.pairs + other * stack.source_pairs) * size
+        split += stack.heads * (own * stack.pairs + other * stack.source_pairs) * core
     return of_width + split / layout.tensor
 
 
@@ -182,5 +260,8 @@ def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float]:
         if loss.names_tokens:
             answers = trunk.answers(demand.vocab_size) / layout.tensor
             total += 4 * answers * trunk.table_width
-            slices = max(slices, 3 * 4 * min(targets * answers, max(LOGITS_AT_ONCE, answers)))
+            at_once = max(LOGITS_AT_ONCE, answers)
+            # logits and their softmax in float32, in 16 bit the gradient too; while the next slice is made, more
+            times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
+            slices = max(slices, times * 4 * min(targets * answers, at_once))
     return total, slices

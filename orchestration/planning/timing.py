@@ -13,7 +13,7 @@ from typing import Final
 from orchestration.planning.demand import Demand
 from orchestration.planning.devices import Device
 from orchestration.planning.layout import Layout
-from orchestration.planning.memory import weights_of
+from orchestration.planning.memory import persistent, weights_of
 from training.specs import Blocks
 
 # Elements that go through memory for each element of a block's state, forward and backward: the norms, residuals and
@@ -53,6 +53,63 @@ class Seconds:
                 yield field.name, value
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Bytes that a device sends in one step, by what they are."""
+
+    reducing: float = 0.0  # gradients
+    gathering: float = 0.0  # ZeRO-3: weights of each layer
+    spreading: float = 0.0  # ZeRO-1 and 2: updated weights; ZeRO-3: those that stay whole
+    tensor: float = 0.0  # sums of activations over a tensor group
+
+    @property
+    def total(self) -> float:
+        return self.reducing + self.gathering + self.spreading + self.tensor
+
+
+def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
+    """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it, without what passes between stages.
+
+    Stages 0 and 1 sum gradients once a step, 2 and 3 after each micro-batch; all but stage 3, which scatters sums, give
+    each worker the sum of all. Stage 3 gathers a layer anew for the backward pass only where not all weights fit into
+    what may be whole at the same time.
+    """
+    micro, size, weights = micro_batches(layout, batch), layout.bytes_per_weight, weights_of(demand, layout)
+    part = (layout.replicas - 1) / layout.replicas  # of a ring
+    whole = persistent(demand, layout, length) if layout.zero == 3 else 0.0
+    reduced, spread = part * layout.reduce_bytes * weights, part * size * weights
+    passes = 1 if weights - whole <= layout.live else 2
+    summed = 0.0
+    if layout.tensor > 1:  # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
+        rows = batch / (layout.replicas * micro)
+        again = _again(layout)
+        for stack in demand.blocks(rows, length):
+            of_block = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
+            summed += _share(stack, demand, layout) * 2 * (layout.tensor - 1) / layout.tensor * of_block
+    return Sent(
+        reducing={0: 2, 1: 2, 2: 2 * micro, 3: micro}[layout.zero] * reduced,
+        gathering=passes * micro * part * size * (weights - whole) if layout.zero == 3 else 0.0,
+        spreading=part * size * whole if layout.zero == 3 else spread if layout.zero else 0.0,
+        tensor=summed * micro,
+    )
+
+
+def _again(layout: Layout) -> float:
+    """The share of a step's products that activation checkpointing does a second time."""
+    return {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
+
+
+def share_of_stage(demand: Demand, layout: Layout) -> float:
+    """Of the layers, of the stage of a pipeline that has most."""
+    layers = demand.recipe.trunk.layers
+    return -(-layers // layout.pipeline) / layers
+
+
+def _share(stack: Blocks, demand: Demand, layout: Layout) -> float:
+    """Blocks of that stage; those that do not learn have no backward pass."""
+    return stack.number * share_of_stage(demand, layout) * (1.0 if stack.backward else 1 / (1 + BACK))
+
+
 def micro_batches(layout: Layout, batch: int) -> int:
     """Of each worker in a step."""
     return max(1, -(-batch // (layout.data * layout.rows)))
@@ -72,33 +129,26 @@ def seconds(
     """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel."""
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
     rows = batch / (layout.replicas * micro)
-    layers = demand.recipe.trunk.layers  # the slowest stage has more than its share where it does not come out even,
-    share_of_stage = -(-layers // layout.pipeline) / layers
+    most = share_of_stage(demand, layout)  # the slowest stage has more than its share where it does not come out even,
     of_heads = demand.flops_of_heads(rows, length)  # and is the last, with the heads
-    flops = ((demand.flops(rows, length) - of_heads) * share_of_stage + of_heads) / layout.tensor
+    flops = ((demand.flops(rows, length) - of_heads) * most + of_heads) / layout.tensor
     speed = device.flops * device.reach
     products = flops / speed
-    traffic = exchanged = 0.0
-    launches = 0.0
-    again = {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
+    traffic = launches = 0.0
+    again = _again(layout)
     for stack in demand.blocks(rows, length):
-        share = stack.number * share_of_stage * (1.0 if stack.backward else 1 / (1 + BACK))
+        share = _share(stack, demand, layout)
         traffic += share * _traffic(stack, layout, scores_in_memory) / (device.bandwidth * MEMORY_REACH)
         launches += share * LAUNCHES
-        if layout.tensor > 1:  # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
-            summed = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
-            exchanged += share * 2 * (layout.tensor - 1) / layout.tensor * summed / ring(device, layout.tensor, 1)
     slow = max(0.0, launches * device.launch_s - products - traffic)  # small nets: from one operation to the next
     one = products + traffic + slow
-    weights = weights_of(demand, layout)
+    weights, bytes_sent = weights_of(demand, layout), sent(demand, layout, length, batch)
     over = ring(device, layout.replicas, layout.tensor)
-    part = (layout.replicas - 1) / layout.replicas
-    reduced = part * 4 * weights / over  # gradients are summed in float32
-    reducing = reduced * micro if layout.zero >= 2 else 2 * reduced
-    gathered = part * size * weights / over
-    gathering = 2 * gathered * micro if layout.zero == 3 else 0.0
-    spread = gathered if layout.zero in (1, 2) else 0.0
+    exchanged = bytes_sent.tensor / micro / ring(device, layout.tensor, 1)
+    gathering, spread = bytes_sent.gathering / over, bytes_sent.spreading / over
     owned = weights / (layout.replicas if layout.zero else 1)
+    if layout.offload_parameters:
+        gathering += micro * size * owned / HOST_BANDWIDTH
     states = (16 + 8 * demand.recipe.optim.states) * owned
     working, passed = one * (1 + again), 0.0
     if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
@@ -115,7 +165,7 @@ def seconds(
         traffic=(traffic + slow) * micro,
         tensor=exchanged * micro,
         gathering=gathering,
-        reducing=reducing,
+        reducing=bytes_sent.reducing / over,
         passing=passed * micro,
         bubble=(layout.pipeline - 1) * (working + exchanged + passed),
         update=update,

@@ -27,7 +27,7 @@ from training.engines.pipeline import Pipeline
 from training.model import ALONE, Model, Peers, materialise, net_of, parameter_groups
 from training.optim import Optim
 from training.score import Score
-from training.specs import Machine, Offload
+from training.specs import BUCKET, LIVE, PREFETCH, Machine, Offload
 from training.trunks import Given, set_chunks, set_recompute
 
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
@@ -93,8 +93,10 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
             "overlap_comm": machine.overlap_comm,
             "offload_optimizer": _offload(machine, machine.offload_optimizer),
             "offload_param": _offload(machine, machine.offload_parameters),
-            "reduce_bucket_size": 50_000_000,  # elements; the buffers are that large even for a tiny net
-            "allgather_bucket_size": 50_000_000,
+            "reduce_bucket_size": BUCKET,
+            "allgather_bucket_size": BUCKET,
+            "stage3_prefetch_bucket_size": PREFETCH,
+            "stage3_max_live_parameters": LIVE,
             "stage3_param_persistence_threshold": machine.persistence_threshold,
         },
         "steps_per_print": 1_000_000_000,

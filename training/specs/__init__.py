@@ -8,6 +8,7 @@ rooms of their own.
 from typing import Final
 
 from training.specs.blocks import Blocks
+from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
@@ -34,7 +35,11 @@ from training.specs.window import Around, Band, Everything, Window
 from training.specs.work import Work
 
 __all__ = [
+    "BUCKET",
+    "LIVE",
+    "LOGITS_AT_ONCE",
     "POSITIONS",
+    "PREFETCH",
     "TABLES",
     "WINDOWS",
     "Activation",

@@ -11,6 +11,7 @@ from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
+from orchestration.planning.layout import layout_of
 from orchestration.planning.memory import End, activations, kept_by_block, weights_of
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
@@ -20,12 +21,14 @@ from training.losses import Loss, MaskedTokens, NextToken, PairLabel, Replaced
 from training.model import Model
 from training.optim import Adafactor, AdamW
 from training.specs import (
+    BUCKET,
     Decoder,
     Encoder,
     EncoderDecoder,
     Learned,
     LearnedCausal,
     LearnedPlain,
+    Machine,
     Trunk,
     Twin,
     Weights,
@@ -117,7 +120,8 @@ def test_states_are_those_that_were_measured_on_two_workers(
     stage: int, precision: str, bytes_per_weight: float
 ) -> None:
     demand = _demand(*NETS["bert"])
-    found = planning.memory(demand, Layout(data=2, zero=stage, precision=precision), LENGTH, cuda=False)
+    layout = Layout(data=2, zero=stage, precision=precision, persistent=0)
+    found = planning.memory(demand, layout, LENGTH, cuda=False)
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
 
 
@@ -145,6 +149,59 @@ def test_a_stage_keeps_of_a_micro_batch_what_is_planned(name: str) -> None:
     demand, layout = _demand(trunk, losses), Layout(pipeline=2, rows=ROWS, precision="fp32")
     kept, _ = activations(demand, layout, LENGTH, "first", cuda=False)
     assert 2 * _kept_by(model, Given(None, None)) == pytest.approx(kept, rel=0.05)
+
+
+def _layout(**keys: Any) -> Layout:
+    return layout_of(Machine(**keys), 2, LENGTH, 2 * ROWS)
+
+
+def test_buckets_of_a_cluster_file_are_counted() -> None:
+    """Stage 2 collects gradients as they are, stage 3 as they are summed; none is larger than it is said to be."""
+    demand, further = _demand(*NETS["bert"]), {"zero_optimization": {"reduce_bucket_size": 1_000}}
+
+    def buckets(**keys: Any) -> float:
+        found = planning.memory(demand, _layout(**keys), LENGTH, cuda=False)
+        return found.buckets + found.reserved
+
+    assert buckets(zero=2) == 4 * BUCKET + 4 * demand.parameters / 2  # and a micro-batch's own part
+    assert buckets(zero=2, precision="bf16", overlap_comm=True) == 4 * BUCKET
+    assert buckets(zero=2, precision="bf16") == 2 * BUCKET
+    assert buckets(zero=3, precision="bf16") == 4 * BUCKET
+    assert buckets(zero=3, reduce_dtype="bf16", precision="bf16") == 2 * BUCKET
+    assert buckets(zero=1, precision="bf16") == 0
+    assert buckets(zero=2, precision="bf16", deepspeed=further) == 2 * 1_000
+
+
+def test_small_tensors_of_stage_3_are_whole() -> None:
+    demand = _demand(*NETS["bert"])
+    kept = {
+        most: planning.memory(demand, _layout(zero=3, persistence_threshold=most), LENGTH, cuda=False).weights
+        for most in (0, 100, 100_000)
+    }
+    layers = sum(part.total for part in demand.weights.layers)
+    assert kept[0] == 2 * demand.parameters
+    assert kept[0] < kept[100] < kept[100_000] == kept[0] + 4 * layers  # biases and norms, then linears too
+
+
+def test_what_is_offloaded_lies_in_the_memory_of_the_host() -> None:
+    demand = _demand(*NETS["bert"])
+    owned = demand.parameters / 2
+    keys: dict[str, Any] = {"zero": 3, "precision": "bf16", "persistence_threshold": 0, "device": "cuda"}
+    there = planning.memory(demand, _layout(**keys), LENGTH)
+    aside = planning.memory(demand, _layout(**keys, offload_optimizer="cpu", offload_parameters="cpu"), LENGTH)
+    assert there.states == pytest.approx((2 + 4 + 4 + 8) * owned)
+    assert aside.states == 0
+    assert aside.host == pytest.approx(there.states + 4 * owned)  # gradients once more, as the update reads them
+    here = planning.memory(demand, _layout(**keys, offload_optimizer="cpu"), LENGTH, cuda=False)
+    assert (here.host, here.states) == (0, pytest.approx(there.states + 4 * owned))  # a CPU is its own host
+
+
+@pytest.mark.parametrize(("stage", "of_weights"), [(0, 2 * 4), (1, 2 * 4 + 4), (2, 2 * 2 * 4 + 4), (3, 2 * 4 + 2 * 4)])
+def test_bytes_that_a_worker_sends(stage: int, of_weights: int) -> None:
+    """In two micro-batches, by rings of two; as benchmarks/scale.py counts them."""
+    demand, layout = _demand(*NETS["bert"]), _layout(zero=stage, persistence_threshold=0)
+    found = planning.sent(demand, layout, LENGTH, 2 * 2 * layout.rows)
+    assert found.total == pytest.approx(of_weights * demand.parameters / 2)
 
 
 def test_published_runs_are_foretold() -> None:

@@ -8,9 +8,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from training.score import Score
+from training.specs import LOGITS_AT_ONCE
 from training.trunks import WHOLE, Share, SplitTable, Table, whole
 
-LOGITS_AT_ONCE = 1 << 23  # 32 MB of float32
 ROWS_AT_ONCE, BLOCK = 512, 4_096  # of likelihoods on a CPU: 8 MB of float32
 
 

@@ -1,0 +1,310 @@
+"""On one GPU, within ten minutes and without a network: tests, speed beside transformers, the largest GPT, its plan.
+
+    python -m benchmarks.gpu [PART ...] [--tiny] [--out FOLDER]      # parts: tests bert_base gpt2 largest
+
+`tests` runs those that are marked `gpu`. A recipe's name: tokens/s and MFU of its published net in bf16, Sesame's
+engine beside transformers' Trainer (where accelerate is installed, else a plain loop in autocast), with the same
+weights, the same rows and one process. `largest`: of GPTs 4,096 wide the deepest that a plan gives room, with
+activation checkpointing, optimiser and weights in the host's memory; three steps of it, beside the plan. Each part is
+a process of its own, and has a time limit. `--tiny` does the same with small nets on a CPU. Needed beside this folder:
+torch, deepspeed, transformers, accelerate, pydantic, PyYAML, psutil, and what pyproject.toml lists first; no Ray and no
+MLflow. What is said goes to FOLDER/gpu.md too.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.workers import free_port, hardware, now
+from training.specs import BUCKET
+
+PARTS: Final = {"tests": 150, "bert_base": 100, "gpt2": 100, "largest": 220}  # seconds that each may take
+HOST_FILLED: Final = 0.7  # share of the host's memory that a plan may fill
+MOST_WEIGHTS: Final = 6e9  # they are drawn on one core: a billion takes some ten seconds
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done: of published nets on a GPU, of small ones on a CPU."""
+
+    device: str = "cuda"
+    precision: str = "bf16"
+    rows: int = 64
+    length: int = 512
+    steps: int = 20
+    width: int = 4_096
+    memory: float = 0.0  # bytes that `largest` has; 0: those of the device
+    scale: str = ""
+
+
+TINY: Final = Sizes("cpu", "fp32", rows=2, length=32, steps=2, width=64, memory=4 * BUCKET + 16e6, scale="tiny")
+
+
+def speed(name: str, sizes: Sizes) -> dict[str, Any]:
+    """Tokens of a second and MFU, ours and theirs."""
+    from benchmarks.step import made_up, small_vocab, tensors, theirs
+    from orchestration.config import load
+    from orchestration.planning import demand_of
+    from preprocessing.collate import padded, unpadded
+    from preprocessing.vocab import table_rows
+    from training.meter import peak
+    from training.model import Model
+
+    recipe = load(name, scale=sizes.scale)
+    length = min(sizes.length, recipe.trunk.longest)
+    with tempfile.TemporaryDirectory() as room:
+        folder = Path(room)
+        vocab = small_vocab(recipe, folder / "vocab")
+        rows = made_up(recipe, vocab, sizes.rows, length)
+        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0).train()
+        (net,) = theirs(recipe, model, folder / "vocab", folder / "theirs")
+    engine = engine_of(model, recipe, sizes)
+    batch, weights = unpadded(rows), {loss.kind: loss.weight for loss in recipe.objective.losses}
+
+    def ours() -> None:
+        scores = engine.forward(batch)
+        terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in weights.items()]
+        engine.backward(sum(terms))
+        engine.step(1e-5)
+
+    took = {"Sesame": seconds_of(ours, sizes)}
+    examples = examples_of(name, tensors(padded(rows, length, vocab.pad or 0)))
+    by, took_theirs = their_seconds(net, examples, sizes)
+    took[by] = took_theirs
+    tokens, flops = sizes.rows * length, demand_of(recipe).flops(sizes.rows, length)
+    flop_s = peak(device_name(sizes)) if sizes.device == "cuda" else None
+    return {
+        way: {"tokens_per_s": tokens / second, "mfu": flops / second / flop_s if flop_s else None}
+        for way, second in took.items()
+    }
+
+
+def engine_of(model: Any, recipe: Any, sizes: Sizes, **more: Any) -> Any:
+    """DeepSpeed's engine of one process, as a cluster file would have it."""
+    from training.engines import DeepSpeedEngine, connect
+    from training.specs import Machine
+
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": sizes.device}
+    machine = Machine(device=sizes.device, precision=sizes.precision, **more)  # type: ignore[arg-type]
+    connect(machine)
+    return DeepSpeedEngine(model, recipe.optim, machine)
+
+
+def seconds_of(step: Callable[[], None], sizes: Sizes) -> float:
+    """Of one step: the mean of some, behind three others."""
+    import torch
+
+    for number in range(3 + sizes.steps):
+        if number == 3:
+            synchronise = torch.cuda.synchronize if sizes.device == "cuda" else lambda: None
+            synchronise()
+            began = time.perf_counter()
+        step()
+    synchronise()
+    return (time.perf_counter() - began) / sizes.steps
+
+
+def device_name(sizes: Sizes) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if sizes.device == "cuda" else "a CPU"
+
+
+def examples_of(name: str, batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a padded batch as transformers' nets take them; a decoder's shift is its own."""
+    from benchmarks.step import inside, labels_of
+
+    columns = {"input_ids": batch["ids"], "attention_mask": inside(batch), "labels": labels_of(batch)}
+    if name.startswith("gpt2"):
+        columns = {"input_ids": batch["ids"], "labels": batch["ids"]}
+    if "pair_label" in batch:
+        columns |= {"token_type_ids": batch["segments"], "next_sentence_label": batch["pair_label"]}
+    return [{key: values[row] for key, values in columns.items()} for row in range(len(batch["ids"]))]
+
+
+def their_seconds(net: Any, examples: Sequence[dict[str, Any]], sizes: Sizes) -> tuple[str, float]:
+    """What transformers trains with, and the seconds of one of its steps."""
+    import torch
+
+    try:
+        import accelerate  # noqa: F401
+    except ImportError:
+        net.to(sizes.device)
+        columns = {key: torch.stack([one[key] for one in examples]).to(sizes.device) for key in examples[0]}
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, fused=True)
+
+        def step() -> None:
+            with torch.autocast(sizes.device, torch.bfloat16, enabled=sizes.precision == "bf16"):
+                loss = net(**columns).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return "transformers, plain loop", seconds_of(step, sizes)
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    at: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            if len(at) in (2, 2 + sizes.steps) and sizes.device == "cuda":
+                torch.cuda.synchronize()
+            at.append(time.perf_counter())
+
+    arguments = TrainingArguments(
+        output_dir=tempfile.mkdtemp(),
+        per_device_train_batch_size=sizes.rows,
+        max_steps=3 + sizes.steps,
+        learning_rate=1e-5,
+        bf16=sizes.precision == "bf16",
+        use_cpu=sizes.device == "cpu",
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    Trainer(model=net, args=arguments, train_dataset=list(examples) * 2, callbacks=[Clock()]).train()
+    return "transformers' Trainer", (at[-1] - at[2]) / sizes.steps
+
+
+def largest(sizes: Sizes) -> dict[str, Any]:
+    """Weights of the deepest GPT that a plan gives room; its memory and the time of a step, planned and measured."""
+    import torch
+
+    from benchmarks.memory import Alive
+    from benchmarks.step import made_up, small_vocab
+    from orchestration.planning import demand_of
+    from preprocessing.collate import unpadded
+    from preprocessing.vocab import table_rows
+    from training.model import Model
+
+    cuda = sizes.device == "cuda"
+    room = sizes.memory or float(torch.cuda.mem_get_info()[0])
+    recipe, plan = deepest(sizes, room)
+    with tempfile.TemporaryDirectory() as folder:
+        batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), 1, min(sizes.length, 1_024)))
+    alive = None if cuda else Alive()
+    with torch.device("meta"):
+        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+    more = {"zero": 3, "activation_checkpointing": "full"}
+    engine = engine_of(model, recipe, sizes, **more, offload_optimizer="cpu", offload_parameters="cpu")
+    took = []
+    for step in range(3):
+        if alive and step == 2:
+            alive.__enter__()
+        began = time.perf_counter()
+        scores = engine.forward(batch)
+        engine.backward(scores["next_token"].loss / scores["next_token"].count)
+        engine.step(1e-5)
+        took.append(time.perf_counter() - began)
+    if alive:
+        alive.__exit__()
+    peak = alive.most if alive else torch.cuda.max_memory_allocated()
+    return {
+        "weights": demand_of(recipe).parameters,
+        "layers": recipe.trunk.layers,
+        "planned_bytes": plan.peak - plan.context,
+        "peak_bytes": peak,
+        "ratio": (plan.peak - plan.context) / peak,
+        "room_bytes": room,
+        "planned_host_bytes": plan.host,
+        "seconds": min(took),
+    }
+
+
+def deepest(sizes: Sizes, room: float) -> tuple[Any, Any]:
+    """The recipe of the deepest GPT of a width for which a plan has room, and what it needs."""
+    found = None
+    for recipe in gpts(sizes):
+        needed = planned(recipe, sizes)
+        host = psutil.virtual_memory().total * HOST_FILLED
+        if needed.peak > room or needed.host > host:
+            break
+        found = recipe, needed
+    if found is None:
+        sys.exit(f"no GPT {sizes.width:,} wide has room in {room:,.0f} bytes")
+    return found
+
+
+def gpts(sizes: Sizes) -> Iterator[Any]:
+    """GPT-2 with one layer, two, and so on, of another width; those of too many weights to be drawn are left out."""
+    from orchestration.config import load
+    from orchestration.planning import demand_of
+
+    recipe = load("gpt2", scale=sizes.scale)
+    heads = max(1, sizes.width // 128)
+    for layers in range(1, 200):
+        trunk = replace(recipe.trunk, layers=layers, width=sizes.width, heads=heads, head_width=0, inner=0)
+        deeper = replace(recipe, trunk=trunk)
+        if demand_of(deeper).parameters > MOST_WEIGHTS:
+            return
+        yield deeper
+
+
+def planned(recipe: Any, sizes: Sizes) -> Any:
+    """What one device needs for a row of it."""
+    from orchestration.planning import Layout, demand_of, memory
+
+    layout = Layout(
+        zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True, precision=sizes.precision
+    )
+    return memory(demand_of(recipe), layout, min(sizes.length, 1_024), cuda=sizes.device == "cuda")
+
+
+def tests(tiny: bool) -> dict[str, Any]:
+    """How the tests that need a GPU ended, in pytest's words."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/training/trunks"]
+    done = subprocess.run([*command, *(["--collect-only"] if tiny else [])], capture_output=True, text=True)
+    return {"exit": done.returncode, "said": done.stdout.strip().splitlines()[-1]}
+
+
+def part(name: str, tiny: bool) -> dict[str, Any]:
+    sizes = TINY if tiny else Sizes()
+    if name == "tests":
+        return tests(tiny)
+    return largest(sizes) if name == "largest" else speed(name, sizes)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {' '.join(PARTS)}; all of them by default")
+    asked.add_argument("--tiny", action="store_true", help="small nets on a CPU")
+    asked.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    asked.add_argument("--here", help=argparse.SUPPRESS)  # a part: this is its process
+    given = asked.parse_args()
+    if given.here:
+        print(json.dumps(part(given.here, given.tiny)), flush=True)
+        os._exit(0)
+    if unknown := set(given.parts) - set(PARTS):
+        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
+    lines = [f"# One GPU\n\n{now()}, {hardware()}\n"]
+    for name in given.parts or PARTS:
+        lines.append(f"* {name}: {one(name, given.tiny)}")
+        print(lines[-1], flush=True)
+        (given.out / "gpu.md").write_text("\n".join(lines) + "\n")
+
+
+def one(name: str, tiny: bool) -> str:
+    """What a part says, or why it says nothing."""
+    command = [sys.executable, "-m", "benchmarks.gpu", "--here", name, *(["--tiny"] if tiny else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PARTS[name])
+    except subprocess.TimeoutExpired:
+        return f"not done in {PARTS[name]} s"
+    answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return answers[-1] if answers else f"failed: {done.stderr[-1_500:]}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,396 @@
+"""Memory that a plan says beside what two workers really have: five nets, ZeRO 0 to 3.
+
+    python -m benchmarks.memory [NET ...] [--stages 0,1,2,3] [--precision fp32] [--checkpointing none]
+        [--layers 2] [--width 256] [--rows 8] [--length 128] [--all] [--write]
+
+The nets are those of recipes, with published objectives and dropout, at other sizes. A worker counts the bytes of all
+tensors that are alive, at each operation of its third step, which has two micro-batches: their most is its peak.
+Weights, gradients, masters and moments are what DeepSpeed and the optimiser hold, each storage once, behind a backward
+pass; what is none of these, nor a bucket, is `other`. `--all` also runs small buckets, bf16, activation checkpointing
+and offloading; `--write` puts the table into benchmarks/results.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.workers import hardware, now, together
+from orchestration.config import Recipe, load
+from orchestration.planning import Memory, demand_of, memory
+from orchestration.planning.layout import layout_of
+from training.specs import Machine
+
+RECIPES: Final = {
+    "bert": "bert_base",
+    "gpt2": "gpt2",
+    "albert": "albert_base",
+    "t5": "t5_base",
+    "electra": "electra_base",
+}
+RESULTS: Final = Path(__file__).parent / "results"
+PARTS: Final = ("weights", "gradients", "masters", "moments")
+STEPS: Final = 3  # of which the last one is measured: the first one makes the moments
+WORLD: Final = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A net, its batch, and how two workers share it."""
+
+    net: str = "bert"
+    layers: int = 2
+    width: int = 256
+    vocab: int = 8_192
+    rows: int = 8  # of each worker, in one micro-batch
+    length: int = 128
+    zero: int = 2
+    precision: str = "fp32"
+    checkpointing: str = "none"
+    offload_optimizer: str = "none"
+    offload_parameters: str = "none"
+    persistence_threshold: int = 0
+    bucket: int = 0  # elements; 0: the engine's own
+
+    @property
+    def recipe(self) -> Recipe:
+        """The published one, with a net and a vocabulary of this size."""
+        recipe = load(RECIPES[self.net])
+        sizes: dict[str, Any] = {"layers": self.layers, "width": self.width, "heads": self.width // 64, "inner": 0}
+        sizes |= {"head_width": 0} | ({"embedding": self.width // 4} if self.net == "albert" else {})
+        vocab = replace(recipe.data.vocab, size=self.vocab)
+        return replace(recipe, trunk=replace(recipe.trunk, **sizes), data=replace(recipe.data, vocab=vocab))
+
+    @property
+    def machine(self) -> Machine:
+        further = {"reduce_bucket_size": self.bucket, "allgather_bucket_size": self.bucket} if self.bucket else {}
+        return Machine(
+            zero=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
+            precision=self.precision,  # type: ignore[arg-type]
+            micro_tokens=self.rows * self.length,
+            activation_checkpointing=self.checkpointing,  # type: ignore[arg-type]
+            offload_optimizer=self.offload_optimizer,  # type: ignore[arg-type]
+            offload_parameters=self.offload_parameters,  # type: ignore[arg-type]
+            persistence_threshold=self.persistence_threshold,
+            deepspeed={"zero_optimization": further} if further else {},
+        )
+
+    def describe(self) -> str:
+        """What is special about it."""
+        usual = Case()
+        names = (
+            "precision",
+            "checkpointing",
+            "offload_optimizer",
+            "offload_parameters",
+            "persistence_threshold",
+            "bucket",
+        )
+        odd = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return ", ".join(odd)
+
+
+def planned(case: Case) -> Memory:
+    """What the plan says, of CPUs."""
+    layout = layout_of(case.machine, WORLD, case.length, WORLD * case.rows)
+    return memory(demand_of(case.recipe), layout, case.length, cuda=False)
+
+
+def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:
+    """Of each case bytes of the worker that has most: the parts, the rest between micro-batches, and the peak.
+
+    Two processes for all of them, one case after the other.
+    """
+    for found in together("benchmarks.memory", [asdict(case) for case in cases], WORLD):
+        yield {name: max(each[name] for each in found) for name in found[0]}
+
+
+# What runs in a worker. Torch is imported only there.
+
+
+def worker(cases: Sequence[Case]) -> None:
+    """Print what each case takes in this process, which is one of the workers."""
+    from training.engines import connect
+
+    connect(cases[0].machine)
+    for case in cases:
+        print(json.dumps(counted(case)), flush=True)
+
+
+def counted(case: Case) -> dict[str, float]:
+    """Train for a few steps and count."""
+    now_alive, trainer = Alive(), Trainer(case)  # without what an engine before has left behind, if that stays or goes
+    found: dict[str, float] = {}
+    with now_alive:
+        for step in range(STEPS):
+            now_alive.most = now_alive.bytes
+            trainer.pass_through()
+            if step == STEPS - 1:
+                trainer.pass_through()  # a second micro-batch, beside the gradients of the first
+                gc.collect()
+                found = parts(trainer.engine, now_alive.bytes)
+            trainer.engine.step(1e-4)
+        found["peak"] = now_alive.most
+    return found
+
+
+class Trainer:
+    """An engine with the net of a case, and a batch for it."""
+
+    def __init__(self, case: Case) -> None:
+        import torch
+
+        from benchmarks.step import made_up, small_vocab
+        from preprocessing.collate import unpadded
+        from preprocessing.vocab import table_rows
+        from training.engines import DeepSpeedEngine
+        from training.model import Model
+
+        recipe = case.recipe
+        with tempfile.TemporaryDirectory() as folder:
+            self.batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
+        with torch.device("meta"):
+            model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+        self.engine = DeepSpeedEngine(model, recipe.optim, case.machine)
+        self.weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+
+    def pass_through(self) -> None:
+        """Forward and backward."""
+        import torch
+
+        scores = self.engine.forward(self.batch)
+        terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in self.weights.items()]
+        self.engine.backward(torch.stack(terms).sum())
+
+
+def everything() -> Iterator[Any]:
+    """Each tensor that Python knows."""
+    import torch
+
+    for each in gc.get_objects():
+        if type(each) in (torch.Tensor, torch.nn.Parameter) and each.device.type == "cpu":
+            yield each
+
+
+def storages(tensors: Iterable[Any]) -> dict[int, int]:
+    """Bytes of each storage of tensors in the host's memory, by its address."""
+    held = [tensor.untyped_storage() for tensor in tensors if tensor is not None and tensor.device.type == "cpu"]
+    return {storage.data_ptr(): storage.nbytes() for storage in held if storage.nbytes()}
+
+
+class Alive:
+    """Bytes of all storages made since, now and at most.
+
+    Inside of the block those count that Python knows when it begins, and what each operation reads and makes.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = self.most = 0
+        self._sizes: dict[int, int] = {}
+        self._before: set[int] = set()
+        gc.collect()
+        for tensor in everything():
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._before:
+                self._before.add(storage._cdata)
+                weakref.finalize(storage, self._before.discard, storage._cdata)
+
+    def add(self, tensor: Any) -> None:
+        """Count the storage of a tensor, until it is gone."""
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if tensor.device.type != "cpu" or key in self._before:
+            return
+        known = self._sizes.get(key)
+        self._sizes[key] = size
+        self.bytes += size - (known or 0)
+        self.most = max(self.most, self.bytes)
+        if known is None:
+            weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.bytes -= self._sizes.pop(key)
+
+    def __enter__(self) -> None:
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils._pytree import tree_iter
+
+        add = self.add
+
+        class Count(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                out = func(*args, **(kwargs or {}))
+                for each in tree_iter((args, out)):
+                    if isinstance(each, torch.Tensor):
+                        add(each)
+                return out
+
+        for tensor in everything():
+            self.add(tensor)
+        self._mode = Count()
+        self._mode.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
+
+
+def parts(engine: Any, total: int) -> dict[str, float]:
+    """Bytes of weights, gradients, masters and moments that a worker has behind a backward pass, of buckets, and of
+    what is none of these. A storage that is two things, as masters that are the weights, is the first of them."""
+    model, zero = engine.model, engine.optimizer
+    seen: dict[int, int] = {}
+
+    def new(tensors: Iterable[Any]) -> float:
+        found = {place: size for place, size in storages(tensors).items() if place not in seen}
+        seen.update(found)
+        return float(sum(found.values()))
+
+    weights = list(model.parameters())
+    buckets = [bucket.buffer for bucket in getattr(zero, "ipg_buckets", {}).values()]
+    flats = [flat.weights for flat in engine._flats()]
+    found = {
+        "buckets": new(flattened(buckets)),
+        "weights": new([*weights, *(getattr(each, "ds_tensor", None) for each in weights)]),
+        "gradients": new(gradients(weights, zero, flats)),
+        # on stage 2 those of the last micro-batch alone, until the next one
+        "last": new(each.grad for each in weights) if engine.zero == 2 else 0.0,
+        "masters": new(flats),
+        "moments": new(each for state in engine._stepping.state.values() for each in flattened(state.values())),
+    }
+    return found | {"other": total - sum(found.values())}
+
+
+def gradients(weights: Sequence[Any], zero: Any, flats: Sequence[Any]) -> Iterator[Any]:
+    """Wherever DeepSpeed keeps them, by stage and precision."""
+    for each in weights:
+        yield from (getattr(each, name, None) for name in ("grad_accum", "_hp_grad"))
+        yield each.grad if zero is None or not getattr(zero, "partition_gradients", False) else None
+    yield from (flat.grad for flat in flats)
+    for name in ("averaged_gradients", "all_grad_tensors", "grad_partitions_flat_buffer", "fp32_groups_gradients_flat"):
+        yield from flattened(getattr(zero, name, None))
+
+
+def flattened(held: Any) -> Iterator[Any]:
+    """The tensors of lists and dictionaries in each other."""
+    import torch
+
+    if isinstance(held, torch.Tensor):
+        yield held
+    elif not isinstance(held, str | bytes) and isinstance(held, Iterable):
+        for each in held.values() if isinstance(held, dict) else held:
+            yield from flattened(each)
+
+
+# The table
+
+
+def compared(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """A line for each: planned and measured bytes of each part, of all states, and of the peak."""
+    for case, found in zip(cases, measured(cases), strict=True):
+        yield _line(case, planned(case), found)
+
+
+def _line(case: Case, plan: Memory, found: dict[str, float]) -> dict[str, Any]:
+    says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimiser}
+    says |= {"states": plan.states, "peak": plan.peak}
+    found["states"] = sum(found[name] for name in PARTS)
+    return {
+        "case": asdict(case),
+        "about": case.describe(),
+        "planned": says,
+        "measured": found,
+        "plan": dict(plan.items()),
+    }
+
+
+def ratio(line: dict[str, Any], name: str) -> float:
+    """Planned over measured; 1 where both are next to nothing."""
+    plan, found = line["planned"][name], line["measured"][name]
+    return plan / found if found > 1_000 else 1.0 if plan <= 1_000 else float("inf")
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """In Markdown, in MB: planned / measured, ratio."""
+    names = (*PARTS, "states", "peak")
+    head = ["net", "ZeRO", "besides", *names]
+    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for line in lines:
+        cells = [line["case"]["net"], str(line["case"]["zero"]), line["about"]]
+        for name in names:
+            plan, found = line["planned"][name] / 1e6, line["measured"][name] / 1e6
+            cells.append(f"{plan:.1f} / {found:.1f} = {ratio(line, name):.2f}")
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def asked_for(given: argparse.Namespace) -> Iterator[list[Case]]:
+    """The cases of each net; with --all the other ways to share a net as well."""
+    sizes = {"layers": given.layers, "width": given.width, "rows": given.rows, "length": given.length}
+    for net in given.nets or RECIPES:
+        first = Case(net=net, precision=given.precision, checkpointing=given.checkpointing, **sizes)
+        cases = [replace(first, zero=zero) for zero in given.stages]
+        yield cases + (list(other_ways(first)) if given.all else [])
+
+
+def other_ways(first: Case) -> Iterator[Case]:
+    """Of a case: small buckets, so that activations weigh more; 16 bit, less that is kept, more, or elsewhere."""
+    yield from (replace(first, zero=zero, bucket=1_000_000) for zero in (2, 3))
+    yield from (replace(first, zero=zero, precision="bf16") for zero in (1, 2, 3))
+    yield replace(first, zero=2, bucket=1_000_000, checkpointing="full")
+    yield replace(first, zero=3, bucket=1_000_000, persistence_threshold=100_000)
+    for zero in (1, 2, 3):
+        yield replace(first, zero=zero, precision="bf16", offload_optimizer="cpu")
+    yield replace(first, zero=3, precision="bf16", offload_optimizer="cpu", offload_parameters="cpu")
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("nets", nargs="*", metavar="NET", help=f"of {' '.join(RECIPES)}; all of them by default")
+    asked.add_argument("--stages", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2, 3])
+    asked.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    asked.add_argument("--checkpointing", choices=("none", "selective", "full"), default="none")
+    for name, default in (("layers", 2), ("width", 256), ("rows", 8), ("length", 128)):
+        asked.add_argument(f"--{name}", type=int, default=default)
+    asked.add_argument("--all", action="store_true")
+    asked.add_argument("--write", action="store_true")
+    asked.add_argument("--worker", help=argparse.SUPPRESS)  # a case, as JSON: this is one of the two workers
+    given = asked.parse_args()
+    if given.worker:
+        worker([Case(**each) for each in json.loads(given.worker)])
+        os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+    if unknown := set(given.nets) - set(RECIPES):
+        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(RECIPES)}")
+    lines = []
+    for cases in asked_for(given):
+        for line in compared(cases):
+            lines.append(line)
+            print(table([line]).splitlines()[-1], flush=True)
+    if given.write:
+        write(lines, given)
+
+
+def write(lines: Sequence[dict[str, Any]], given: argparse.Namespace) -> None:
+    """The table and how it was made, into the folder of results."""
+    about = f"{given.layers} layers a stack, {given.width} wide, {given.rows} rows of {given.length} tokens a worker"
+    text = f"""# Memory: planned beside measured, two workers
+
+{now()}, {hardware()}. `python -m benchmarks.memory {" ".join(sys.argv[1:])}`
+
+{about}. MB of one worker, planned / measured = ratio. Parts are those behind a backward pass, the peak is the most that
+all alive tensors have at once in a step. Bytes do not depend on how busy the machine is.
+
+{table(lines)}
+"""
+    (RESULTS / f"memory-{now()[:10]}.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,384 @@
+"""What training together costs here: ZeRO's stages, checkpoints, Ray and tracking, the start; each beside its plan.
+
+    python -m benchmarks.scale [PART ...] [--rounds 3] [--write]        # parts: stages checkpoint overhead start
+
+`stages`: time of a step, peak of all alive tensors and bytes sent, for 1 and 2 workers and ZeRO 0 to 3, with the plan's
+figures. `checkpoint`: benchmarks/checkpoint.py. `overhead`: `sesame train` beside a loop of nothing but the same engine
+and rows under torchrun, in turns, wall and processor time of a step. `start`: from the command to the first update, by
+stage. Recovery times are those of benchmarks/recovery.py. Times on a busy machine say little; processor times and
+ratios of turns say more, and bytes do not depend on it. `--write` puts what was measured into benchmarks/results.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.memory import RESULTS, Alive, Case, Trainer
+from benchmarks.workers import hardware, now, together
+
+STEPS: Final = 8  # timed, after two others
+COUNTED: Final = (  # of torch's collective operations: which argument counts, and how often a ring sends it
+    ("allreduce", 0, 2.0),
+    ("allgather", 0, 1.0),
+    ("reduce_scatter", 1, 1.0),
+    ("broadcast", 0, 1.0),
+    ("reduce_", 0, 1.0),
+)
+LOG_EVERY: Final = 10
+TRAINED: Final = 60  # steps of a run whose overhead is measured
+CORPUS: Final = Path(__file__).parents[1] / "README.md"
+
+
+# Stages of ZeRO
+
+
+def stages(rounds: int) -> str:
+    """Step time, memory and bytes by number of workers and stage."""
+    from orchestration.planning import demand_of, memory, seconds, sent
+    from orchestration.planning.devices import core_here
+    from orchestration.planning.layout import layout_of
+
+    first = Case(net="gpt2", layers=4, rows=4, bucket=1_000_000)
+    lines = ["| workers | ZeRO | ms a step, spread | planned, ratio | peak MB | planned, ratio | MB sent | planned |"]
+    lines.append("|" + "---|" * 8)
+    for world in (1, 2):
+        cases = [replace(first, zero=stage) for stage in range(4)]
+        for case, found in zip(
+            cases, together("benchmarks.scale", [asdict(case) for case in cases], world), strict=True
+        ):
+            layout, demand = layout_of(case.machine, world, case.length, world * case.rows), demand_of(case.recipe)
+            device, batch = core_here(1, world), world * case.rows
+            says_s = seconds(demand, layout, device, case.length, batch).total
+            says_bytes = memory(demand, layout, case.length, cuda=False).peak
+            says_sent = sent(demand, layout, case.length, batch).total
+            took = sorted(second for each in found for second in each["seconds"])
+            peak, sent_bytes = (max(each[name] for each in found) for name in ("peak", "sent"))
+            step_s = median(took)
+            lines.append(
+                f"| {world} | {case.zero} | {1e3 * step_s:.0f}, {1e3 * took[0]:.0f} to {1e3 * took[-1]:.0f} "
+                f"| {1e3 * says_s:.0f} = {says_s / step_s:.2f} | {peak / 1e6:.1f} "
+                f"| {says_bytes / 1e6:.1f} = {says_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {says_sent / 1e6:.2f} |"
+            )
+    return (
+        f"GPT-2 of {first.layers} layers, {first.width} wide, {first.rows} rows of {first.length} tokens a worker, "
+        f"float32, buckets of {first.bucket:,} elements. Processor seconds of a step are planned from what a core "
+        "multiplies and copies here in a moment; with two workers on loopback.\n\n" + "\n".join(lines)
+    )
+
+
+def worker(cases: Sequence[Case]) -> None:
+    """Print what the steps of each case take in this process, which is one of the workers."""
+    from training.engines import connect
+
+    connect(cases[0].machine)
+    for case in cases:
+        print(json.dumps(timed(case)), flush=True)
+
+
+def timed(case: Case) -> dict[str, Any]:
+    """Seconds of each of a few steps; then, of one more, bytes at most alive and bytes sent."""
+    alive, trainer, seconds = Alive(), Trainer(case), []
+    for step in range(2 + STEPS):
+        began = time.perf_counter()
+        trainer.pass_through()
+        trainer.engine.step(1e-4)
+        if step > 1:
+            seconds.append(time.perf_counter() - began)
+    with alive, exchanged() as sent:
+        trainer.pass_through()
+        trainer.engine.step(1e-4)
+    return {"seconds": seconds, "peak": alive.most, "sent": sent[0]}
+
+
+@contextmanager
+def exchanged() -> Iterator[list[float]]:
+    """The bytes that this worker sends inside of the block, as rings of that many workers send them: one number."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_iter
+
+    sent, world = [0.0], torch.distributed.get_world_size()
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.namespace == "c10d":
+                name = func.name().partition("::")[2].lstrip("_")
+                for begins, argument, times in COUNTED:
+                    if name.startswith(begins):
+                        tensors = (each for each in tree_iter(args[argument]) if isinstance(each, torch.Tensor))
+                        sent[0] += times * (world - 1) / world * sum(each.nbytes for each in tensors)
+                        break
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        yield sent
+
+
+# Checkpoints
+
+
+def checkpoints(rounds: int) -> str:
+    """Pause, time until all is written, and restore."""
+    from benchmarks.checkpoint import measured
+
+    found = measured("bert_base", rounds)
+    lines = [f"| {name} | {seconds:.2f} s |" for name, seconds in found["seconds"].items()]
+    about = f"BERT base, {found['weights']:,} weights with Adam's moments, {found['bytes'] / 1e9:.2f} GB, one worker."
+    return f"{about}\n\n| | median of {rounds} |\n|---|---|\n" + "\n".join(lines)
+
+
+# Ray and tracking
+
+
+def overhead(rounds: int) -> str:
+    """A step of `sesame train` beside one of a bare loop, both with one worker, in turns."""
+    turns: list[dict[str, dict[str, float]]] = []
+    with prepared() as command:
+        for turn in range(rounds):
+            ways: dict[str, Callable[[], dict[str, float]]] = {
+                "sesame": lambda: by_sesame(command),
+                "bare": by_torchrun,
+            }
+            order = sorted(ways, reverse=turn % 2 == 1)
+            if not turn:  # the bare loop reads the run that a command has written
+                by_sesame(command)
+            turns.append({way: ways[way]() for way in order})
+    return overhead_table(turns)
+
+
+def overhead_table(turns: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
+    """Medians of the turns, and ratios of each."""
+    lines = ["| of a step | `sesame train` | bare loop | ratio, of each turn |", "|---|---|---|---|"]
+    for name, about in (("wall", "wall time"), ("worker", "processor time of the worker")):
+        ours, bare = ([turn[way][name] for turn in turns] for way in ("sesame", "bare"))
+        ratios = sorted(our / other for our, other in zip(ours, bare, strict=True))
+        each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+        lines.append(f"| {about} | {median(ours):.4f} s | {median(bare):.4f} s | {median(ratios):.3f} ({each}) |")
+    others = median(turn["sesame"]["others"] for turn in turns)
+    lines.append(f"| processor time of driver and Ray | {others:.4f} s | | |")
+    about = (
+        f"GPT-2 at tiny scale with larger batches, one worker, {TRAINED} steps, of which those after {LOG_EVERY} count"
+    )
+    return f"{about}, a point of the metrics every {LOG_EVERY}.\n\n" + "\n".join(lines)
+
+
+@contextmanager
+def prepared() -> Iterator[list[str]]:
+    """A corpus in a folder that goes away, and the command that trains on it; both are in the current environment."""
+    with tempfile.TemporaryDirectory(prefix="scale-") as room:
+        os.environ["SCALE_ROOM"] = room
+        common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--out", room]
+        common += [f"phases=[{{length: 128, batch: 96, steps: {TRAINED}}}]"]
+        subprocess.run(sesame("corpus", *common), check=True, capture_output=True)
+        rest = ["cluster.workers=1", "cluster.machine.micro_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
+        rest += [f"cluster.{key}_every={TRAINED}" for key in ("eval", "save")]
+        yield sesame("train", *common, *rest, "--resume", "never", "--progress", "plain")
+
+
+def sesame(*words: str) -> list[str]:
+    return [sys.executable, "-c", "import sys; from orchestration.cli import main; sys.exit(main())", *words]
+
+
+def by_sesame(command: Sequence[str]) -> dict[str, float]:
+    """Seconds of a step of the command: by the clock, of the worker's processor, and of all other processes."""
+    runs = Path(os.environ["SCALE_ROOM"]) / "runs"
+    shutil.rmtree(runs, ignore_errors=True)
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        Tree(process.pid) as tree,
+    ):
+        if process.wait():
+            raise RuntimeError(f"exit {process.returncode}: {' '.join(command)}")
+    (file,) = runs.glob("*/metrics.jsonl")
+    at = {
+        line["step"]: line["time"]
+        for line in map(json.loads, file.read_text().splitlines())
+        if "perf/tokens_per_s" in line["metrics"]
+    }
+    first, last = min(at), max(step for step in at if step < TRAINED)  # the last point comes with an evaluation
+    steps, (worker, others) = last - first, tree.between(at[first], at[last])
+    return {"wall": (at[last] - at[first]) / steps, "worker": worker / steps, "others": others / steps}
+
+
+def by_torchrun() -> dict[str, float]:
+    """The same of the bare loop."""
+    (run,) = Path(os.environ["SCALE_ROOM"]).glob("runs/*/pretrain.json")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    command = [*launcher, "-m", "benchmarks.scale", "--bare", str(run)]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+
+
+def bare(file: Path) -> dict[str, float]:
+    """Train a run with nothing but its engine and its rows: no counts of other workers, metrics, checkpoints."""
+    import torch
+
+    from training.data import open_loader
+    from training.engines import DeepSpeedEngine, connect, mesh_of
+    from training.formats import describe_model
+    from training.optim import rate_at
+    from training.run import Run
+
+    run = Run.from_json(file.read_text())
+    connect(run.machine)
+    engine = DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
+    loader, at = open_loader(run, engine.data_rank, engine.data_world), []
+    for step in range(run.steps):
+        if step in (LOG_EVERY, TRAINED - LOG_EVERY):
+            at.append((time.perf_counter(), time.process_time()))
+        batches = loader.at(step)
+        counts = {loss.kind: max(1, sum(loss.count(batch) for batch in batches)) for loss in run.losses}
+        for batch in batches:
+            scores = engine.forward(batch)
+            terms = [loss.weight * scores[loss.kind].loss / counts[loss.kind] for loss in run.losses]
+            engine.backward(torch.stack(terms).sum())
+        engine.step(rate_at(run.optim, run.phases, step))
+    wall, processor = (after - before for before, after in zip(*at, strict=True))
+    steps = TRAINED - 2 * LOG_EVERY
+    return {"wall": wall / steps, "worker": processor / steps}
+
+
+class Tree:
+    """Processor seconds of a process and of all that come from it, looked at a few times a second."""
+
+    EVERY_S = 0.2
+
+    def __init__(self, pid: int) -> None:
+        self.root, self.seen = psutil.Process(pid), list[tuple[float, dict[int, float]]]()
+        self.names: dict[int, str] = {}
+        self.ended = threading.Event()
+
+    def __enter__(self) -> "Tree":
+        self.thread = threading.Thread(target=self._look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _look(self) -> None:
+        while not self.ended.wait(self.EVERY_S):
+            used: dict[int, float] = {}
+            try:
+                for process in [self.root, *self.root.children(recursive=True)]:
+                    times = process.cpu_times()
+                    used[process.pid] = times.user + times.system
+                    self.names[process.pid] = process.name()
+            except psutil.Error:
+                continue
+            self.seen.append((time.time(), used))
+
+    def between(self, start: float, stop: float) -> tuple[float, float]:
+        """Of the process that works most, and of all others together, between two times of the clock."""
+        before = [used for at, used in self.seen if at <= start] or [self.seen[0][1]]
+        after = [used for at, used in self.seen if at <= stop]
+        grown = sorted((used - before[-1].get(pid, 0.0) for pid, used in after[-1].items()), reverse=True)
+        return grown[0], sum(grown[1:])
+
+    def total(self, at_most: float) -> float:
+        """Of all, up to a time of the clock."""
+        best: dict[int, float] = {}
+        for at, used in self.seen:
+            if at <= at_most:
+                best |= used
+        return sum(best.values())
+
+
+# From the command to the first update
+
+
+def start(rounds: int) -> str:
+    """Seconds of each stage before the first update is done, of a fresh run whose corpus is there."""
+    found: list[dict[str, tuple[float, float]]] = []
+    with prepared() as command:
+        for _ in range(rounds):
+            shutil.rmtree(Path(os.environ["SCALE_ROOM"]) / "runs", ignore_errors=True)
+            found.append(begun([word for word in command if "log_every" not in word] + ["cluster.log_every=1"]))
+    lines = ["| stage | seconds | of processors |", "|---|---|---|"]
+    for name in found[0]:
+        wall, processor = (median(each.get(name, (0.0, 0.0))[part] for each in found) for part in (0, 1))
+        lines.append(f"| {name} | {wall:.1f} | {processor:.1f} |")
+    sums = [[sum(each[part] for each in one.values()) for one in found] for part in (0, 1)]
+    lines.append(f"| **together** | {median(sums[0]):.1f} | {median(sums[1]):.1f} |")
+    about = "Stages as the command says them; those of a worker arrive with polls, half a second apart."
+    return f"{about} Median of {rounds}.\n\n" + "\n".join(lines)
+
+
+def begun(command: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Of each stage its seconds, and those of all processors, until the first update is in the metrics."""
+    marks, runs = [(time.time(), "command and recipe")], Path(os.environ["SCALE_ROOM"]) / "runs"
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
+        Tree(process.pid) as tree,
+    ):
+        assert process.stderr
+        for line in process.stderr:
+            if said := re.match(r"([a-z][A-Za-z ]+?) \.\.\.", line):
+                marks.append((time.time(), said[1]))
+    (file,) = runs.glob("*/metrics.jsonl")
+    first = min(line["time"] for line in map(json.loads, file.read_text().splitlines()) if line["step"] == 1)
+    marks = [(at, name) for at, name in marks if at < first] + [(first, "")]
+    found: dict[str, tuple[float, float]] = {}
+    for (at, name), (until, _) in pairwise(marks):
+        wall, processor = found.get(name, (0.0, 0.0))
+        found[name] = wall + until - at, processor + tree.total(until) - tree.total(at)
+    return found
+
+
+# Together
+
+PARTS: Final[Mapping[str, tuple[str, Callable[[int], str]]]] = {
+    "stages": ("ZeRO's stages", stages),
+    "checkpoint": ("Checkpoints", checkpoints),
+    "overhead": ("Ray and tracking beside a bare loop", overhead),
+    "start": ("From the command to the first update", start),
+}
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {' '.join(PARTS)}; all of them by default")
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--write", action="store_true")
+    asked.add_argument("--worker", help=argparse.SUPPRESS)  # cases, as JSON: this is one of the workers
+    asked.add_argument("--bare", type=Path, help=argparse.SUPPRESS)  # a run: this is the bare loop
+    given = asked.parse_args()
+    if given.worker or given.bare:
+        if given.worker:
+            worker([Case(**each) for each in json.loads(given.worker)])
+        else:
+            print(json.dumps(bare(given.bare)), flush=True)
+        os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+    if unknown := set(given.parts) - set(PARTS):
+        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
+    pieces = [f"# Scale: what training together costs\n\n`python -m benchmarks.scale {' '.join(sys.argv[1:])}`"]
+    for name in given.parts or PARTS:
+        title, part = PARTS[name]
+        before, text = hardware(), part(given.rounds)
+        pieces.append(f"## {title}\n\n{now()}, {before}\n\n{text}")
+        print(pieces[-1], flush=True)
+    pieces.append("## Recovery\n\n`python -m benchmarks.recovery` measures it, in a file of its own.")
+    if given.write:
+        (RESULTS / f"scale-{now()[:10]}.md").write_text("\n\n".join(pieces) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Processes of a benchmark that train together: the same module on this machine, once for each rank."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from threading import Timer
+from typing import Any
+
+import psutil
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def together(
+    module: str, cases: Sequence[Any], world: int, *, timeout: float = 3_600
+) -> Iterator[list[dict[str, Any]]]:
+    """Of each case what `world` processes say, by rank: they get all cases as their argument `--worker`, in JSON, and
+    print an object of JSON for each, in a line.
+
+    RANK, WORLD_SIZE and the like are in their environment. RuntimeError with the end of what a process said where it
+    fails or takes more than `timeout` seconds for all; none of them is left behind.
+    """
+    common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", module, "--worker", json.dumps(list(cases))]
+    with ExitStack() as room:
+        errors = [room.enter_context(tempfile.TemporaryFile("w+")) for _ in range(world)]
+        processes = []
+        for rank, error in enumerate(errors):
+            environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=error, text=True)
+            room.callback(_end, process)
+            processes.append(process)
+        late = Timer(timeout, lambda: [process.kill() for process in processes])
+        late.start()
+        room.callback(late.cancel)
+        for case in cases:
+            said = [_line(process) for process in processes]
+            if not all(said):
+                rank = said.index("")
+                errors[rank].seek(0)
+                raise RuntimeError(f"{module}, rank {rank} of {world}, {case}: {errors[rank].read()[-2_000:]}")
+            yield [json.loads(line) for line in said]
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    """The next line of JSON that a process prints; "" where it has ended."""
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("{"):
+            return line
+    return ""
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+def hardware() -> str:
+    """This machine and how busy it is, in a line."""
+    memory = psutil.virtual_memory().total / 1e9
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    cores = len(os.sched_getaffinity(0))
+    return f"{_processor()}, {cores} cores, {memory:.0f} GB; load over 1, 5 and 15 minutes {load}"
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"

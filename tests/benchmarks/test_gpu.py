@@ -1,0 +1,26 @@
+"""The program for one GPU, at tiny size on a CPU."""
+
+import json
+
+import pytest
+
+from benchmarks import gpu
+
+
+def test_the_deepest_gpt_that_a_plan_gives_room() -> None:
+    room = gpu.TINY.memory
+    small, _ = gpu.deepest(gpu.TINY, room)
+    larger, needed = gpu.deepest(gpu.TINY, room + 8e6)
+    assert small.trunk.layers < larger.trunk.layers
+    assert needed.peak <= room + 8e6
+
+
+@pytest.mark.slow  # a process for each part that imports DeepSpeed or transformers
+@pytest.mark.parametrize("part", ["bert_base", "gpt2", "largest"])
+def test_each_part_runs_on_a_cpu(part: str) -> None:
+    said = json.loads(gpu.one(part, tiny=True))
+    if part == "largest":
+        assert 0.8 < said["ratio"] < 1.2
+    else:
+        assert len(said) == 2
+        assert all(way["tokens_per_s"] > 0 for way in said.values())
