@@ -166,7 +166,8 @@ def _type(annotation: Any) -> str:
 def _default(field: "dataclasses.Field[Any]") -> str:
     """As a file writes it; "" where there is none.
 
-    >>> _default(dataclasses.fields(Cluster)[4]), _default(dataclasses.fields(Cluster)[0])
+    >>> fields = {field.name: field for field in dataclasses.fields(Cluster)}
+    >>> _default(fields["hardware"]), _default(fields["name"])
     ('empty', '')
     """
     default = field.default

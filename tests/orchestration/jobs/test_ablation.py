@@ -62,7 +62,7 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
         (20, {"eval/loss": 9.0}),
         (30, {"train/loss": 4.75}),
     ]
-    lines = [json.dumps({"step": step, "metrics": metrics}) + "\n" for step, metrics in points]
+    lines = [json.dumps({"step": step, "time": 0.0, "metrics": metrics}) + "\n" for step, metrics in points]
     (tmp_path / METRICS_FILE).write_text("".join(lines))
     threads = torch.get_num_threads()
     rows = run.to_json()
