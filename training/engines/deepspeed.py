@@ -198,6 +198,8 @@ class DeepSpeedEngine(Generic[M]):
         self.norm_of_stage_0 = math.nan
         if machine.zero == 0:
             self._guard(spec.clip)
+        elif self.mesh.divides and hasattr(self.optimizer, "_model_parallel_all_reduce"):
+            self._sum_norms_once()
 
     def _guard(self, clip: float) -> None:
         """Clip on stage 0, and let it apply no gradient that is not finite, as DeepSpeed does on the others alone."""
@@ -209,6 +211,27 @@ class DeepSpeedEngine(Generic[M]):
                 update()
 
         self.optimizer.step = step
+
+    def _sum_norms_once(self) -> None:
+        """Add up the norms of those that share a net in one call.
+
+        Stages 1 and 2 make a call for each group of parameters. Of an optimiser of whole tensors each parameter is a
+        group, and the stages of a pipeline have different numbers of them: then one waits for ever, or adds up numbers
+        that do not belong together.
+        """
+        zero = self.optimizer
+        norm_here = zero.scaled_global_norm
+
+        def norm(norm_type: int = 2) -> Tensor:
+            zero._model_parallel_all_reduce = lambda tensor, op: None
+            try:
+                square = norm_here(norm_type).square()
+            finally:
+                del zero._model_parallel_all_reduce  # the method of its class is there again
+            torch.distributed.all_reduce(square, group=self.mesh.get_model_parallel_group())
+            return square.sqrt()
+
+        zero.scaled_global_norm = norm
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.engine(to_tensors(batch, self.engine.device))
