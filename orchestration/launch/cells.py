@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration.launch.cell import RETRIES, Cell, Room, evaluate_cell
 from orchestration.launch.steps import FineTunings
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # torch is for the workers
     from training.evaluation import Evaluated
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 POLL_S = 0.5
 
 
@@ -85,14 +87,14 @@ def _begin(room: Room, cell: Cell, count: Path) -> Any:
     import ray
 
     if room.workers == 1 or cell.tuning is None:
-        return ray.remote(_evaluate).options(**room.options).remote(room.env, cell, count)
+        return ray.remote(_with).options(**room.options).remote(room.env, evaluate_cell, cell, count)
     return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(cell, count, room)
 
 
-def _evaluate(env: Mapping[str, str], cell: Cell, count: Path) -> "Evaluated":
-    """One cell, in a process of Ray's, with the variables of the cluster file."""
+def _with(env: Mapping[str, str], task: Callable[..., T], *arguments: Any) -> T:
+    """What `task` returns, in a process of Ray's that has the variables of the cluster file."""
     os.environ |= env
-    return evaluate_cell(cell, count)
+    return task(*arguments)
 
 
 def _check(room: Room, machines: Sequence[Mapping[str, float]]) -> None:
