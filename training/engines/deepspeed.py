@@ -198,7 +198,7 @@ class DeepSpeedEngine(Generic[M]):
         self.norm_of_stage_0 = math.nan
         if machine.zero == 0:
             self._guard(spec.clip)
-        elif self.mesh.divides and hasattr(self.optimizer, "_model_parallel_all_reduce"):
+        elif self.mesh.divides and hasattr(self.optimizer, "scaled_global_norm"):  # stages 1 and 2
             self._sum_norms_once()
 
     def _guard(self, clip: float) -> None:
@@ -217,7 +217,7 @@ class DeepSpeedEngine(Generic[M]):
 
         Stages 1 and 2 make a call for each group of parameters. Of an optimiser of whole tensors each parameter is a
         group, and the stages of a pipeline have different numbers of them: then one waits for ever, or adds up numbers
-        that do not belong together.
+        that do not belong together. On stage 3 no line of workers is cut into stages.
         """
         zero = self.optimizer
         norm_here = zero.scaled_global_norm
