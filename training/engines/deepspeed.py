@@ -194,7 +194,7 @@ class DeepSpeedEngine(Generic[M]):
         self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
         self.pipeline: Pipeline | None = None
         if isinstance(model, Model) and model.stage.of > 1:
-            self.pipeline = Pipeline(model, self.mesh, self._run_stage, self.engine.backward)
+            self.pipeline = Pipeline(model, self.mesh, self._run_stage, self._backward_of_stage)
         self.norm_of_stage_0 = math.nan
         if machine.zero == 0:
             self._guard(spec.clip)
@@ -238,6 +238,15 @@ class DeepSpeedEngine(Generic[M]):
 
     def _run_stage(self, batch: Batch, given: Given) -> Any:
         return self.engine(to_tensors(batch, self.engine.device), given)
+
+    def _backward_of_stage(self, loss: Tensor) -> None:
+        """Stage 1 adds up gradients of 16 bit in float32, and DeepSpeed forgets those of a micro-batch when the next
+        forward pass begins, or when a backward pass comes to what a forward pass has returned. Neither is so of every
+        backward pass of a stage: what stays would be counted twice."""
+        if self.zero:
+            self.optimizer.clear_backward_seen_flag()
+            self.optimizer.backward_prologue()
+        self.engine.backward(loss)
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         return self.pipeline.scored(batches) if self.pipeline else scored_by(self.forward, batches)
