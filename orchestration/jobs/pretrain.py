@@ -110,7 +110,8 @@ def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
     if tracked is None or not tracking.answers(tracked):
         logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", place.uri, folder)
         return
-    tracking.reap(place)  # how it ended
+    with tracking.log_and_suppress("how the run ended"):
+        tracking.tell_how_it_ended(tracking.client_of(tracked.uri), tracked.run_id, folder)
     tracking.MetricLog(folder, tracked, system=False).close()
     if "results" in tracking.behind(folder):
         launch.log_results(folder, tracked, finished=True)

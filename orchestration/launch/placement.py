@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +26,16 @@ SETTLE_S = 3.0  # for what workers that have ended had to be free again, before 
 class Group:
     """Room for the workers of a run, and how each of them starts."""
 
-    num: int
+    bundles: Sequence[int]  # of the placement group, by rank
     placement: Any
     options: dict[str, Any]
     nodes: tuple[str, ...] = ()  # the ids of those that it is on
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # for each worker, in a call: see environment.py
+
+    @property
+    def num(self) -> int:
+        """Workers."""
+        return len(self.bundles)
 
     def start(self, kind: type) -> list[Any]:
         """Fresh workers of a class that is made with rank and world, by rank."""
@@ -37,7 +43,7 @@ class Group:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Placed
 
         actor = ray.remote(kind)
-        places = [Placed(self.placement, placement_group_bundle_index=rank) for rank in range(self.num)]
+        places = [Placed(self.placement, placement_group_bundle_index=bundle) for bundle in self.bundles]
         return [
             actor.options(scheduling_strategy=place, **self.options).remote(rank, self.num)
             for rank, place in enumerate(places)
@@ -81,17 +87,48 @@ def placed(
         # four methods at a time: train, and meanwhile poll, stop and stacks
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
         options = resources | {"runtime_env": {"env_vars": environment}}
-        yield Group(num, placement, options, _nodes_of(placement) if nodes else (), env)
+        node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has one
+        ranks = by_node(node_of)
+        if split := divided([node_of[bundle] for bundle in ranks], together := _talking(machine)):
+            log.warning(
+                "%d of %d groups of %d workers that exchange something in each layer are on two nodes or more: place "
+                "for whole groups on each node makes steps faster", split, num // together, together
+            )  # fmt: skip
+        yield Group(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
     finally:
         if not fault():
             remove_placement_group(placement)
 
 
-def _nodes_of(placement: Any) -> tuple[str, ...]:
-    """The ids of the nodes of a group that is placed."""
+def _node_of(placement: Any) -> Mapping[int, str]:
+    """The id of the node of each bundle of a group that is placed."""
     from ray.util.placement_group import placement_group_table
 
-    return tuple(sorted(set(placement_group_table(placement)["bundles_to_node_id"].values())))
+    return placement_group_table(placement)["bundles_to_node_id"]
+
+
+def by_node(node_of: Mapping[int, str]) -> list[int]:
+    """Bundles by rank, those of a node in a row and nodes with more of them first. Ray mixes bundles that are alike.
+
+    >>> by_node({0: "a", 1: "b", 2: "b", 3: "a", 4: "b"})
+    [1, 2, 4, 0, 3]
+    """
+    has = Counter(node_of.values())
+    return sorted(node_of, key=lambda bundle: (-has[node_of[bundle]], node_of[bundle], bundle))
+
+
+def divided(nodes: Sequence[str], together: int) -> int:
+    """How many groups of so many workers in a row, whose nodes these are by rank, are on two nodes or more.
+
+    >>> divided(["a", "a", "a", "b", "b", "b"], together=2)
+    1
+    """
+    return sum(len(set(nodes[first : first + together])) > 1 for first in range(0, len(nodes), together))
+
+
+def _talking(machine: Machine) -> int:
+    """Workers in a row that wait for each other in each layer (training/engines/mesh.py)."""
+    return machine.tensor_parallel * machine.sequence_parallel
 
 
 def _no_place(needs: Needs) -> str:

@@ -14,15 +14,16 @@ from orchestration.tracking.runs import (
     Place,
     Tracked,
     answers,
+    client_of,
     known,
     log_and_suppress,
     log_figures,
     log_scores,
     log_table,
     place,
-    reap,
     run,
     tag,
+    tell_how_it_ended,
 )
 from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
 
@@ -39,6 +40,7 @@ __all__ = [
     "Version",
     "answers",
     "behind",
+    "client_of",
     "corpus_metadata",
     "corpus_progress",
     "corpus_run",
@@ -56,9 +58,9 @@ __all__ = [
     "log_task",
     "note_behind",
     "place",
-    "reap",
     "register",
     "run",
     "tag",
+    "tell_how_it_ended",
     "within",
 ]

@@ -174,11 +174,23 @@ def reap(place: Place) -> list[str]:
     dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
     for found in dead:
         folder = Path(found.data.tags.get(FOLDER, "").removeprefix("file://"))
-        kept = behind(folder) if known(folder) == Tracked(place.uri, found.info.run_id) else {}
-        _terminate(client, found.info.run_id, kept.get("status", "FAILED"), kept.get("detail", "its process was gone"))
-        if "status" in kept:
-            forget(folder, "status", "detail")
+        tracked = known(folder)
+        is_its_folder = tracked is not None and tracked.run_id == found.info.run_id
+        if not (is_its_folder and tell_how_it_ended(client, found.info.run_id, folder)):
+            _terminate(client, found.info.run_id, "FAILED", "its process was gone")
     return [found.info.run_id for found in dead]
+
+
+def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
+    """Close the run of `folder` as its last start has ended, where the store did not take that then; whether it was so.
+
+    Whatever the store says of it: another command, which knows it by another address, may have called it FAILED since.
+    """
+    if "status" not in (kept := behind(folder)):
+        return False
+    _terminate(client, run_id, kept["status"], kept.get("detail", ""))
+    forget(folder, "status", "detail")
+    return True
 
 
 @contextmanager

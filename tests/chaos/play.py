@@ -85,6 +85,9 @@ def _disturb(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> No
         outcome.faults.append(f"ended with {outcome.codes[-1]} ({scene.now.last_line[:200]})")
     fault.relieve(scene)
     if isinstance(fault, Damage):
+        until_s = time.monotonic() + START_S
+        while scene.is_at_work() and time.monotonic() < until_s:
+            time.sleep(0.1)
         fault.damage(scene)
         scene.start()
         _ended(scene, outcome)

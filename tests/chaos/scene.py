@@ -11,7 +11,7 @@ import psutil
 
 from orchestration import tracking
 from orchestration.launch import stacks
-from tests.chaos.command import Command, sesame
+from tests.chaos.command import Command, marked, sesame
 from tests.chaos.ground import CLUSTER, ENVIRONMENT, Ground, Store
 
 
@@ -103,6 +103,14 @@ class Scene:
                     ranks = [files[opened.path] for opened in process.open_files() if opened.path in files]
                     found |= dict.fromkeys(ranks, process)
         return [found[rank] for rank in sorted(found)]
+
+    def is_at_work(self) -> bool:
+        """Whether a process has a file of the run open: workers outlive a driver that is killed by a moment."""
+        for process in marked(self.mark):
+            with suppress(psutil.Error):
+                if any(Path(opened.path).is_relative_to(self.run.resolve()) for opened in process.open_files()):
+                    return True
+        return False
 
     def of_ray(self, name: str) -> list[psutil.Process]:
         """The processes of this Ray with a name: raylet, gcs_server."""

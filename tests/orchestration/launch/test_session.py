@@ -133,8 +133,11 @@ def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(
     (tmp_path / "raylet").symlink_to(shutil.which("sleep") or "")
     left = subprocess.Popen([str(of_killed), "60"], executable=tmp_path / "raylet")
     other = subprocess.Popen([str(of_killed), "60"], executable="sleep")  # somebody reads its logs
+    with (of_killed / "session" / "logs" / "agent.log").open("w") as log:  # its title hides its arguments
+        agent = subprocess.Popen(["ray::DashboardAgent", "60"], executable="sleep", stdout=log)
     with held(of_living):
         session._remove_left_behind(tmp_path)
+    assert agent.wait(10) == -signal.SIGKILL  # its raylet was gone before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raylet", of_living.name, of_others.name]
     assert left.wait(10) == -signal.SIGKILL  # a Ray that outlived its command
     assert other.poll() is None

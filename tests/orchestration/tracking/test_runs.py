@@ -28,11 +28,13 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from orchestration import figures
+from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import worker
+from orchestration.progress import ignore
 from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
-from orchestration.tracking.patience import SLOW_S, behind, within
+from orchestration.tracking.patience import SLOW_S, behind, note_behind, within
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import gpt, mini_corpus, mini_run
@@ -615,6 +617,31 @@ def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
     client.update_run(tracked.run_id, status="RUNNING")
     client.set_tag(tracked.run_id, track.OWNER, gone)
     assert tracked.run_id in track.reap(place)
+    assert look(tracked).info.status == "FINISHED"
+    assert behind(tmp_path) == {}
+
+
+def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(place: track.Place, tmp_path: Path) -> None:
+    """`sesame ui`, which knows the file behind a server that was away, called a run FAILED that was FINISHED."""
+    client = track.client_of(place.uri)
+    tracked = track.created(client, place, "by a server")
+    told = {"uri": "http://127.0.0.1:1", "run_id": tracked.run_id}
+    (tmp_path / track.RUN_FILE).write_text(json.dumps(told))
+    client.set_tag(tracked.run_id, track.FOLDER, tmp_path.as_uri())
+    client.set_tag(tracked.run_id, track.OWNER, json.dumps(asdict(owner(pid=2**22 + 1))))
+    note_behind(tmp_path, status="FINISHED", detail="")
+    assert tracked.run_id in track.reap(place)
+    assert look(tracked).info.status == "FINISHED"
+    assert behind(tmp_path) == {}
+
+
+def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(place: track.Place, tmp_path: Path) -> None:
+    """Each repetition of the command said that it mirrors, and left it FAILED."""
+    tracked = track.created(track.client_of(place.uri), place, "called failed")
+    track.client_of(place.uri).set_terminated(tracked.run_id, "FAILED")
+    (tmp_path / track.RUN_FILE).write_text(json.dumps(asdict(tracked)))
+    note_behind(tmp_path, status="FINISHED", detail="")
+    catch_up(tmp_path, place, ignore)
     assert look(tracked).info.status == "FINISHED"
     assert behind(tmp_path) == {}
 

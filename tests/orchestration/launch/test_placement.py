@@ -1,0 +1,50 @@
+"""Where the workers of a group are on a cluster of several nodes."""
+
+import logging
+from collections import Counter
+
+import pytest
+
+from orchestration.launch import placement, ray_session
+from orchestration.launch.address import on_loopback
+from orchestration.launch.nodes import Needs, seen
+from orchestration.launch.session import PATIENCE
+from training.specs import Machine
+
+NODE = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 100_000_000}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Of more than sixteen bundles that are alike Ray 2.60 mixes the nodes."""
+    from ray.cluster_utils import Cluster
+
+    for name, seconds in PATIENCE.items():
+        monkeypatch.setenv(name, str(seconds))
+    needs = Needs(workers=21)
+    with on_loopback(), caplog.at_level(logging.WARNING):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
+        try:
+            for cpus in (5, 8):  # which nobody looks for: no worker is started
+                cluster.add_node(num_cpus=cpus, **NODE)
+            with (
+                ray_session(cluster.address, cpus=1),
+                seen(needs) as nodes,
+                placement.placed(needs, Machine(tensor_parallel=4), {}, nodes=nodes) as group,
+            ):
+                node_of = placement._node_of(group.placement)
+                found = [node_of[bundle] for bundle in group.bundles]
+        finally:
+            cluster.shutdown()
+    assert sorted(group.bundles) == list(range(21))
+    assert list(Counter(found[:8]).values()) == list(Counter(found[8:16]).values()) == [8]
+    assert list(Counter(found[16:]).values()) == [5]
+    assert not caplog.records
+
+
+def test_a_group_that_is_on_two_nodes_is_counted() -> None:
+    nodes = [*"aaaaabbb"]
+    assert placement.divided(nodes, together=4) == 1
+    assert placement.divided(nodes, together=8) == 1
+    assert placement.divided(nodes, together=1) == 0
