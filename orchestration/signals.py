@@ -76,6 +76,13 @@ def stop_signals() -> Iterator[Asked]:
             raise asked.stopped("stopped at once, without a checkpoint") from None
 
 
+def listen_again() -> None:
+    """Have Python's handlers called, where a library has put the action of the system in their place in C."""
+    if threading.current_thread() is threading.main_thread():
+        for number in BOTH:
+            signal.signal(number, signal.getsignal(number))
+
+
 @contextmanager
 def _handled(handler: "signal._HANDLER") -> Iterator[None]:
     """Both signals have this handler inside the block, where Python lets this thread handle any."""

@@ -19,6 +19,7 @@ from orchestration.launch import processes
 from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.launch.submitted import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
+from orchestration.signals import listen_again
 from preprocessing.errors import ResourceError, SesameError
 from preprocessing.lock import OWNER, held
 
@@ -151,8 +152,18 @@ def _end(temporary: Path) -> None:
     started = processes.of_ray(temporary)
     if fault():  # it would wait for what is gone
         processes.kill_all(started)
+    _listen_meanwhile()
     ray.shutdown()
     processes.end(started)
+
+
+def _listen_meanwhile() -> None:
+    """Ray 2.60 leaves SIGTERM to the system as it shuts down, and waits for its processes then: a second SIGTERM, which
+    is ignored while what is open is closed, would end this process in the middle of it."""
+    import ray
+
+    if node := ray._private.worker._global_node:
+        ends, node.kill_all_processes = node.kill_all_processes, lambda **how: (listen_again(), ends(**how))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestration.launch import session
+from orchestration.signals import stop_signals
 from preprocessing.errors import ResourceError
 from preprocessing.lock import OWNER, held
 
@@ -123,6 +124,31 @@ def test_workers_have_the_priority_of_who_starts_them(monkeypatch: pytest.Monkey
     with session.ray_session(cpus=1):
         niceness = ray.remote(lambda: os.nice(0)).remote()
         assert ray.get(niceness) == os.nice(0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_sigterm_is_ours_while_ray_ends_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray 2.60 puts the system's action in its place, in C, where signal.getsignal does not see it."""
+    from ray._private.node import Node
+
+    ends, seen = Node.kill_all_processes, list[bool]()
+
+    def look(node: Node, *args: Any, **how: Any) -> None:
+        seen.append(caught(signal.SIGTERM))
+        ends(node, *args, **how)
+
+    monkeypatch.setattr(Node, "kill_all_processes", look)
+    with stop_signals(), session.ray_session(cpus=1):
+        pass
+    assert seen
+    assert all(seen)
+
+
+def caught(number: signal.Signals) -> bool:
+    """Whether this process has a handler for a signal, as the system knows it."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
 
 def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(tmp_path: Path) -> None:
