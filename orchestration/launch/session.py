@@ -163,7 +163,13 @@ def _listen_meanwhile() -> None:
     import ray
 
     if node := ray._private.worker._global_node:
-        ends, node.kill_all_processes = node.kill_all_processes, lambda **how: (listen_again(), ends(**how))
+        ends = node.kill_all_processes
+
+        def listen_and_end(**how: Any) -> None:
+            listen_again()
+            ends(**how)
+
+        node.kill_all_processes = listen_and_end
 
 
 @contextmanager

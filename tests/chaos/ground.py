@@ -15,6 +15,7 @@ from typing import Final
 from orchestration.tracking import runs
 from orchestration.tracking.metrics import METRICS_FILE
 from tests.chaos.command import ROOT, Command, new_mark, sesame
+from training.run import CHECKPOINTS
 
 STEPS: Final = 40
 SAVE_EVERY: Final = 8
@@ -94,8 +95,16 @@ def ended(run: Path) -> Ended:
         for name in ("weights", "export")
         for path in sorted((run / name).glob("*.safetensors"))
     }
-    files = frozenset(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    files = frozenset(_plain(run, path) for path in run.rglob("*") if path.is_file())
     return Ended(weights, recorded(run), files)
+
+
+def _plain(run: Path, path: Path) -> str:
+    """The name of a file; of a checkpoint by its place among them: who was asked to stop has one of that step."""
+    name = path.relative_to(run).as_posix()
+    for place, folder in enumerate(sorted((run / CHECKPOINTS).glob("step-*"), reverse=True)):
+        name = name.replace(f"{CHECKPOINTS}/{folder.name}/", f"{CHECKPOINTS}/{'newest' if not place else -place}/")
+    return name
 
 
 def recorded(run: Path) -> dict[str, list[tuple[int, float]]]:
