@@ -26,7 +26,8 @@ class Asked:
     raised_s: float = -AGAIN_S  # when one raised, by the monotonic clock
 
     def stopped(self, message: str) -> BaseException:
-        """What to raise when one has: interrupted (exit code 130), or preempted (75)."""
+        """What to raise when one has: interrupted (exit code 130), or preempted (75). Further ones are ignored then."""
+        _leave()
         return (
             KeyboardInterrupt(f"{message}; the same command goes on")
             if self.signal == signal.SIGINT
@@ -36,8 +37,17 @@ class Asked:
     def interrupt(self) -> None:
         """Raise Stopped, unless that was done just now."""
         if time.monotonic() - self.raised_s >= AGAIN_S:
-            self.raised_s = time.monotonic()
+            _leave()
             raise Stopped
+
+
+_open: Final = list[Asked]()  # of the blocks that listen, the innermost last
+
+
+def _leave() -> None:
+    """Something is being left because of a signal: the blocks around it hear none while it is cleared away."""
+    for asked in _open:
+        asked.raised_s = time.monotonic()
 
 
 @contextmanager
@@ -52,7 +62,7 @@ def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]
         asked.signal = asked.signal or number
         asked.interrupt()
 
-    with _handled(end):
+    with _handled(asked, end):
         try:
             yield
         except Stopped:
@@ -69,7 +79,7 @@ def stop_signals() -> Iterator[Asked]:
             asked.interrupt()
         asked.signal = asked.signal or number
 
-    with _handled(note):
+    with _handled(asked, note):
         try:
             yield asked
         except Stopped:
@@ -84,14 +94,16 @@ def listen_again() -> None:
 
 
 @contextmanager
-def _handled(handler: "signal._HANDLER") -> Iterator[None]:
+def _handled(asked: Asked, handler: "signal._HANDLER") -> Iterator[None]:
     """Both signals have this handler inside the block, where Python lets this thread handle any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _open.append(asked)
     before = {number: signal.signal(number, handler) for number in BOTH}
     try:
         yield
     finally:
+        _open.pop()
         for number, handler_before in before.items():
             signal.signal(number, handler_before)

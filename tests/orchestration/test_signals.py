@@ -76,6 +76,24 @@ def test_who_notes_takes_over_from_who_raises() -> None:
     assert issubclass(Stopped, KeyboardInterrupt)
 
 
+def test_what_is_around_a_block_that_was_asked_to_stop_clears_away_undisturbed() -> None:
+    """A second SIGTERM while Ray was stopped left its folder behind."""
+    cleared = []
+
+    def work() -> None:
+        try:
+            with stop_signals() as asked:
+                send(signal.SIGTERM)
+                raise asked.stopped("before its first step")
+        finally:
+            send(signal.SIGTERM)
+            cleared.append(True)
+
+    with pytest.raises(Preempted, match="before its first step"), signals_raise():
+        work()
+    assert cleared == [True]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
 def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code: int, tmp_path: Path) -> None:
     """`sesame corpus` ended with SIGTERM's own number, and its unfinished files stayed."""
