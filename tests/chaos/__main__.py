@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -64,7 +65,7 @@ def main() -> None:
         console.print(recovered)
     if args.json:
         machine = f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores"
-        told = {"date": datetime.now().astimezone().isoformat(timespec="seconds"), "machine": machine}
+        told: dict[str, Any] = {"date": datetime.now().astimezone().isoformat(timespec="seconds"), "machine": machine}
         told |= {"seed": args.seed, "seconds": round(time.monotonic() - began_s), "recovery": recovery(outcomes)}
         told |= {"points": values(outcomes)}
         args.json.parent.mkdir(parents=True, exist_ok=True)

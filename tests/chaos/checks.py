@@ -9,7 +9,7 @@ from typing import Final
 from orchestration.launch import stacks
 from orchestration.tracking.patience import behind
 from tests.chaos.command import marked
-from tests.chaos.ground import Ended, ended
+from tests.chaos.ground import Ended, History, ended
 from tests.chaos.scene import Scene
 
 STATUS: Final = {0: "FINISHED", 75: "KILLED", 130: "KILLED", 2: "FAILED", 4: "FAILED"}  # of the run, by exit code
@@ -78,7 +78,7 @@ def _processes(scene: Scene) -> str:
     return ""
 
 
-def _difference(found: dict[str, list[tuple[int, float]]], wanted: dict[str, list[tuple[int, float]]]) -> str:
+def _difference(found: History, wanted: History) -> str:
     """The first metric that differs, and where."""
     for name in sorted({*found, *wanted}):
         has, wants = found.get(name, []), wanted.get(name, [])

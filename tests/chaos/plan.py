@@ -15,20 +15,21 @@ from tests.chaos.scene import Scene
 
 COPYING: Final = "sesame export"  # the moment of another command, on a run that is finished
 Moment = Callable[[Scene, Aim], None]
+Moments = dict[str, Moment]
 
-ANY_START: Final = partial(moments.starting, stages=(*WITHOUT_WORKERS, "starting workers", *WITH_WORKERS))
-WORKERS_START: Final = partial(moments.starting, stages=WITH_WORKERS)
-RAY_STARTED: Final = partial(moments.starting, stages=("starting workers", *WITH_WORKERS))
-STORE_OPENED: Final = partial(moments.starting, stages=("starting Ray", "starting workers", *WITH_WORKERS))
-AT_WORK: Final = {"training": moments.training, "saving": moments.saving, "restarting": moments.restarting}
-LATE: Final = {"exporting": moments.exporting}
-THE_END: Final = {"ending": moments.ending}
-EXPORT: Final = {COPYING: moments.copying}
-TRAINING: Final = {"training": moments.training}
-SAVED: Final = {"training": partial(moments.training, first=moments.TWO_SAVED)}
-AT_WORK_SAVED: Final = {**SAVED, "saving": partial(moments.saving, first=3 * SAVE_EVERY)}
+ANY_START: Final[Moment] = partial(moments.starting, stages=(*WITHOUT_WORKERS, "starting workers", *WITH_WORKERS))
+WORKERS_START: Final[Moment] = partial(moments.starting, stages=WITH_WORKERS)
+RAY_STARTED: Final[Moment] = partial(moments.starting, stages=("starting workers", *WITH_WORKERS))
+STORE_OPENED: Final[Moment] = partial(moments.starting, stages=("starting Ray", "starting workers", *WITH_WORKERS))
+AT_WORK: Final[Moments] = {"training": moments.training, "saving": moments.saving, "restarting": moments.restarting}
+LATE: Final[Moments] = {"exporting": moments.exporting}
+THE_END: Final[Moments] = {"ending": moments.ending}
+EXPORT: Final[Moments] = {COPYING: moments.copying}
+TRAINING: Final[Moments] = {"training": moments.training}
+SAVED: Final[Moments] = {"training": partial(moments.training, first=moments.TWO_SAVED)}
+AT_WORK_SAVED: Final[Moments] = {**SAVED, "saving": partial(moments.saving, first=3 * SAVE_EVERY)}
 
-TABLE: Final[dict[str, tuple[type[Fault], dict[str, Moment]]]] = {
+TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
     "kill worker": (faults.KillWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
     "kill first worker": (faults.KillFirstWorker, {"starting": WORKERS_START, **AT_WORK, **LATE}),
     "kill driver": (faults.KillDriver, {"starting": ANY_START, **AT_WORK, **LATE, **THE_END, **EXPORT}),

@@ -62,7 +62,7 @@ def _scene(point: Point, ground: Ground, fault: Fault) -> Iterator[Scene]:
     folder = ground.root / point.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    scene = Scene(ground, folder, new_mark(), point.rng, fault.overrides)
+    scene = Scene(ground, folder, new_mark(), point.rng, overrides=fault.overrides)
     if point.moment == COPYING:
         scene.verb = "export"
     ground.copy(scene.out, finished=scene.verb == "export")

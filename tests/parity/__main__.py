@@ -59,7 +59,7 @@ def _layouts(out: Path, wanted: Callable[[Cell], bool]) -> Found:
     plainly = [cell for cell in plain_product() if cell not in refused]
     cells = [*plainly, *covering([c for c in product if c not in refused and c.world <= MOST_WORKERS], plainly)]
     plainly, cells = list(filter(wanted, plainly)), list(filter(wanted, cells))
-    jobs = {cell.name: (cell, {}) for cell in cells}
+    jobs: dict[str, tuple[Cell, dict[str, Any]]] = {cell.name: (cell, {}) for cell in cells}
     seen, plain = _seen(jobs, [_reference(cell) for cell in cells], out)
     outcomes = [table.outcome(cell, seen[cell.name], plain[_reference(cell).name]) for cell in cells]
     cpu_s = sum(one.cpu_s * one.cell.world for one in outcomes) + sum(one.cpu_s for one in plain.values())

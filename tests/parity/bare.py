@@ -128,7 +128,7 @@ def losses(run: Run, cell: Cell) -> list[float]:
     groups = parameter_groups(model.model, run.optim.decay, run.optim.decays)
     for group in groups:
         for weight, is_hidden in zip(group["params"], group["hidden"], strict=True):
-            weight.use_muon = is_hidden  # type: ignore[attr-defined]  # DeepSpeed's own
+            weight.use_muon = is_hidden
     given = [{"params": group["params"], "weight_decay": group["weight_decay"]} for group in groups]
     config = config_of(cell, run, len(loader.at(0)))
     with redirect_stdout(StringIO()):
