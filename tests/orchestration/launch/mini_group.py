@@ -1,8 +1,11 @@
 """Sixty steps of the mini-world by a group of two workers, and what looks at them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from orchestration.launch import group
 from orchestration.progress import Report
@@ -31,6 +34,15 @@ def look(place: track.Place, folder: Path) -> Any:
     tracked = track.known(folder)
     assert tracked
     return track.client_of(place.uri).get_run(tracked.run_id)
+
+
+def trainers() -> list[psutil.Process]:
+    """The workers that train; those of a raylet that was killed are zombies."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            found += [each] if "ray::Worker" in " ".join(each.cmdline()) else []
+    return found
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from orchestration.config import load_cluster
@@ -19,7 +18,7 @@ from orchestration.launch import placement
 from orchestration.tracking import metrics
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start
+from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start, trainers
 from training.formats import load_weights
 from training.specs import Machine
 
@@ -29,9 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("session"), pytest.mark.
 
 def kill_a_worker() -> None:
     """SIGKILL for one; only processes below this one are looked at, so no other Ray on the machine can be hit."""
-    below = psutil.Process().children(recursive=True)
-    trainers = [each for each in below if "ray::Worker" in " ".join(each.cmdline())]
-    max(trainers, key=lambda each: each.pid).kill()
+    max(trainers(), key=lambda each: each.pid).kill()
 
 
 def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(

@@ -4,12 +4,11 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from orchestration.launch import attempt, ray_session
@@ -20,7 +19,7 @@ from orchestration.launch.session import PATIENCE
 from orchestration.tracking import runs as track
 from preprocessing.errors import ResourceError
 from preprocessing.order import rank_slice
-from tests.orchestration.launch.test_group import STEPS, look, losses, once_at, run_of, start
+from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start, trainers
 from tests.training.held_out import with_test_split
 from training.data import num_micro
 from training.run import Run
@@ -85,15 +84,6 @@ def whole(here: Here, corpus: Path, place: track.Place, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("runs") / "whole"
     start(longer(corpus, folder), place)
     return dict(losses(folder))
-
-
-def trainers() -> list[psutil.Process]:
-    """The workers that train; those of a raylet that was killed are zombies."""
-    found = []
-    for each in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            found += [each] if "ray::Worker" in " ".join(each.cmdline()) else []
-    return found
 
 
 @contextmanager

@@ -19,15 +19,10 @@ from orchestration.launch import attempt, stacks, watch
 from orchestration.launch import group as launch
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
-from tests.orchestration.launch.mini_group import losses, once_at, run_of, start
+from tests.orchestration.launch.mini_group import losses, once_at, run_of, start, trainers
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("session"), pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
-
-
-def trainers() -> list[psutil.Process]:
-    """The workers that train, by rank or against it."""
-    return [each for each in psutil.Process().children(recursive=True) if "ray::Worker" in " ".join(each.cmdline())]
 
 
 def raylet() -> psutil.Process:
