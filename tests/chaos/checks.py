@@ -28,7 +28,8 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
     if left := _processes(scene):
         yield f"after {code}: {left}"
     told, kept = scene.store.status(scene.run_id), behind(scene.run).get("status")
-    if scene.verb == "train" and scene.run_id and STATUS.get(code) not in (told, kept):
+    came_to_it = scene.verb == "train" and scene.now.said_s("opening MLflow")  # else it says what a killed start left
+    if came_to_it and scene.run_id and STATUS.get(code) not in (told, kept):
         yield f"after {code} MLflow says {told or 'nothing'}, and the run's folder {kept or 'nothing'}"
 
 
