@@ -29,7 +29,11 @@ RECIPES: Final = {
 OVERRIDES: Final = {
     # The mini-world has no sentinels. Not its ReLU: a number of 1e-8 that rounds to the other side of 0 switches a neuron
     # on, and Adafactor makes a step of full size out of its gradient, however small (seen: one of 160 neurons, 1e-4)
-    "T5": ["trunk.activation=gelu", "objective.choose={kind: nothing}", "objective.rewrite={kind: noise, edits: [infill]}"],
+    "T5": [
+        "trunk.activation=gelu",
+        "objective.choose={kind: nothing}",
+        "objective.rewrite={kind: noise, edits: [infill]}",
+    ],
     "ALBERT": ["trunk.embedding=16"],
     "ELECTRA": ["trunk.embedding=16", "trunk.generator=0.5", "trunk.heads=8"],
 }
