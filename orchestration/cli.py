@@ -24,6 +24,7 @@ from orchestration import environment, options
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
+from preprocessing.credentials import without_credentials
 from preprocessing.errors import BadInput, ResourceError, SesameError
 
 if TYPE_CHECKING:
@@ -776,8 +777,8 @@ def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags
     with waiting("importing"):
         from orchestration.jobs import Flags
 
-    without_passwords = re.sub(r"//[^/@\s]+@", "//***@", _again())
-    given |= {"data": given.get("data") or (), "command_line": without_passwords}
+    kept = shlex.join(without_credentials(shlex.split(_again())))
+    given |= {"data": given.get("data") or (), "command_line": kept}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from pipeline.readers import Source
+from preprocessing.credentials import has_credential, is_credential
 from preprocessing.spec import require, spec
 
 
@@ -156,7 +157,7 @@ class Beam:
                 raise ValueError(f"{where} is given, allowed is no such option: it is beam.runner")
             if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
                 raise ValueError(f"{where} is given, allowed are words of Beam's own, without dashes: parallelism")
-            if re.search(r"(token|secret|password|key)(_|$)", name) and not name.endswith(("_path", "_file", "_id")):
+            if has_credential({name: value}) or (is_credential(name) and not isinstance(value, bool)):  # ${NAME} too
                 raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
             fits = isinstance(value, str | int | float | list | dict)
             require(fits, where, value, "a word, a number, true or false, a list or a mapping")

@@ -9,7 +9,7 @@ import pytest
 from orchestration import environment
 from orchestration.cli import main
 from orchestration.config import load_cluster, to_yaml
-from orchestration.jobs import Flags, open_job, submission
+from orchestration.jobs import Flags, Job, corpus, open_job, submission
 from preprocessing.errors import BadInput, ResourceError
 
 CANARY = "canary-5e8f1b"
@@ -24,7 +24,8 @@ def refused(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "name",
     ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "PGPASSWORD", "github_token2",
-     "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE"],
+     "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE",
+     "MYSQL_PWD", "GITHUB_PAT"],
 )  # fmt: skip
 def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> None:
     for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
@@ -34,11 +35,65 @@ def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> No
     assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    said = refused(f"env.HTTPS_PROXY=http://me:{CANARY}@proxy:3128")
+@pytest.mark.parametrize(
+    "value",
+    [f"http://me:{CANARY}@proxy:3128", f"http://me:pa$word{CANARY}@proxy", f"https://{CANARY}@host/simple",
+     f"http://${{ME}}:{CANARY}@host", f"-Dstore.password={CANARY}", f"https://host/?token={CANARY}"],
+)  # fmt: skip
+def test_a_credential_inside_of_a_value_is_refused_and_not_repeated(value: str) -> None:
+    said = refused(f"env.SOME={value}")
     assert "credential" in said
     assert CANARY not in said
-    assert load_cluster("local", ["cluster.env.HTTPS_PROXY=http://${LOGIN}@proxy:3128"]).env
+
+
+def test_a_login_by_name_is_none() -> None:
+    for value in ("http://${LOGIN}@proxy:3128", "http://${ME}:${PASSWORD}@proxy", "https://host/a@b"):
+        assert load_cluster("local", [f"cluster.env.HTTPS_PROXY={value}"]).env
+
+
+@pytest.mark.parametrize(
+    "given",
+    [f"azure_connection_string=AccountKey={CANARY}", f"spark_master_url=spark://me:{CANARY}@host",
+     f'environment_config={{"env":{{"AWS_SECRET_ACCESS_KEY":{CANARY}}}}}', f"files=[a, 'fs.s3a.secret.key={CANARY}']",
+     f'environment_config=\'{{"env":{{"AWS_SECRET_ACCESS_KEY":"{CANARY}"}}}}\'', f"s3_session_token={CANARY}"],
+)  # fmt: skip
+def test_a_credential_among_the_options_of_beam_is_refused_and_not_repeated(given: str) -> None:
+    said = refused(f"beam.options.{given}")
+    assert f"beam.options.{given.partition('=')[0]} is given, allowed is no credential" in said
+    assert CANARY not in said
+    assert CANARY not in refused(f"beam={{options: {{{given.replace('=', ': ', 1)}}}}}")
+
+
+def test_options_of_beam_that_sound_like_a_credential_and_are_none() -> None:
+    for given in ("enable_hot_key_logging=true", "s3_access_key_id=AK", "spark_master_url=local[2]", "files=[a@b]"):
+        assert load_cluster("local", [f"cluster.beam.options.{given}"]).beam.options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--s3_secret_access_key=" + CANARY], ["--s3_secret_access_key", CANARY], [f"--spark_master_url=s://me:{CANARY}@h"],
+     [f'--environment_config={{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}'],
+     ["--environment_config", f'{{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}']],
+)  # fmt: skip
+def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the tag `command` of the corpus in MLflow."""
+    kept: list[str] = []
+
+    def look(job: Job, *_: object) -> None:
+        kept.append(job.command)
+        raise BadInput("seen")
+
+    monkeypatch.setattr(corpus, "corpus", look)
+    micro = "cluster.machine.micro_tokens=512"
+    mine = ["corpus", "gpt2", micro, "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
+    assert main([*mine, "--", *words, "--parallelism=2"]) == 2
+    (line,) = kept
+    assert CANARY not in line
+    assert micro in line
+    assert words[0].partition("=")[0] in line
+    assert line.endswith("--parallelism=2")
 
 
 @pytest.mark.parametrize("value", ["1", "true", "1.5", f"[{CANARY}]", f"{{a: {CANARY}}}"])
