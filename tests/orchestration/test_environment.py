@@ -1,5 +1,6 @@
 """Variables of a cluster file: credentials are named, never written; what is lacking is one line before any work."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,7 @@ from orchestration import environment
 from orchestration.cli import main
 from orchestration.config import load_cluster, to_yaml
 from orchestration.jobs import Flags, Job, corpus, open_job, submission
+from orchestration.launch import Submitted
 from preprocessing.errors import BadInput, ResourceError
 
 CANARY = "canary-5e8f1b"
@@ -210,4 +212,41 @@ def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: py
     assert file.exists()  # the job takes it
     with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
         raise ResourceError("no dashboard")
-    assert not file.exists()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+
+
+def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the file of the other one, whose job then failed."""
+    monkeypatch.setenv("MINE", CANARY)
+    values = ("cluster.env.HF_TOKEN=${MINE}",)
+    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), out=tmp_path))
+    with submission.sent_environment(job, "gpt2-1") as variables:
+        with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
+            raise ResourceError("there is such a job")
+        assert json.loads(Path(variables[environment.FILE]).read_text()) == {"MINE": CANARY}
+
+
+def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) -> None:
+    """Three attempts left three files."""
+    folder = tmp_path / submission.LEFT
+    folder.mkdir()
+    names = ("gpt2-1.0a", "gpt2-1-2.0b", "gpt2-1-3.0c", "gpt2-1-4.0d", "bert-1.0e")
+    for name in names:
+        (folder / name).write_text(CANARY)
+    status = {"gpt2-1": "FAILED", "gpt2-1-2": "STOPPED", "gpt2-1-3": "PENDING", "bert-1": "SUCCEEDED"}
+    submission.remove_left(tmp_path, [Submitted(id=name, status=said, command="") for name, said in status.items()])
+    assert sorted(file.name for file in folder.iterdir()) == ["gpt2-1-3.0c", "gpt2-1-4.0d"]
+    submission.remove_left(tmp_path / "none", [])
+
+
+def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_that(tmp_path: Path) -> None:
+    folder = tmp_path / submission.LEFT
+    folder.mkdir()
+    for path in (tmp_path / "gpt2-1.0a", folder / "gpt2-1-2.0a", folder / "gpt2-1.0a"):
+        path.write_text("kept")
+        submission.remove_left_for("gpt2-1", str(path))
+    submission.remove_left_for("gpt2-1", "")
+    assert sorted(path.name for path in tmp_path.rglob("gpt2*")) == ["gpt2-1-2.0a", "gpt2-1.0a"]
+    assert [path.name for path in folder.iterdir()] == ["gpt2-1-2.0a"]
