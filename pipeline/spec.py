@@ -164,15 +164,15 @@ class Beam:
 
     @property
     def arguments(self) -> list[str]:
-        """As a command line has them.
+        """As a command line has them; `--no_NAME` is for runners.check_options, as Beam knows it of few names.
 
         >>> Beam(runner="FlinkRunner", options={"streaming": False, "parallelism": 2, "files": ["a", "b"]}).arguments
-        ['--runner=FlinkRunner', '--parallelism=2', '--files=a', '--files=b']
+        ['--runner=FlinkRunner', '--no_streaming', '--parallelism=2', '--files=a', '--files=b']
         """
         words = [] if self.runner == "FnApiRunner" else [f"--runner={self.runner}"]
         for name, value in self.options.items():
             if isinstance(value, bool):
-                words += [f"--{name}"] if value else []
+                words += [f"--{name}" if value else f"--no_{name}"]
             else:
                 said = [json.dumps(value)] if isinstance(value, dict) else value if isinstance(value, list) else [value]
                 words += [f"--{name}={one}" for one in said]
