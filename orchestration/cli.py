@@ -24,6 +24,7 @@ from orchestration import environment, options
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
+from preprocessing.credentials import without_credentials
 from preprocessing.errors import BadInput, ResourceError, SesameError
 
 if TYPE_CHECKING:
@@ -646,7 +647,10 @@ def submit(
         url = server_url(address)
         with waiting(f"asking {url}"):
             server = JobServer(url)
-            name, done = submission.next_attempt(submission.identity(job, flags, stages), server.jobs(), again)
+            known = server.jobs()
+            name, done = submission.next_attempt(submission.identity(job, flags, stages), known, again)
+    if not dry_run:
+        submission.remove_left(job.out, known)
     command = submission.command(flags, stages)
     values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run)}
     if done:
@@ -699,12 +703,15 @@ def logs(
 @app.command()
 def stop(job: options.JobId, address: options.Address = "", as_json: options.Json = False) -> int:
     """End a job of a cluster as SIGTERM does: training writes a checkpoint first; sent again, it goes on from there."""
+    from orchestration.jobs import submission
     from orchestration.terminal import views
 
     server = _jobs_of(address)
+    left = server.variable(job, environment.FILE)
     was_running = server.stop(job)
     with waiting(f"waiting for {job} to write a checkpoint and end"):
         ended = server.ended(job)
+    submission.remove_left_for(job, left)
     said = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
     values = {"job": job, "status": ended.status, "stopped": was_running}
     return print_answer(Answer((views.lines([said]),), values, (_of_job("logs", job, address),)), as_json)
@@ -776,8 +783,8 @@ def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags
     with waiting("importing"):
         from orchestration.jobs import Flags
 
-    without_passwords = re.sub(r"//[^/@\s]+@", "//***@", _again())
-    given |= {"data": given.get("data") or (), "command_line": without_passwords}
+    kept = shlex.join(without_credentials(shlex.split(_again())))
+    given |= {"data": given.get("data") or (), "command_line": kept}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
 

@@ -15,32 +15,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
+from preprocessing.credentials import NAMED, has_credential
 from preprocessing.errors import BadInput, ResourceError
 
 FILE: Final = "SESAME_ENVIRONMENT_FILE"  # in the environment of a submitted job: where its values lie until it starts
-NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 OURS: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "OMP_NUM_THREADS"}
     | {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"}
 )
 TOO_LATE: Final = ("LD_", "PYTHON", "MALLOC_", "RAY_", "SESAME_")  # read when a process starts, or when Ray does
-SECRET: Final = re.compile(
-    r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|KEY|CREDENTIAL|AUTH|COOKIE)S?(_|\d|$)|CONNECTION_?STRING",
-    re.IGNORECASE,
-)
-PLACE: Final = re.compile(r"_(PATH|FILE|DIR|ID|URL)$", re.IGNORECASE)  # of a credential, not the credential
-LOGIN: Final = re.compile(r"//[^/@\s]*:[^/@\s$]+@")  # http://user:password@host
-
-
-def is_credential(name: str) -> bool:
-    """Whether a variable of this name holds a credential, as far as a name tells.
-
-    >>> [name for name in ("HF_TOKEN", "aws_secret_access_key", "PGPASSWORD", "NCCL_DEBUG") if is_credential(name)]
-    ['HF_TOKEN', 'aws_secret_access_key', 'PGPASSWORD']
-    >>> is_credential("TOKENIZERS_PARALLELISM"), is_credential("AWS_WEB_IDENTITY_TOKEN_FILE")
-    (False, False)
-    """
-    return bool(SECRET.search(name)) and not PLACE.search(name)
 
 
 def check(env: Mapping[str, str]) -> None:
@@ -54,7 +37,7 @@ def check(env: Mapping[str, str]) -> None:
             raise ValueError(f"env.{name} is given, allowed is no such name: set it where Ray's processes are started")
         if "${" in NAMED.sub("", value) or "\0" in value:
             raise ValueError(f"env.{name} is not what it can be, allowed is ${{NAME}}, a letter first and no blank")
-        if (is_credential(name) and not NAMED.fullmatch(value)) or LOGIN.search(value):
+        if has_credential({name: value}):
             raise ValueError(
                 f"env.{name} is a credential in plain text, allowed is ${{NAME}}: it is taken from the environment of "
                 "whoever starts the run, and written nowhere"
@@ -122,7 +105,6 @@ def leave(env: Mapping[str, str], file: Path) -> bool:
     if not values:
         return False
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file.unlink(missing_ok=True)  # of a job that never started
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as written:
         json.dump(values, written)
     return True

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from pipeline.readers import Source
+from preprocessing.credentials import has_credential, is_credential
 from preprocessing.spec import require, spec
 
 
@@ -156,22 +157,22 @@ class Beam:
                 raise ValueError(f"{where} is given, allowed is no such option: it is beam.runner")
             if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
                 raise ValueError(f"{where} is given, allowed are words of Beam's own, without dashes: parallelism")
-            if re.search(r"(token|secret|password|key)(_|$)", name) and not name.endswith(("_path", "_file", "_id")):
+            if has_credential({name: value}) or (is_credential(name) and not isinstance(value, bool)):  # ${NAME} too
                 raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
             fits = isinstance(value, str | int | float | list | dict)
             require(fits, where, value, "a word, a number, true or false, a list or a mapping")
 
     @property
     def arguments(self) -> list[str]:
-        """As a command line has them.
+        """As a command line has them; `--no_NAME` is for runners.check_options, as Beam knows it of few names.
 
         >>> Beam(runner="FlinkRunner", options={"streaming": False, "parallelism": 2, "files": ["a", "b"]}).arguments
-        ['--runner=FlinkRunner', '--parallelism=2', '--files=a', '--files=b']
+        ['--runner=FlinkRunner', '--no_streaming', '--parallelism=2', '--files=a', '--files=b']
         """
         words = [] if self.runner == "FnApiRunner" else [f"--runner={self.runner}"]
         for name, value in self.options.items():
             if isinstance(value, bool):
-                words += [f"--{name}"] if value else []
+                words += [f"--{name}" if value else f"--no_{name}"]
             else:
                 said = [json.dumps(value)] if isinstance(value, dict) else value if isinstance(value, list) else [value]
                 words += [f"--{name}={one}" for one in said]

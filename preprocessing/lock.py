@@ -79,7 +79,12 @@ def is_left(folder: Path) -> bool:
 def _lock(path: Path) -> int | None:
     """A handle on a file with its lock, or None where another process has that."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise ResourceError(f"{path} is a link, and Sesame writes to a file of its own there; remove it") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(path.stat(), os.fstat(handle)):

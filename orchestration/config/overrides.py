@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestration.config import error_messages, strict_yaml
+from preprocessing.credentials import HIDDEN, LOGIN, has_credential
 from preprocessing.errors import BadInput
 
 CLUSTER = "cluster."  # what an override of the cluster begins with
@@ -56,8 +57,10 @@ def shown(given: str) -> str:
     >>> shown("cluster.env.HF_TOKEN=hf_123"), shown("optim.peak=1")
     ('cluster.env.HF_TOKEN=...', 'optim.peak=1')
     """
-    secret = r"env\b|beam\.options\.\w*(?:token|secret|password|key)"
-    return re.sub(rf"^((?:cluster\.)?(?:{secret})[^=]*)=.*", r"\1=...", given, flags=re.DOTALL)
+    key, equals, value = given.partition("=")
+    part = key.removeprefix(CLUSTER).split(".")[0]
+    is_secret = part == "env" or (part == "beam" and has_credential({key: value}))
+    return f"{key}=..." if equals and is_secret else LOGIN.sub(f"//{HIDDEN}@", given)
 
 
 def _dotted(given: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from orchestration.launch import Submitted
 
 Verb = Literal["run", "train"]
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
 LEFT = ".environment"  # a folder of --out: values on their way to a job, a file each, for their sender alone
 
 
@@ -53,8 +55,11 @@ def identity(job: Job, flags: Flags, verb: Verb) -> str:
 @contextmanager
 def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
     """What the job `name` gets as variables: where it finds the values of `env`, in a file below --out that it removes
-    when it starts; {} where the cluster file takes none from here. Where the block fails, the file is not left."""
-    file = Path(os.path.abspath(job.out)) / LEFT / name
+    when it starts; {} where the cluster file takes none from here. Where the block fails, the file is not left.
+
+    Each sender has a file of its own: of two that send the same work at once, one is refused.
+    """
+    file = Path(os.path.abspath(job.out)) / LEFT / f"{name}.{secrets.token_hex(8)}"
     left = environment.leave(job.cluster.env, file)
     try:
         yield {environment.FILE: str(file)} if left else {}
@@ -62,6 +67,21 @@ def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
         if left:
             file.unlink(missing_ok=True)
         raise
+
+
+def remove_left(out: Path, known: "Iterable[Submitted]") -> None:
+    """Remove the files of values that jobs have not taken which have ended: they never began."""
+    ended = {one.id for one in known if one.status in ENDED}
+    for file in (out / LEFT).glob("*"):
+        if file.name.partition(".")[0] in ended:
+            file.unlink(missing_ok=True)
+
+
+def remove_left_for(name: str, file: str) -> None:
+    """Remove the file of values of one job that has ended; `file` as the cluster says, where others may write it."""
+    path = Path(file)
+    if path.parent.name == LEFT and path.name.partition(".")[0] == name:
+        path.unlink(missing_ok=True)
 
 
 def next_attempt(name: str, known: "Iterable[Submitted]", again: bool = False) -> "tuple[str, Submitted | None]":
@@ -73,7 +93,7 @@ def next_attempt(name: str, known: "Iterable[Submitted]", again: bool = False) -
     """
     attempts = {_attempt(name, one.id): one for one in known if _attempt(name, one.id)}
     for one in attempts.values():
-        if one.status not in ("SUCCEEDED", "FAILED", "STOPPED"):
+        if one.status not in ENDED:
             raise ResourceError(
                 f"{one.id} is at this already ({one.status}); watch it with `sesame logs {one.id} --follow`, or end it "
                 f"with `sesame stop {one.id}`"

@@ -27,14 +27,14 @@ def reachable(address: str) -> str:
         raise ResourceError(
             f"address is {address}, allowed are HOST:PORT, ray://HOST:PORT and auto; mend the cluster file"
         )
-    host = host.strip("[]")
     try:
-        socket.create_connection((host, int(port)), timeout=TCP_S).close()
-    except OSError:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=TCP_S).close()
+    except (OSError, UnicodeError, OverflowError):  # the name a..b, a port of 30 digits
         raise ResourceError(
             f"address {said}: no Ray answers there; check host and port, and `ray start --head` there"
         ) from None
-    channel = grpc.insecure_channel(f"{host}:{port}")
+    # IPv6 in brackets; by itself grpc asks the proxy of the environment, which Ray does not
+    channel = grpc.insecure_channel(f"{host}:{port}", options=(("grpc.enable_http_proxy", 0),))
     try:
         grpc.channel_ready_future(channel).result(timeout=GRPC_S)
     except grpc.FutureTimeoutError:

@@ -6,6 +6,7 @@ import os
 import secrets
 import shlex
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -101,13 +102,22 @@ def ray_session(
 def _remove_left_behind(above: Path) -> None:
     """Remove the temporary folders of commands that were killed, and end what is left of their Rays.
 
-    A folder belongs to who holds its lock, which the kernel drops with the process; one without is not looked at.
+    A folder belongs to who holds its lock, which the kernel drops with the process; one without is not looked at, nor
+    one of another user: `above` may be /tmp.
     """
     for folder in above.glob(f"{PREFIX}*"):
-        if (folder / OWNER).is_file():
+        if _may_be_left(folder):
             with suppress(ResourceError, OSError), held(folder):
                 processes.kill_all(processes.left_of_ray(folder))
                 shutil.rmtree(folder)
+
+
+def _may_be_left(folder: Path) -> bool:
+    """Whether it is a folder, of this user and no link, that a command has locked once."""
+    with suppress(OSError):
+        found = folder.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and (folder / OWNER).is_file()
+    return False
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,12 @@ class JobServer:
         with self._asking(name):
             return _submitted(self._client.get_job_info(name))
 
+    def variable(self, name: str, key: str) -> str:
+        """The variable `key` that a job was sent with, "" where it was sent without; BadInput where there is no job."""
+        with self._asking(name):
+            sent = self._client.get_job_info(name).runtime_env or {}
+        return str(sent.get("env_vars", {}).get(key, ""))
+
     def num_nodes(self) -> int:
         """Machines of the cluster that are alive, its head among them."""
         with self._asking():

@@ -130,7 +130,7 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     usage = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage):
-            options = PipelineOptions(list(beam_args))
+            options = PipelineOptions(_without_what_is_off(beam_args))
             known = options.get_all_options().keys()
             given = options.get_all_options(retain_unknown_options=True).keys()
     except SystemExit:
@@ -139,6 +139,25 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     if unknown := sorted(given - known) + stray:
         raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
     return options
+
+
+def _without_what_is_off(beam_args: Sequence[str]) -> list[str]:
+    """The options without `--no_NAME` where Beam knows only `--NAME`, which is off by itself; BadInput where it is on,
+    or is no switch."""
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    known = parsers[0]._option_string_actions
+    words = []
+    for arg in beam_args:
+        name = arg.removeprefix("--no_")
+        action = known.get(f"--{name}")
+        if name == arg or arg in known or action is None:
+            words.append(arg)
+        elif action.nargs != 0:
+            raise BadInput(f"Beam options: {name} is false, allowed is a value: it is no switch")
+        elif action.default:
+            raise BadInput(f"Beam options: {name} is false, allowed is true: Beam has no option that switches it off")
+    return words
 
 
 def _is_value(arg: str, args: Sequence[str]) -> bool:

@@ -1,5 +1,6 @@
 """Variables of a cluster file: credentials are named, never written; what is lacking is one line before any work."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from orchestration import environment
 from orchestration.cli import main
 from orchestration.config import load_cluster, to_yaml
-from orchestration.jobs import Flags, open_job, submission
+from orchestration.jobs import Flags, Job, corpus, open_job, submission
+from orchestration.launch import Submitted
 from preprocessing.errors import BadInput, ResourceError
 
 CANARY = "canary-5e8f1b"
@@ -24,7 +26,8 @@ def refused(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "name",
     ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "PGPASSWORD", "github_token2",
-     "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE"],
+     "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE",
+     "MYSQL_PWD", "GITHUB_PAT"],
 )  # fmt: skip
 def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> None:
     for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
@@ -34,11 +37,65 @@ def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> No
     assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    said = refused(f"env.HTTPS_PROXY=http://me:{CANARY}@proxy:3128")
+@pytest.mark.parametrize(
+    "value",
+    [f"http://me:{CANARY}@proxy:3128", f"http://me:pa$word{CANARY}@proxy", f"https://{CANARY}@host/simple",
+     f"http://${{ME}}:{CANARY}@host", f"-Dstore.password={CANARY}", f"https://host/?token={CANARY}"],
+)  # fmt: skip
+def test_a_credential_inside_of_a_value_is_refused_and_not_repeated(value: str) -> None:
+    said = refused(f"env.SOME={value}")
     assert "credential" in said
     assert CANARY not in said
-    assert load_cluster("local", ["cluster.env.HTTPS_PROXY=http://${LOGIN}@proxy:3128"]).env
+
+
+def test_a_login_by_name_is_none() -> None:
+    for value in ("http://${LOGIN}@proxy:3128", "http://${ME}:${PASSWORD}@proxy", "https://host/a@b"):
+        assert load_cluster("local", [f"cluster.env.HTTPS_PROXY={value}"]).env
+
+
+@pytest.mark.parametrize(
+    "given",
+    [f"azure_connection_string=AccountKey={CANARY}", f"spark_master_url=spark://me:{CANARY}@host",
+     f'environment_config={{"env":{{"AWS_SECRET_ACCESS_KEY":{CANARY}}}}}', f"files=[a, 'fs.s3a.secret.key={CANARY}']",
+     f'environment_config=\'{{"env":{{"AWS_SECRET_ACCESS_KEY":"{CANARY}"}}}}\'', f"s3_session_token={CANARY}"],
+)  # fmt: skip
+def test_a_credential_among_the_options_of_beam_is_refused_and_not_repeated(given: str) -> None:
+    said = refused(f"beam.options.{given}")
+    assert f"beam.options.{given.partition('=')[0]} is given, allowed is no credential" in said
+    assert CANARY not in said
+    assert CANARY not in refused(f"beam={{options: {{{given.replace('=', ': ', 1)}}}}}")
+
+
+def test_options_of_beam_that_sound_like_a_credential_and_are_none() -> None:
+    for given in ("enable_hot_key_logging=true", "s3_access_key_id=AK", "spark_master_url=local[2]", "files=[a@b]"):
+        assert load_cluster("local", [f"cluster.beam.options.{given}"]).beam.options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--s3_secret_access_key=" + CANARY], ["--s3_secret_access_key", CANARY], [f"--spark_master_url=s://me:{CANARY}@h"],
+     [f'--environment_config={{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}'],
+     ["--environment_config", f'{{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}']],
+)  # fmt: skip
+def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the tag `command` of the corpus in MLflow."""
+    kept: list[str] = []
+
+    def look(job: Job, *_: object) -> None:
+        kept.append(job.command)
+        raise BadInput("seen")
+
+    monkeypatch.setattr(corpus, "corpus", look)
+    micro = "cluster.machine.micro_tokens=512"
+    mine = ["corpus", "gpt2", micro, "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
+    assert main([*mine, "--", *words, "--parallelism=2"]) == 2
+    (line,) = kept
+    assert CANARY not in line
+    assert micro in line
+    assert words[0].partition("=")[0] in line
+    assert line.endswith("--parallelism=2")
 
 
 @pytest.mark.parametrize("value", ["1", "true", "1.5", f"[{CANARY}]", f"{{a: {CANARY}}}"])
@@ -155,4 +212,41 @@ def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: py
     assert file.exists()  # the job takes it
     with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
         raise ResourceError("no dashboard")
-    assert not file.exists()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+
+
+def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the file of the other one, whose job then failed."""
+    monkeypatch.setenv("MINE", CANARY)
+    values = ("cluster.env.HF_TOKEN=${MINE}",)
+    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), out=tmp_path))
+    with submission.sent_environment(job, "gpt2-1") as variables:
+        with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
+            raise ResourceError("there is such a job")
+        assert json.loads(Path(variables[environment.FILE]).read_text()) == {"MINE": CANARY}
+
+
+def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) -> None:
+    """Three attempts left three files."""
+    folder = tmp_path / submission.LEFT
+    folder.mkdir()
+    names = ("gpt2-1.0a", "gpt2-1-2.0b", "gpt2-1-3.0c", "gpt2-1-4.0d", "bert-1.0e")
+    for name in names:
+        (folder / name).write_text(CANARY)
+    status = {"gpt2-1": "FAILED", "gpt2-1-2": "STOPPED", "gpt2-1-3": "PENDING", "bert-1": "SUCCEEDED"}
+    submission.remove_left(tmp_path, [Submitted(id=name, status=said, command="") for name, said in status.items()])
+    assert sorted(file.name for file in folder.iterdir()) == ["gpt2-1-3.0c", "gpt2-1-4.0d"]
+    submission.remove_left(tmp_path / "none", [])
+
+
+def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_that(tmp_path: Path) -> None:
+    folder = tmp_path / submission.LEFT
+    folder.mkdir()
+    for path in (tmp_path / "gpt2-1.0a", folder / "gpt2-1-2.0a", folder / "gpt2-1.0a"):
+        path.write_text("kept")
+        submission.remove_left_for("gpt2-1", str(path))
+    submission.remove_left_for("gpt2-1", "")
+    assert sorted(path.name for path in tmp_path.rglob("gpt2*")) == ["gpt2-1-2.0a", "gpt2-1.0a"]
+    assert [path.name for path in folder.iterdir()] == ["gpt2-1-2.0a"]

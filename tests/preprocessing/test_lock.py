@@ -48,6 +48,15 @@ def test_a_disk_without_locks_is_a_warning(
         assert "has no locks (No locks available); start no second job here" in caplog.text
 
 
+def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path: Path) -> None:
+    """It was truncated: a link in a folder that others may write to names any file of ours."""
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / OWNER).symlink_to(tmp_path / "mine")
+    with pytest.raises(ResourceError, match="is a link"), held(tmp_path):
+        pytest.fail("held through a link")
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
 WORKER = """
 import sys, time
 from pathlib import Path

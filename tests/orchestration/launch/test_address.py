@@ -3,6 +3,9 @@
 import os
 import socket
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -38,6 +41,34 @@ def test_a_port_of_something_else_is_one_line(listening: int, monkeypatch: pytes
     """`ray.init` tried for 122 s, then it ended the process."""
     monkeypatch.setattr(address, "GRPC_S", 0.5)
     assert "something listens there that is no Ray" in refused(f"127.0.0.1:{listening}")
+
+
+@pytest.mark.parametrize("wrong", ["a..b:6379", f"{'a' * 70}.example:6379", f"127.0.0.1:{10**30}"])
+def test_a_host_or_a_port_that_cannot_be_is_one_line(wrong: str) -> None:
+    assert "no Ray answers there; check host and port" in refused(wrong)
+
+
+@pytest.fixture(params=["127.0.0.1", "[::1]"])
+def answering(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a server of gRPC."""
+    import grpc
+
+    if request.param == "[::1]" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port(f"{request.param}:0")
+    server.start()
+    yield f"{request.param}:{port}"
+    server.stop(None)
+
+
+def test_a_proxy_of_the_environment_is_not_asked(answering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A good Ray was "something that is no Ray" where http_proxy is set; IPv6 was a target without brackets."""
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert reachable(answering) == answering
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", "host:port", ":6379"])

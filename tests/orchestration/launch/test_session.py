@@ -169,3 +169,29 @@ def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+def test_folders_of_another_user_and_links_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In /tmp anybody can make them; one of mode 0700 ended the command, and a link led its lock to a file of ours."""
+    folder, link = tmp_path / f"{session.PREFIX}killed", tmp_path / f"{session.PREFIX}link"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    folder.mkdir()
+    for owner in (folder / OWNER, elsewhere / OWNER):
+        owner.write_text("of a killed command")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getuid", lambda: os.geteuid() + 1)
+        session._remove_left_behind(tmp_path)
+    assert (folder / OWNER).read_text() == (elsewhere / OWNER).read_text() == "of a killed command"
+    session._remove_left_behind(tmp_path)
+    assert (folder.exists(), (elsewhere / OWNER).exists()) == (False, True)
+
+
+def test_a_folder_that_cannot_be_looked_into_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: Path) -> bool:
+        raise PermissionError
+
+    (tmp_path / f"{session.PREFIX}of-another").mkdir()
+    monkeypatch.setattr(Path, "is_file", denied)
+    session._remove_left_behind(tmp_path)

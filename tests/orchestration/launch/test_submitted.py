@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from orchestration.cli import main
+from orchestration.environment import FILE
+from orchestration.jobs import Flags, open_job, submission
 from orchestration.launch import ENDED, JobServer, server_url, submitted
 from preprocessing.errors import BadInput, ResourceError
 from tests.golden import text
@@ -117,6 +119,27 @@ def test_a_job_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str])
             assert main([*verb, "mine", "--address", url]) == 2
             line = capsys.readouterr().err.splitlines()[-1]
             assert line == f"sesame: mine is no job of {url}; `sesame status` lists them"
+
+
+def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_something_is_sent(tmp_path: Path) -> None:
+    folder = tmp_path / submission.LEFT
+    folder.mkdir()
+    stopped, failed = folder / "mine.0a", folder / "old.0b"
+    flags = Flags(recipe="gpt2", scale="tiny", data=("demo",), out=tmp_path)
+    name = submission.identity(open_job(flags), flags, "run")
+    mine = JOB | {"status": "STOPPED", "submission_id": "mine", "runtime_env": {"env_vars": {FILE: str(stopped)}}}
+    jobs = [JOB | {"submission_id": "old", "status": "FAILED"}, JOB | {"submission_id": name, "status": "SUCCEEDED"}]
+    answers = {"/api/jobs/mine": (200, mine), "/api/jobs/mine/stop": (200, {"stopped": False})}
+    with dashboard({**RAY, **answers, "/api/jobs/": (200, jobs)}) as url:
+        for file in (stopped, failed):
+            file.write_text("canary")
+        assert main(["stop", "mine", "--address", url]) == 0
+        assert list(folder.iterdir()) == [failed]
+        words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path), "--address", url]
+        assert main([*words, "--dry-run"]) == 0
+        assert list(folder.iterdir()) == [failed]
+        assert main(words) == 0
+        assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,27 @@ def test_an_option_that_a_cluster_file_may_not_have_is_refused(options: dict[str
         Beam(options=options)
 
 
+@pytest.mark.parametrize("name", ["use_public_ips", "save_main_session", "streaming", "no_auth", "update"])
+def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> None:
+    """It was dropped without a word, whatever Beam does by itself."""
+    for value in (True, False):
+        assert check_options(Beam(options={name: value}).arguments).get_all_options()[name] is value
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("enable_streaming_engine", "allowed is true: Beam has no option that switches it off"),
+        ("s3_verify", "allowed is a value"),
+        ("parallelism", "allowed is a value"),
+        ("paralelism", "unknown to Beam"),
+    ],
+)
+def test_an_option_of_beam_that_cannot_be_off_is_refused(name: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        check_options(Beam(options={name: False}).arguments)
+
+
 def test_a_job_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
     arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", "--job_server_timeout=1"]
     arguments += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
