@@ -124,10 +124,15 @@ def take() -> None:
             f"{given}: the environment that was sent with this job cannot be read ({error.strerror}); the folder of "
             "--out must be one for the sender and the cluster, and their user the same"
         ) from None
-    with open(opened) as file:
+    with open(opened, "rb") as file:
         found = os.fstat(file.fileno())
         if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise ResourceError(f"{given}: is not ours alone, so that nothing of it is taken; send the job again")
-        values = json.load(file)
         os.unlink(given)
-    os.environ |= values
+        text = file.read()
+    try:
+        os.environ |= json.loads(text)
+    except (ValueError, TypeError):  # no JSON, or no words
+        raise ResourceError(
+            f"{given}: the environment that was sent with this job is torn; send the job again"
+        ) from None

@@ -6,10 +6,12 @@ Each test is an item of the threat model in the README. Credentials have tests o
 """
 
 import ast
+import hashlib
 import json
 import multiprocessing
 import os
 import pickle
+import re
 import stat
 import urllib.error
 import urllib.request
@@ -22,11 +24,13 @@ import psutil
 import pytest
 import torch
 
+from orchestration import launch
 from orchestration.cli import main
 from orchestration.config import strict_yaml
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json
 from preprocessing.manifest import FILE_NAME, Manifest
+from tests.orchestration.jobs.test_sample import DECODER, finished
 from tests.training.corpora import mini_corpus
 from training import checkpoint
 from training.formats import sharded
@@ -41,41 +45,82 @@ LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 
 
 UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "pandas"}
-RUNS = {"eval", "exec", "compile", "__import__"}
+RUNS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput"}
 EXTRACTS = {"extractall", "unpack_archive", "mktemp", "load_checkpoint", "load_state_dict_from_url", "read_pickle"}
 LOADS_SAFELY = {"np.load": "allow_pickle", "numpy.load": "allow_pickle"}  # with this argument, False
+EVERYWHERE = ("''", "'::'", "None")  # all interfaces, as '0.0.0.0', which no source may name
+BINDS = re.compile(r"bind|create_server|start_server|serve|\w*Server")
+PROBES = {("orchestration/launch/worker.py", "probe.bind listens to the network")}  # a free port; it does not listen
 
 
 def faults(code: str) -> Iterator[str]:
-    """What a source does that may run code from a file or a text, or write outside of a folder."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
-            yield from (f"imports {name}" for name in names if name.split(".")[0] in UNPICKLES)
+    """What a source does that may run code from a file or a text, write outside of a folder, or listen to a network."""
+    tree = ast.parse(code)
+    names = dict(_imported(tree))  # as they are called here, and where they are from
+    yield from (f"imports {name}" for name in names.values() if name.split(".")[0] in UNPICKLES)
+    constants = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant)]
+    yield from ("names 0.0.0.0" for value in constants if value == "0.0.0.0")
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
+        first, dot, rest = ast.unparse(node.func).partition(".")
+        called = (names.get(first, first) + dot + rest).removeprefix("builtins.")
         given = {one.arg: ast.unparse(one.value) for one in node.keywords}
         last = called.rpartition(".")[2]
-        if called in RUNS or last in EXTRACTS or called in ("os.system", "os.popen", "tempfile.mktemp"):
+        if called in RUNS or last in EXTRACTS:
             yield f"calls {called}"
-        if given.get("shell") == "True" or given.get("trust_remote_code") not in (None, "False"):
+        if given.get("shell") not in (None, "False") or given.get("trust_remote_code") not in (None, "False"):
             yield f"{called} runs what it is given"
         if called in LOADS_SAFELY and given.get(LOADS_SAFELY[called]) != "False":
             yield f"{called} unpickles"
-        if called in ("torch.load", "mlflow.pyfunc.load_model", "mlflow.pytorch.load_model"):
+        if re.fullmatch(r"torch(\.\w+)*\.load|mlflow\.(pyfunc|pytorch)\.load_model", called):
             yield f"{called} unpickles"
-        if called.startswith("yaml.") and "load" in last and last != "safe_load":
-            yield f"{called} makes objects" if given.get("Loader") != "_Loader" else ""
-        if "0.0.0.0" in [ast.literal_eval(one) for one in node.args if isinstance(one, ast.Constant)]:
+        if called.startswith("yaml.") and "load" in last and last != "safe_load" and given.get("Loader") != "_Loader":
+            yield f"{called} makes objects"
+        if BINDS.fullmatch(last) and any(_is_everywhere(one) for one in node.args):
             yield f"{called} listens to the network"
+        if any(name and name.endswith("host") and text in EVERYWHERE for name, text in given.items()):
+            yield f"{called} listens to the network"
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2 for one in node.names)
+            yield from ((one.name, one.name) for one in node.names)
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((one.asname or one.name, f"{node.module}.{one.name}") for one in node.names)
+
+
+def _is_everywhere(argument: ast.expr) -> bool:
+    """Whether it is ("", PORT): an address of all interfaces."""
+    return isinstance(argument, ast.Tuple) and len(argument.elts) > 1 and ast.unparse(argument.elts[0]) in EVERYWHERE
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["s.bind(('127.0.0.1', 1))", "s.connect(('', 1))", "safe_load(text)", "np.load(file, allow_pickle=False)",
+     "from json import load\nload(file)", "from yaml import safe_load\nsafe_load(text)", "re.compile(text)",
+     "subprocess.run(words, shell=False)", "text.replace('::', ':')[0] + '0.0.0.0/0'"],
+)  # fmt: skip
+def test_the_walk_of_the_source_lets_pass(code: str) -> None:
+    assert not list(faults(code))
 
 
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
         ("import pickle", "imports pickle"),
-        ("from joblib import load", "imports joblib"),
+        ("from joblib import load", "imports joblib.load"),
+        ("import pandas as pd", "imports pandas"),
+        ("from torch import load\nload(file)", "torch.load unpickles"),
+        ("import torch as t\nt.load(file)", "torch.load unpickles"),
+        ("from torch.jit import load as read\nread(file)", "torch.jit.load unpickles"),
+        ("from numpy import load\nload(file)", "numpy.load unpickles"),
+        ("from yaml import full_load\nfull_load(text)", "yaml.full_load makes objects"),
+        ("from os import system\nsystem(text)", "calls os.system"),
+        ("from builtins import eval as run\nrun(text)", "calls eval"),
+        ("from subprocess import run\nrun(text, shell=1)", "subprocess.run runs what it is given"),
         ("torch.load(file)", "torch.load unpickles"),
         ("np.load(file)", "np.load unpickles"),
         ("np.load(file, allow_pickle=True)", "np.load unpickles"),
@@ -87,7 +132,17 @@ def faults(code: str) -> Iterator[str]:
         ("AutoModel.from_pretrained(name, trust_remote_code=True)", "AutoModel.from_pretrained runs what it is given"),
         ("archive.extractall(folder)", "calls archive.extractall"),
         ("engine.load_checkpoint(folder)", "calls engine.load_checkpoint"),
-        ("server.bind(('0.0.0.0', 1), '0.0.0.0')", "server.bind listens to the network"),
+        ("s.bind(('0.0.0.0', 1))", "names 0.0.0.0"),
+        ("HOST = '0.0.0.0'", "names 0.0.0.0"),
+        ("uvicorn.run(app, host='0.0.0.0')", "names 0.0.0.0"),
+        ("HTTPServer(('0.0.0.0', 80), H)", "names 0.0.0.0"),
+        ("ray.init(dashboard_host='0.0.0.0')", "names 0.0.0.0"),
+        ("s.bind(('::', 1))", "s.bind listens to the network"),
+        ("s.bind(('', 1))", "s.bind listens to the network"),
+        ("HTTPServer(('', 80), H)", "HTTPServer listens to the network"),
+        ("socket.create_server(('', 80))", "socket.create_server listens to the network"),
+        ("uvicorn.run(app, host='')", "uvicorn.run listens to the network"),
+        ("loop.create_server(make, host=None)", "loop.create_server listens to the network"),
     ],
 )
 def test_the_walk_of_the_source_sees(code: str, fault: str) -> None:
@@ -95,9 +150,9 @@ def test_the_walk_of_the_source_sees(code: str, fault: str) -> None:
 
 
 def test_no_source_unpickles_runs_text_or_extracts_an_archive() -> None:
-    found = {str(path.relative_to(ROOT)): [*filter(None, faults(path.read_text()))] for path in SOURCES}
-    assert len(found) > 300
-    assert {path: said for path, said in found.items() if said} == {}
+    assert len(SOURCES) > 300
+    found = {(str(path.relative_to(ROOT)), said) for path in SOURCES for said in faults(path.read_text())}
+    assert found == PROBES
 
 
 def test_the_one_reader_of_yaml_is_a_safe_loader(tmp_path: Path) -> None:
@@ -121,20 +176,68 @@ class Runs:
         return os.mkdir, (str(self.mark),)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors"])
-def test_weights_that_are_a_pickle_run_no_code(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mark, folder = tmp_path / "ran", tmp_path / "net"
-    folder.mkdir()
-    (folder / name).write_bytes(pickle.dumps(Runs(mark)))
-    torch.save({"weights": Runs(mark)}, folder / f"also-{name}")
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "auto_map": {"AutoModel": "evil.Net"}}))
-    (folder / "evil.py").write_text(f"import os; os.mkdir({str(mark)!r})")
-    place = ["--scale", "tiny", "--data", "demo", "--out", str(tmp_path / "out")]
-    assert main(["sample", str(folder), "The", "--out", str(tmp_path / "out")]) == 2
-    assert main(["eval", str(folder), "--task", "sst2", "--out", str(tmp_path / "out")]) == 2
-    assert main(["export", str(folder), str(tmp_path / "to"), *place]) == 2
+def pickled(file: Path, way: str, mark: Path) -> None:
+    """A file that makes the folder `mark` when it is unpickled."""
+    if way == "torch":
+        torch.save({"weights": Runs(mark)}, file)
+    else:
+        file.write_bytes(pickle.dumps(Runs(mark)))
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """The folder of a finished run that can be sampled from, its weights also as transformers has them."""
+    folder = finished(DECODER, tmp_path / "net")
+    with (folder / launch.EXPORT / "config.json").open("r+") as file:
+        config = json.load(file) | {"auto_map": {"AutoModel": "evil.Net", "AutoConfig": "evil.Config"}}
+        file.seek(0)
+        json.dump(config, file)
+    (folder / launch.EXPORT / "evil.py").write_text(f"import os; os.mkdir({str(tmp_path / 'ran')!r})")
+    return folder
+
+
+@pytest.mark.parametrize("way", ["pickle", "torch"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("model.safetensors", "model.safetensors: not a safetensors file"),
+        ("pytorch_model.bin", r"has pickled weights only \(pytorch_model.bin\)|has no model.safetensors"),
+        ("model.pt", r"has pickled weights only \(model.pt\)|has no model.safetensors"),
+    ],
+)
+def test_weights_of_others_that_are_a_pickle_run_no_code(
+    name: str, said: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All else that is needed is there: each command gets as far as the weights."""
+    mark, folder, out = tmp_path / "ran", net / launch.EXPORT, ["--out", str(tmp_path / "out")]
+    assert main(["sample", str(folder), "The", "--max-new", "2", *out]) == 0
+    (folder / "model.safetensors").unlink()
+    pickled(folder / name, way, mark)
+    for words in (["sample", str(folder), "The"], ["eval", str(folder), "--task", "sst2"]):
+        capsys.readouterr()
+        assert main([*words, *out]) == 2
+        error = capsys.readouterr().err
+        assert re.search(said, error)
+        assert "Traceback" not in error
     assert not mark.exists()
-    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["pickle", "torch"])
+def test_weights_of_a_run_that_are_a_pickle_run_no_code(
+    way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark, weights = tmp_path / "ran", net / launch.WEIGHTS / "weights.safetensors"
+    before = hashlib.sha256(weights.read_bytes()).hexdigest()
+    pickled(weights, way, mark)
+    spec = weights.with_name("spec.json")
+    text = spec.read_text()
+    assert before in text
+    spec.write_text(text.replace(before, hashlib.sha256(weights.read_bytes()).hexdigest()))  # a hash that is right
+    for words in (["sample", str(net), "The"], ["export", str(net), str(tmp_path / "to")]):
+        capsys.readouterr()
+        assert main([*words, "--out", str(tmp_path / "out")]) == 2
+        assert "weights.safetensors: not a safetensors file" in capsys.readouterr().err
+    assert not mark.exists()
 
 
 def test_an_array_or_a_corpus_that_is_a_pickle_runs_no_code(tmp_path: Path) -> None:

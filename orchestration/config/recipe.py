@@ -157,7 +157,7 @@ class Cluster:
     workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
     min_workers: int = 1  # with which a run goes on, at least, where nodes are gone; 0: no fewer than it began with
     cpus_per_worker: int = 1  # cores
-    gpus_per_worker: int = 0  # 1 or more with device cuda
+    gpus_per_worker: int = 0  # 1 with device cuda: a worker uses one
     hardware: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
     price: float = 0.0  # US dollars for an hour of a device; 0: the rate that `sesame plan` knows of
     address: str = ""  # of a running Ray cluster; empty: Ray is started here
@@ -205,13 +205,9 @@ class Cluster:
         each = self.machine.workers_per_row
         allowed = f"0, or a multiple of machine.tensor_parallel x pipeline_parallel x sequence_parallel ({each})"
         require(self.workers % each == 0, "workers", self.workers, allowed)
-        wanted = "1 or more with device cuda" if self.machine.device == "cuda" else "0 with device cpu"
-        require(
-            (self.gpus_per_worker > 0) == (self.machine.device == "cuda"),
-            "gpus_per_worker",
-            self.gpus_per_worker,
-            wanted,
-        )
+        device = self.machine.device
+        gpus = 1 if device == "cuda" else 0
+        require(self.gpus_per_worker == gpus, "gpus_per_worker", self.gpus_per_worker, f"{gpus} with device {device}")
 
     def num_workers(self, recipe: Recipe) -> int:
         """What the cluster says, or one for each `cpus_per_worker` cores, in whole groups that share rows; then never

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestration import environment
-from orchestration.config import load_cluster, names, split_overrides
+from orchestration.config import load, load_cluster, names, split_overrides
 from orchestration.jobs.job import Flags, Job
 from preprocessing.errors import ResourceError
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
+PATHS = ("start", "data.vocab.file", "data.corpus")  # keys of a recipe that name a file or a folder
 LEFT = ".environment"  # a folder of --out: values on their way to a job, a file each, for their sender alone
 
 
 def there(flags: Flags) -> Flags:
     """The flags as another folder can read them, on a machine that is part of the cluster: all paths absolute, and
     `cluster.address=auto`."""
-    overrides = [_override(given) for given in flags.overrides if not given.startswith("cluster.address=")]
     return replace(
         flags,
         recipe=_file(flags.recipe),
         on=_file(flags.on),
         data=[absolute(given) for given in flags.data],
         out=Path(os.path.abspath(flags.out)),
-        overrides=(*overrides, "cluster.address=auto"),
+        overrides=(*_with_whole_paths(flags), "cluster.address=auto"),
     )
 
 
@@ -113,20 +113,27 @@ def absolute(given: str) -> str:
         return given
     if Path(given).exists():
         return os.path.abspath(given)
-    before, path = re.fullmatch(r"((?:\w+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
+    before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
     return before + (path if path in names("corpora") else os.path.abspath(path))
 
 
 def _file(given: str) -> str:
     """A recipe or a cluster: its name, or the absolute path of its file."""
-    return os.path.abspath(given) if given.endswith((".yaml", ".yml")) else given
+    return os.path.abspath(given) if "/" in given or given.endswith((".yaml", ".yml")) else given
 
 
-def _override(given: str) -> str:
-    """KEY=VALUE, where the value is the path of a file or of a folder of weights that is here, with its whole path."""
-    key, sign, value = given.partition("=")
-    is_path = key == "start" or value.endswith((".yaml", ".yml"))
-    return f"{key}={os.path.abspath(value)}" if sign and value and is_path and Path(value).exists() else given
+def _with_whole_paths(flags: Flags) -> list[str]:
+    """The overrides, with one for each path of the recipe, or of them, that begins in the folder of this process."""
+    read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
+    values = (read.start, getattr(read.data.vocab, "file", ""), read.data.corpus)
+    known = names("corpora")
+    whole = {
+        key: os.path.abspath(path)
+        for key, path in zip(PATHS, values, strict=True)
+        if path and path not in known and not os.path.isabs(path) and Path(path).exists()
+    }
+    others = [given for given in flags.overrides if given.partition("=")[0] not in (*whole, "cluster.address")]
+    return [*others, *(f"{key}={path}" for key, path in whole.items())]
 
 
 def _attempt(name: str, given: str) -> int:

@@ -18,6 +18,8 @@ SAID: Final = re.compile(  # safetensors writes in Rust; torch in C++, without s
     r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large"
 )
 TORN: Final = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed")
+SHARED: Final = "</torch_"  # what a process gives another one lies in files of this name in SHM
+SHM: Final = Path("/dev/shm")
 LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch could not write to
 
 
@@ -36,18 +38,42 @@ def full_disk_in_words(folder: Path, doing: Callable[[], str]) -> Iterator[None]
 
 def is_full(error: BaseException, folder: Path) -> bool:
     """Whether an error, or what it came from, is that of a full disk."""
-    one: BaseException | None = error
-    while one is not None:
+    for one in _causes(error):
         if isinstance(one, OSError) and one.errno in FULL:
             return True
         if SAID.search(str(one)) or (TORN.search(str(one)) and shutil.disk_usage(folder).free < LITTLE):
             return True
-        one = one.__cause__ or one.__context__
     return False
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what it came from."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _is_of_shared_memory(error: BaseException, folder: Path) -> bool:
+    """Whether it is SHM that is full: torch says so, or no file is named, and SHM has no room while the folder has."""
+    causes = list(_causes(error))
+    if any(SHARED in str(one) for one in causes):
+        return True
+    is_named = any(getattr(one, "filename", None) for one in causes)
+    is_of_space = any(getattr(one, "errno", errno.ENOSPC) == errno.ENOSPC for one in causes)
+    if is_named or not is_of_space or not SHM.is_dir():
+        return False
+    return shutil.disk_usage(SHM).free < LITTLE <= shutil.disk_usage(folder).free
 
 
 def in_words(folder: Path, doing: str, error: BaseException) -> str:
     """Which file system is full, how much it has, and what was to be written."""
+    if _is_of_shared_memory(error, folder):
+        usage = shutil.disk_usage(SHM)
+        return (
+            f"no shared memory in {doing}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
+            "give the container more (--shm-size=2g), or take fewer cluster.machine.loader_workers"
+        )
     mount, kind = mounted(folder)
     usage = shutil.disk_usage(folder)
     what = getattr(error, "filename", None)

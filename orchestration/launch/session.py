@@ -21,7 +21,7 @@ from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.launch.submitted import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
 from orchestration.signals import listen_again
-from preprocessing.errors import ResourceError, SesameError
+from preprocessing.errors import BadInput, ResourceError, SesameError
 from preprocessing.lock import OWNER, held
 
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
@@ -65,7 +65,7 @@ def ray_session(
     # (0777), so that is one inside of ours.
     above = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
     _remove_left_behind(above)
-    private = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
+    private = _private(above)
     temporary = private / "r"
     around, found = ExitStack(), ""
 
@@ -97,6 +97,17 @@ def ray_session(
         _end(temporary)
         around.close()
         shutil.rmtree(private, ignore_errors=True)
+
+
+def _private(above: Path) -> Path:
+    """A new folder of ours alone; BadInput where RAY_TMPDIR names no folder that we may write to."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
+    except OSError as error:
+        raise BadInput(
+            f"{above}: no folder for Ray's temporary files ({error.strerror}); name one that can be written to in "
+            "RAY_TMPDIR"
+        ) from None
 
 
 def _remove_left_behind(above: Path) -> None:

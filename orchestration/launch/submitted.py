@@ -153,10 +153,7 @@ class JobServer:
         try:
             yield
         except AuthenticationError:
-            raise ResourceError(
-                f"{self.url}: refuses without its token, or with another one; set RAY_AUTH_MODE=token and "
-                "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"
-            ) from None
+            raise self._refuses() from None
         except RuntimeError as error:
             said = " ".join(str(error).split())
             if name and "status code 404" in said:
@@ -177,6 +174,24 @@ class JobServer:
                     "see later, with `sesame status`, what is there"
                 ) from None
             raise self._dead() from None
+        except Exception as error:
+            if not type(error).__module__.startswith("aiohttp"):  # of the stream of logs
+                raise
+            status = getattr(error, "status", None)
+            if status in (401, 403):
+                raise self._refuses() from None
+            if status is None:
+                raise self._dead() from None
+            raise ResourceError(
+                f"{self.url}: streams no logs of {name} (HTTP {status}); see them with `sesame logs {name}`, without "
+                "--follow"
+            ) from None
+
+    def _refuses(self) -> ResourceError:
+        return ResourceError(
+            f"{self.url}: refuses without its token, or with another one; set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"
+        )
 
     def _dead(self) -> ResourceError:
         return ResourceError(

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import ctypes
+import errno
 import gc
 import io
 import logging
@@ -202,6 +203,8 @@ def _known_error(error: Exception) -> BaseException | None:
         return getattr(errors, kind)(message)
     if system := _SYSTEM.findall(text):
         number, message = system[-1]
+        if int(number) == errno.ENOENT:
+            return BadInput(f"Beam: a worker finds {message}; all of them must see --data and --out, by the same paths")
         return OSError(int(number), message)
     if isinstance(error, grpc.FutureTimeoutError):
         return ResourceError("Beam: no job server answers at --job_endpoint; start it, or mend the address")

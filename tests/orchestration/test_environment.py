@@ -202,6 +202,22 @@ def test_a_file_that_others_can_read_or_that_is_a_link_is_not_taken(
             environment.take()
 
 
+@pytest.mark.parametrize("text", ["", '{"MINE": "canary', "\0\0", "[1]", '{"MINE": 1}'])
+def test_a_file_that_is_torn_is_one_line_without_its_values_and_goes(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job"
+    file.write_text(text)
+    file.chmod(0o600)
+    monkeypatch.setenv(environment.FILE, str(file))
+    monkeypatch.delenv("MINE", raising=False)
+    assert main(["recipes"]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is torn; send the job again" in line
+    assert "canary" not in line
+    assert not file.exists()
+
+
 def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)

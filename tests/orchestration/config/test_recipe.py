@@ -740,6 +740,11 @@ def test_a_short_run_saves_four_times() -> None:
 def test_a_device_and_its_gpus_must_agree():
     with pytest.raises(BadInput, match="gpus_per_worker is 1, allowed is 0 with device cpu"):
         load_cluster("local", ["gpus_per_worker=1"])
+    for name, number, allowed in (("local", -1, "0 with device cpu"), ("one_gpu", 2, "1 with device cuda")):
+        with pytest.raises(BadInput, match=f"gpus_per_worker is {number}, allowed is {allowed}"):
+            load_cluster(name, [f"gpus_per_worker={number}"])
+    with pytest.raises(BadInput, match="gpus_per_worker is 0, allowed is 1 with device cuda"):
+        load_cluster("one_gpu", ["gpus_per_worker=0"])
     with pytest.raises(BadInput, match=r"machine\.zero is 0, allowed is 1, 2 or 3 with bf16"):
         load_cluster("one_gpu", ["machine.zero=0"])
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestration.config import load, to_yaml
 from orchestration.jobs import Flags, open_job, submission
 from orchestration.launch import Submitted
 from preprocessing.errors import ResourceError
@@ -31,28 +32,50 @@ def jobs(**status: str) -> list[Submitted]:
 
 def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
     (here / "weights").mkdir()
-    (here / "mine.yaml").write_text("")
+    (here / "mine.yaml").write_text(to_yaml(load("gpt2")))
+    (here / "tok.json").write_text("{}")
     given = (
         "start=weights",
         "optim.peak=1e-3",
+        "data.vocab.file=tok.json",
         "data.corpus=mine.yaml",
         "cluster.address=other:1",
         "cluster.workers=1",
     )
-    flags = Flags(recipe="mine.yaml", overrides=given, data=("text", "demo", "jsonl:text#body"), on="boxes.yaml")
+    data = ("text", "demo", "jsonl:text#body", "cc-2019=text", "wiki.en=jsonl:text")
+    flags = Flags(recipe="mine.yaml", overrides=given, data=data, on="./boxes.yaml")
     words = shlex.split(submission.command(flags, "train"))
     assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
-    assert words[6:11] == [
-        f"start={here}/weights",
+    assert words[6:12] == [
         "optim.peak=1e-3",
-        f"data.corpus={here}/mine.yaml",
         "cluster.workers=1",
+        f"start={here}/weights",
+        f"data.vocab.file={here}/tok.json",
+        f"data.corpus={here}/mine.yaml",
         "cluster.address=auto",
     ]
-    assert words[11:] == [
+    assert words[12:] == [
         "--on", f"{here}/boxes.yaml", "--data", f"{here}/text", "--data", "demo", "--data", f"jsonl:{here}/text#body",
-        "--out", f"{here}/work",
+        "--data", f"cc-2019={here}/text", "--data", f"wiki.en=jsonl:{here}/text", "--out", f"{here}/work",
     ]  # fmt: skip
+
+
+def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> None:
+    """They were looked for in the folder of the job, where nothing of ours but the code is."""
+    (here / "weights").mkdir()
+    (here / "tok.json").write_text("{}")
+    (here / "mine.yaml").write_text(
+        to_yaml(load("gpt2", ["start=weights", "data.vocab.file=tok.json", "data.corpus=mine.yaml"]))
+    )
+    paths = [f"start={here}/weights", f"data.vocab.file={here}/tok.json", f"data.corpus={here}/mine.yaml"]
+    sent = submission.there(Flags(recipe="mine.yaml", overrides=["optim.peak=1e-3"]))
+    assert list(sent.overrides) == ["optim.peak=1e-3", *paths, "cluster.address=auto"]
+    (here / "demo").mkdir()  # a corpus of Sesame
+    sent = submission.there(Flags(recipe="mine.yaml", overrides=["start=''", "data.corpus=demo"], scale="tiny"))
+    assert list(sent.overrides) == ["start=''", "data.corpus=demo", paths[1], "cluster.address=auto"]
+    sent = submission.there(Flags(recipe="gpt2", overrides=["data.vocab={kind: byte_bpe, file: 'tok.json'}"]))
+    assert list(sent.overrides)[1:] == [paths[1], "cluster.address=auto"]
+    assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.address=auto"]
 
 
 def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from orchestration.launch import session
 from orchestration.signals import stop_signals
-from preprocessing.errors import ResourceError
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.lock import OWNER, held
 
 SLOW = Exception("The current node timed out during startup. This could happen because ...")
@@ -195,3 +195,12 @@ def test_a_folder_that_cannot_be_looked_into_ends_no_command(tmp_path: Path, mon
     (tmp_path / f"{session.PREFIX}of-another").mkdir()
     monkeypatch.setattr(Path, "is_file", denied)
     session._remove_left_behind(tmp_path)
+
+
+def test_a_folder_for_ray_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "none", tmp_path / "file"):
+        monkeypatch.setenv("RAY_TMPDIR", str(wrong))
+        said = rf"^{wrong}: no folder for Ray's temporary files \(.*\); name one .* RAY_TMPDIR$"
+        with pytest.raises(BadInput, match=said), session.ray_session(cpus=1):
+            pytest.fail("begun")

@@ -143,6 +143,25 @@ def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_somethin
 
 
 @pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "set RAY_AUTH_MODE=token"),
+        (403, "set RAY_AUTH_MODE=token"),
+        (404, "streams no logs of mine (HTTP 404); see them with `sesame logs mine`"),
+        (500, "streams no logs of mine (HTTP 500)"),
+        (200, "streams no logs of mine (HTTP 200)"),
+    ],
+)
+def test_what_a_stream_of_logs_answers_is_one_line(status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = JOB | {"submission_id": "mine", "status": "RUNNING"}
+    stream = {"/api/jobs/mine": (200, job), "/api/jobs/mine/logs/tail": (status, "x")}
+    with dashboard({**RAY, **stream}) as url:
+        assert main(["logs", "mine", "--follow", "--address", url]) == 4
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
+    assert said in line
+
+
+@pytest.mark.parametrize(
     ("answers", "said"),
     [
         ({}, "no dashboard of Ray 2"),

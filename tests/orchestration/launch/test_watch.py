@@ -111,6 +111,36 @@ def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
     assert not full_disk.is_full(ValueError("a bug"), tmp_path)
 
 
+TORCH = "unable to write to file </torch_91_2_0>: No space left on device (28)"
+
+
+@pytest.mark.parametrize(
+    ("error", "shm", "disk", "shared"),
+    [
+        (RuntimeError(TORCH), 1 << 40, 1 << 40, True),
+        (RuntimeError(f"Caught RuntimeError in DataLoader worker process 0.\n{TORCH}"), 0, 0, True),
+        (OSError(errno.ENOSPC, "No space left on device"), 0, 1 << 40, True),
+        (OSError(errno.ENOSPC, "No space left on device"), 0, 4096, False),
+        (OSError(errno.ENOSPC, "No space left on device"), 1 << 40, 1 << 40, False),  # what failed is removed by now
+        (OSError(errno.ENOSPC, "No space left on device", "/run/a"), 0, 1 << 40, False),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 0, 1 << 40, False),
+    ],
+)
+def test_full_shared_memory_is_not_the_disk_of_the_run(
+    error: Exception, shm: int, disk: int, shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = full_disk.shutil.disk_usage(tmp_path)
+    free = {full_disk.SHM: shm, tmp_path: disk}
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda folder: usage._replace(free=free[folder]))
+    with pytest.raises(BadInput) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step 3"):
+        raise error
+    said = str(found.value)
+    assert ("no shared memory in step 3: /dev/shm" in said, "--shm-size" in said) == (shared, shared)
+    assert ("no disk space in step 3" in said) == (not shared)
+    assert "\n" not in said
+
+
 def test_other_errors_and_ours_stay_what_they_are(tmp_path: Path) -> None:
     for error in (ValueError("a bug"), BadInput("no such file"), OSError(errno.EACCES, "denied")):
         with pytest.raises(type(error)) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step"):

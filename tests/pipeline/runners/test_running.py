@@ -22,6 +22,8 @@ def fail(kind: str) -> None:
         raise DataError("text/part: holds nothing; give more")
     if kind == "system":
         raise OSError(28, os.strerror(28))
+    if kind == "unseen":
+        Path("/not/there").read_bytes()
     if kind == "interrupt":
         raise KeyboardInterrupt
     if kind == "bug":
@@ -41,6 +43,10 @@ def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple
     with pytest.raises(OSError, match="No space left") as raised:
         _run(tmp_path, "system", *args)
     assert raised.value.errno == 28
+    with pytest.raises(
+        BadInput, match=r"^Beam: a worker finds No such file or directory: '/not/there'; all of them must"
+    ):
+        _run(tmp_path, "unseen", *args)
     with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
         _run(tmp_path, "bug", *args)
     assert list(tmp_path.iterdir()) == []
