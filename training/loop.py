@@ -407,7 +407,17 @@ def _checkpoints(run: Run) -> Path:
 
 
 def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
-    return {"recipe": run.recipe_hash, "workers": engine.world, "zero": engine.zero, "precision": run.machine.precision}
+    machine = run.machine
+    return {
+        "recipe": run.recipe_hash,
+        "workers": engine.world,
+        "zero": engine.zero,
+        "precision": machine.precision,
+        "tensor_parallel": machine.tensor_parallel,
+        "sequence_parallel": machine.sequence_parallel,
+        "pipeline_parallel": machine.pipeline_parallel,
+        "micro_tokens": machine.micro_tokens,
+    }
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:
