@@ -33,12 +33,14 @@ from training.run import Resume
 
 Topology = dict[str, str | int]
 """What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
-from, and number of workers and ZeRO stage, which it need not."""
+from, and number of workers, ZeRO stage and what else says which rows a worker reads, which it need not."""
 
 PART: Final = r"rank-\d+\.safetensors"  # the files of workers
 MANIFEST, STATE, SPEC, UNFINISHED = "manifest.json", "state.json", "spec.json", ".tmp-"
 FORMAT: Final = 2  # of the files; the first was DeepSpeed's own
 REFUSED: Final = ("recipe", "precision")  # where they differ, the numbers would be those of neither run
+# where one of them differs, a worker's micro-batches have other rows than those that its memory is of
+SAME_ROWS: Final = ("workers", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "micro_tokens")
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +59,7 @@ def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Res
             for broken in present[:at]:  # out of the way, so that `keep` counts whole ones
                 os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
-        _load(engine, path)
+        _load(engine, path, topology)
         return json.loads((path / STATE).read_text())
     if present:
         raise BadInput(
@@ -177,20 +179,22 @@ def _is_whole(engine: Engine[Model], path: Path) -> bool:
     return not faulty
 
 
-def _load(engine: Engine[Model], path: Path) -> None:
+def _load(engine: Engine[Model], path: Path, topology: Topology) -> None:
     """Each worker reads what it needs; its own file comes first, which with the same layout has all of it."""
-    files, same = _parts(path), _manifest(path)["workers"] == engine.world
+    files, written = _parts(path), _manifest(path)
     own = path / part_name(engine.rank)
-    first = [own] if same else []
-    memory = memory_in(own) if same else {}
+    first = [own] if written["workers"] == engine.world else []
+    # checkpoints of before have fewer keys: of what rows their memories are is not known
+    others = [key for key in SAME_ROWS if written.get(key) != topology.get(key)]
+    memory = {} if others else memory_in(own)
     engine.load(Fragments([*first, *(file for file in files if file not in first)]), memory)
-    if not same and engine.rank == 0 and memory_in(files[0]):
+    if others and engine.rank == 0 and memory_in(files[0]):
         log.warning(
-            "%s: was written by %d workers, these are %d: what the net remembers of the rows before is forgotten, "
-            "as at the start of an epoch",
+            "%s: was written with %s, this run has %s: what the net remembers of the rows before is forgotten, as at "
+            "the start of an epoch",
             path,
-            _manifest(path)["workers"],
-            engine.world,
+            ", ".join(f"{key} {written.get(key, 'unknown')}" for key in others),
+            ", ".join(f"{key} {topology[key]}" for key in others),
         )
 
 

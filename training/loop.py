@@ -137,7 +137,8 @@ def pretrain(
                 metrics |= _metrics("train", run.losses, sums)
                 state = replace(state, sums={}, loss=metrics["train/loss"])
             log(state.step, metrics)
-        if state.skipped_in_row == MOST_SKIPPED and run.stability.policy in ("off", "warn"):
+        counts = run.stability.policy in ("off", "warn") or (update.result.overflow and not spikes)
+        if state.skipped_in_row == MOST_SKIPPED and counts:
             saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
@@ -407,7 +408,17 @@ def _checkpoints(run: Run) -> Path:
 
 
 def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
-    return {"recipe": run.recipe_hash, "workers": engine.world, "zero": engine.zero, "precision": run.machine.precision}
+    machine = run.machine
+    return {
+        "recipe": run.recipe_hash,
+        "workers": engine.world,
+        "zero": engine.zero,
+        "precision": machine.precision,
+        "tensor_parallel": machine.tensor_parallel,
+        "sequence_parallel": machine.sequence_parallel,
+        "pipeline_parallel": machine.pipeline_parallel,
+        "micro_tokens": machine.micro_tokens,
+    }
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:

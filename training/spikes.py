@@ -67,12 +67,15 @@ def highest_loss(run: Run, state: State) -> float:
 
 
 def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
-    """What stands out in an update that has been made, or not; the first thing is why it was not."""
+    """What stands out in an update that has been made, or not; the first thing is why it was not.
+
+    A gradient that is not finite stands out, unless a loss scale that adapts has made it: that happens now and then.
+    """
     if run.stability.policy == "off" or not update.is_read:
         return []
     skipped, norm = update.result.skipped, update.result.grad_norm
     found = [spike(state.step, "loss", update.loss, state.recent_losses, run.stability)]
-    if skipped and not found[0]:
+    if skipped and not found[0] and not update.result.overflow:
         found.append(Spike(state.step, "grad_norm", math.nan, math.inf))
     elif not skipped and math.isfinite(norm):  # DeepSpeed's stage 0 tells none
         found.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.stability))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from preprocessing.errors import BadInput, Diverged
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run
 from training.data import open_loader
+from training.engines import DeepSpeedEngine, StepResult
+from training.engines.deepspeed import SCALER
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import Result, pretrain
@@ -151,6 +154,60 @@ def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
     assert (repeated.state.recent_losses, repeated.state.step) == (result.state.recent_losses, STEPS)
     plain = replace(again, folder=f"{run.folder}-plain", stability=Stability())  # nobody looks, and it is the same
     assert_same(weights, train(plain, [BAD], factor)[1])
+
+
+class Overflowing(Faulty):
+    """An engine whose loss scale adapts, and was too large at some updates, counted from 1."""
+
+    overflows: Iterable[int] = ()
+
+    def step(self, rate: float) -> StepResult:
+        if self.updates + 1 not in self.overflows:
+            return super().step(rate)
+        self.updates += 1
+        self.optimizer.zero_grad()
+        return StepResult(math.inf, skipped=True, overflow=True)
+
+
+@pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
+def test_an_overflow_of_the_loss_scale_is_no_spike(run: Run, caplog: pytest.LogCaptureFixture, policy: str) -> None:
+    run = short(run, policy, sigmas=50.0)
+    engine = Overflowing(run)
+    engine.overflows = [1, 5, 6]
+    result = pretrain(run, engine, lambda step, metrics: None)
+    assert (result.finished, result.state.skipped, result.state.skip_steps) == (True, 3, ())
+    assert engine.updates == STEPS
+    assert lines(caplog) == []
+
+
+@pytest.mark.parametrize("policy", ["warn", "fail", "skip", "rollback"])
+def test_ten_overflows_in_a_row_end_the_run(run: Run, policy: str) -> None:
+    run = short(run, policy, sigmas=50.0)
+    engine = Overflowing(run)
+    engine.overflows = range(3, STEPS)
+    with pytest.raises(Diverged, match="the last 10 of 12 updates had no finite gradient"):
+        pretrain(run, engine, lambda step, metrics: None)
+
+
+def test_an_overflow_with_a_loss_that_is_not_finite_is_a_spike(run: Run) -> None:
+    run = short(run, "fail", sigmas=50.0)
+    engine = Overflowing(run, [3], math.nan)
+    engine.overflows = [3]
+    with pytest.raises(Diverged, match="step 3: loss nan is not finite"):
+        pretrain(run, engine, lambda step, metrics: None)
+
+
+@pytest.mark.parametrize(("dynamic", "applied"), [(True, True), (True, False), (False, False)])
+def test_deepspeed_s_skipped_update_is_an_overflow_where_its_loss_scale_adapts(dynamic: bool, applied: bool) -> None:
+    """fp16 is on GPUs alone: what DeepSpeed says of it is given."""
+    engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
+    scaler = SimpleNamespace(dynamic=dynamic, **dict.fromkeys(SCALER, 1))
+    engine.zero, engine.optimizer = 2, SimpleNamespace(param_groups=[], loss_scaler=scaler)
+    norm = 1.0 if applied else math.inf
+    engine.engine = SimpleNamespace(
+        step=lambda: None, get_global_grad_norm=lambda: norm, was_step_applied=lambda: applied
+    )
+    assert engine.step(0.1) == StepResult(norm, skipped=not applied, overflow=dynamic and not applied)
 
 
 def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run) -> None:

@@ -262,8 +262,8 @@ class DeepSpeedEngine(Generic[M]):
         self.engine.step()
         if self.zero == 0:
             return StepResult(self.norm_of_stage_0, skipped=not math.isfinite(self.norm_of_stage_0))
-        norm = self.engine.get_global_grad_norm()
-        return StepResult(math.nan if norm is None else float(norm), skipped=not self.engine.was_step_applied())
+        norm, skipped = self.engine.get_global_grad_norm(), not self.engine.was_step_applied()
+        return StepResult(math.nan if norm is None else float(norm), skipped, overflow=skipped and bool(self._scaler()))
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         sums = torch.tensor(values, dtype=torch.float64, device=self.engine.device)

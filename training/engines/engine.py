@@ -24,6 +24,7 @@ class StepResult:
 
     grad_norm: float  # global, of the raw gradient, before clipping
     skipped: bool  # True: the gradient was not finite and the weights are as they were
+    overflow: bool = False  # True: the same, with a loss scale that now adapts: it may have been too large
 
 
 class Engine(Protocol[M]):

@@ -19,7 +19,7 @@ BLOCKS: Final[Mapping[str, frozenset[str]]] = {
     "zero_optimization": frozenset(
         {"allgather_bucket_size", "allgather_partitions", "contiguous_gradients", "enable_sanity_checks"}
         | {"log_trace_cache_warnings", "parameter_alignment", "reduce_bucket_size", "reduce_scatter"}
-        | {"round_robin_gradients", "stage3_allgather_sequential", "stage3_max_live_parameters"}
+        | {"stage3_allgather_sequential", "stage3_max_live_parameters"}
         | {"stage3_max_reuse_distance", "stage3_model_persistence_threshold", "stage3_module_granularity_threshold"}
         | {"stage3_prefetch_bucket_size", "stage3_use_all_reduce_for_fetch_params", "sub_group_size"}
         | {"use_multi_rank_bucket_allreduce", "zero_hpz_partition_size"}
@@ -60,6 +60,10 @@ OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says s
     "steps_per_print": "log_every",
     "checkpoint": "save_every",
 }
+WRONG: Final[Mapping[str, str]] = {  # what DeepSpeed knows and cannot be used with Sesame, and why
+    "zero_optimization.round_robin_gradients": "it reorders the weights of the optimiser without a record of where "
+    "they are, so that checkpoints and exports would have wrong weights",
+}
 
 
 def check_further(given: Mapping[str, Any]) -> None:
@@ -72,6 +76,8 @@ def check_further(given: Mapping[str, Any]) -> None:
             if name in OWNED:
                 here = f"it is set by {OWNED[name]}" if OWNED[name] else "Sesame sets it"
                 raise ValueError(f"deepspeed.{name} cannot be given: {here}")
+            if name in WRONG:
+                raise ValueError(f"deepspeed.{name} cannot be given: {WRONG[name]}; leave it out")
             if name not in known:
                 near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
                 remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"

@@ -13,8 +13,9 @@ class Stability:
 
     A spike is a loss or a gradient norm more than `sigmas` deviations above the mean of the last `window` updates
     (OLMo-core's StabilityMonitor: 6 of 128); before there are so many, none is. An update whose gradient is not finite
-    is never made, whatever the policy. What a run has skipped it can be told from the start (`cluster.skip_steps`), and
-    learns the same, bit for bit.
+    is never made, whatever the policy; it is no spike where the loss is ordinary and fp16's scale of it adapts, as that
+    overflows now and then. What a run has skipped it can be told from the start (`cluster.skip_steps`), and learns the
+    same, bit for bit.
     """
 
     # off: nothing is looked at, and ten gradients in a row that are not finite end the run. warn: spikes are said.

@@ -51,11 +51,11 @@ class WindowAttention(nn.Module):
         if rows.held is not None:  # in generation: a decoder's window, which has no first token that all see
             qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
             return rows.held.within(self.before).attend(qkv).flatten(-2)
-        qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         assert rows.ends_B1 is not None  # a window comes with visibility full or causal
         if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):
             mask = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
             return flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2)
+        qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
         band = partial(banded, first=first, dropout=dropout)
         mixed_BSHK = recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)

@@ -20,7 +20,7 @@ from training.formats import build_model
 from training.optim import AdamW, Lamb
 from training.run import Run
 from training.specs import Machine
-from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES
+from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES, WRONG
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "recomputed 2": {"zero": 2, "activation_checkpointing": "full"},
@@ -170,9 +170,9 @@ def test_deepspeed_understands_half_precision_and_the_type_of_sums() -> None:
 
 
 def test_further_keys_reach_deepspeed_and_leave_ours_as_they_are() -> None:
-    further = {"zero_optimization": {"round_robin_gradients": True, "reduce_bucket_size": 7}, "memory_breakdown": True}
+    further = {"zero_optimization": {"contiguous_gradients": False, "reduce_bucket_size": 7}, "memory_breakdown": True}
     found = config_of(zero=1, deepspeed=further)
-    assert (found.zero_config.round_robin_gradients, found.zero_config.reduce_bucket_size) == (True, 7)
+    assert (found.zero_config.contiguous_gradients, found.zero_config.reduce_bucket_size) == (False, 7)
     assert (found.zero_config.stage, found.memory_breakdown) == (1, True)
 
 
@@ -193,7 +193,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
     top = {value for value in vars(constants).values() if isinstance(value, str)}
     assert {block: keys - named[block] for block, keys in BLOCKS.items()} == dict.fromkeys(BLOCKS, frozenset())
     assert top >= VALUES
-    for name in OWNED:
+    for name in (*OWNED, *WRONG):
         block, _, key = name.partition(".")
         assert key in named[block] if key else block in top | {"compile", "activation_checkpointing"}, name
     assert "enabled" in DeepSpeedBF16Config.model_fields
@@ -221,6 +221,10 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
         ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be given: Sesame sets it"),
+        (
+            {"deepspeed": {"zero_optimization": {"round_robin_gradients": True}}},
+            "round_robin_gradients cannot be given: .*checkpoints and exports would have wrong weights; leave it out",
+        ),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
     ],
     ids=str,

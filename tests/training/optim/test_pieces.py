@@ -211,7 +211,7 @@ class Halves:
         return sums
 
     def joined(self, mine: Tensor) -> Tensor:
-        whole = torch.zeros(self.shape, dtype=mine.dtype)
+        whole = mine.new_zeros(self.shape)
         self.of(whole).copy_(mine)
         return self.add(whole)
 
@@ -247,6 +247,59 @@ def test_slices_take_the_step_of_the_whole(optim: Optim, shape: pieces.Shape, ax
     else:
         whole = torch.cat(found, axis)
     torch.testing.assert_close(whole, wanted, rtol=1e-9, atol=1e-12)
+
+
+class OnGPU(Tensor):
+    """Stands in for a tensor on a GPU: what is computed of it is on the GPU too, until it is moved to the CPU."""
+
+    def to(self, where: Any, *given: Any, **named: Any) -> Tensor:  # type: ignore[override]
+        return self.as_subclass(Tensor) if isinstance(where, torch.device) else super().to(where, *given, **named)
+
+
+class Nccl(Threads):
+    """Workers that can send each other nothing but what is on a GPU."""
+
+    def get_backend(self) -> str:
+        return "nccl"
+
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
+        assert isinstance(sums, OnGPU)
+        super().all_reduce(sums)
+
+    def all_to_all_single(self, into: Tensor, given: Tensor, *lengths: Any, group: Any = None) -> None:
+        assert isinstance(into, OnGPU)
+        assert isinstance(given, OnGPU)
+        super().all_to_all_single(into, given, *lengths)
+
+
+@pytest.mark.parametrize("cut", ["flat pieces", "slices"])
+@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Muon(peak=0.1)], ids=str)
+def test_an_optimiser_on_the_cpu_exchanges_by_way_of_gpus_where_the_group_is_of_nccl(
+    optim: Optim, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, shape = torch.Generator().manual_seed(0), (4, 6)
+    weight, *gradients = (torch.randn(shape, generator=generator) for _ in range(1 + STEPS))
+    wanted = stepped(optim, [shape], weight, gradients)
+    group = Nccl(2)
+    monkeypatch.setattr(pieces, "distributed", group)
+    monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor.clone().as_subclass(OnGPU))
+
+    def moved(rank: int) -> Tensor:
+        each = Halves(shape, 0, group)
+        mine = each.of if cut == "slices" else (lambda whole: piece_of(whole, rank, 2))
+        parameter = torch.nn.Parameter(mine(weight).clone())
+        about = {"weight_decay": 0.1, "hidden": [True], "shapes": [[shape]]}
+        if cut == "slices":
+            about |= {"shapes": [[tuple(parameter.shape)]], "slices": [[each]]}
+        built = optim.build([{"params": [parameter], **about}])
+        for gradient in gradients:
+            parameter.grad = mine(gradient).clone()
+            built.step()
+        return parameter.detach()
+
+    found = group.run(moved)
+    assert [type(each) for each in found] == [Tensor, Tensor]
+    torch.testing.assert_close(torch.cat([each.flatten() for each in found]).view(shape), wanted)
 
 
 def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

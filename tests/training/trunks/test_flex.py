@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -13,6 +13,7 @@ from training.losses import PairLabel
 from training.model import Model
 from training.specs import Band, Decoder, Encoder, Learned, LearnedCausal
 from training.trunks import flex
+from training.trunks.fused import FusedLinear
 
 LENGTHS = [130, 1, 300, 77, 128]
 T = sum(LENGTHS)
@@ -74,8 +75,13 @@ def test_net_that_asks_a_rule_equals_the_one_that_reads_a_mask(
 
     monkeypatch.setattr(flex, "fits", lambda x, dropout: dropout == 0)
     monkeypatch.setattr(flex, "_kernel", lambda: kernel)
+    projections = [module for module in net.modules() if isinstance(module, FusedLinear)]
+    made: list[nn.Module] = []
+    for module in projections:
+        module.register_forward_hook(lambda module, given, states: made.append(module))
     torch.testing.assert_close(net(batch), wanted, rtol=0, atol=1e-5)
     assert len(calls) == asked
+    assert made == projections  # each once
 
 
 @pytest.mark.slow

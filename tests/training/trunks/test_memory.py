@@ -1,5 +1,6 @@
 """A memory is part of a checkpoint: a run that died goes on with it, on any engine, to the last bit."""
 
+import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,16 +99,39 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
     assert train(run)[1][0] != wanted[8]
 
 
-def test_a_run_with_other_workers_forgets_and_says_so(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("workers", 2, "workers 2, this run has workers 1"),
+        ("tensor_parallel", 2, "tensor_parallel 2, this run has tensor_parallel 1"),
+        ("sequence_parallel", 2, "sequence_parallel 2, this run has sequence_parallel 1"),
+        ("pipeline_parallel", 2, "pipeline_parallel 2, this run has pipeline_parallel 1"),
+        ("micro_tokens", 32, "micro_tokens 32, this run has micro_tokens 64"),
+        ("micro_tokens", None, "micro_tokens unknown, this run has micro_tokens 64"),  # as before there was the key
+    ],
+)
+def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
+    run: Run, caplog: pytest.LogCaptureFixture, key: str, value: int | None, line: str
+) -> None:
     run = transformer_xl(run)
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
     manifest = Path(run.folder) / "checkpoints" / "step-000000008" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"workers": 1', '"workers": 2'))
+    written = json.loads(manifest.read_text())
+    assert key in written
+    changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
+    manifest.write_text(json.dumps(changed))
     assert train(run)[0].finished
-    assert (
-        "was written by 2 workers, these are 1: what the net remembers of the rows before is forgotten" in caplog.text
-    )
+    assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
+
+
+def test_a_run_with_other_micro_batches_goes_on_without_the_memory_of_the_old_ones(run: Run) -> None:
+    """Their slots had other rows: as many by chance, and then of other texts, or too many for a batch."""
+    run = transformer_xl(run)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, die_at=10)
+    smaller = replace(run, machine=replace(run.machine, micro_tokens=32))
+    assert train(smaller)[0].finished
 
 
 @BOTH

@@ -160,13 +160,17 @@ def over_workers(sums: Tensor, piece: Piece) -> Tensor:
     """Sums over a whole tensor, from those over this worker's piece of it."""
     if piece.is_all and piece.slices is None:
         return sums
-    # those of an offloaded optimiser are on the CPU
-    on_group = sums.cuda() if distributed.get_backend() == "nccl" else sums
+    on_group = _in_reach(sums)
     if not piece.is_all:
         distributed.all_reduce(on_group, group=piece.workers)
     if piece.slices is not None:
         piece.slices.add(on_group)
     return on_group.to(sums.device)
+
+
+def _in_reach(tensor: Tensor) -> Tensor:
+    """The tensor where workers can exchange it: NCCL reaches GPUs alone, and an offloaded optimiser is on the CPU."""
+    return tensor.cuda() if distributed.get_backend() == "nccl" else tensor
 
 
 def of_whole_tensors(pieces: Sequence[tuple[Piece, Tensor]], rule: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
@@ -186,16 +190,19 @@ def of_whole_tensors(pieces: Sequence[tuple[Piece, Tensor]], rule: Callable[[Ten
         lengths = [len(held_P) for _, held_P in turn] + [0] * (world - len(turn))
         mine = turn[rank][0] if rank < len(turn) else None
         parts = [mine.length_on(other) for other in range(world)] if mine else [0] * world
-        sent = torch.cat([held_P for _, held_P in turn])
+        held = torch.cat([held_P for _, held_P in turn])
+        sent = _in_reach(held)
         whole = sent.new_empty(sum(parts))
         distributed.all_to_all_single(whole, sent, parts, lengths, group=workers)
         made = _of_whole(whole, mine, rule) if mine else whole
         distributed.all_to_all_single(sent, made.contiguous(), lengths, parts, group=workers)
-        yield from sent.split(lengths[: len(turn)])
+        yield from sent.to(held.device).split(lengths[: len(turn)])
 
 
 def _of_whole(flat: Tensor, piece: Piece, rule: Callable[[Tensor], Tensor]) -> Tensor:
     """`rule` of a whole tensor, from all elements of it or of a slice; of these, flat."""
     tensor = flat.view(piece.shape)
-    made = piece.slices.of(rule(piece.slices.joined(tensor))) if piece.slices else rule(tensor)
-    return made.flatten()
+    if piece.slices is None:
+        return rule(tensor).flatten()
+    made = piece.slices.of(rule(piece.slices.joined(_in_reach(tensor))))
+    return made.flatten().to(flat.device)
