@@ -37,10 +37,13 @@ def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> 
 def _shard(folder: Path, split: str, num_documents: int, seed: int) -> ShardInfo:
     text = world(seed, num_documents)
     cuts = np.cumsum(text.num_tokens_N)[:-1]
-    columns = (np.split(column, cuts) for column in (text.ids_T, text.word_starts_T, text.sentence_starts_T))
+    ids = np.split(text.ids_T, cuts)
+    word_starts, sentence_starts = np.split(text.word_starts_T, cuts), np.split(text.sentence_starts_T, cuts)
     keys = [bytes(15) + bytes([document]) for document in range(num_documents)]
     path = folder / shard_name(split, 0, 1)
-    return write_shard(path, *columns, ["mini_world"] * num_documents, keys, vocab_size=VOCAB_SIZE)
+    return write_shard(
+        path, ids, word_starts, sentence_starts, ["mini_world"] * num_documents, keys, vocab_size=VOCAB_SIZE
+    )
 
 
 def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
@@ -102,6 +105,7 @@ def electra(run: Run) -> Run:
 def two_stages(run: Run) -> Run:
     """The second stage of ELECTRA in two: its generator does not learn."""
     run = electra(run)
+    assert isinstance(run.trunk, Twin)
     return replace(run, trunk=replace(run.trunk, samples="frozen", generator=1.0), losses=(Replaced(weight=5.0),))
 
 

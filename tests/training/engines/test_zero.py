@@ -118,7 +118,8 @@ def losses(seen: dict[str, Any]) -> list[float]:
 
 
 def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
-    return Machine(zero=zero, micro_tokens=micro_tokens, precision=precision, persistence_threshold=0)
+    keys: dict[str, Any] = {"zero": zero, "precision": precision}
+    return Machine(micro_tokens=micro_tokens, persistence_threshold=0, **keys)
 
 
 def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
@@ -254,7 +255,7 @@ def in_one_process(run: Run) -> Plain:
 @pytest.mark.parametrize("zero", STAGES)
 @pytest.mark.parametrize("micro_tokens", SPLITS)
 def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
-    seen, plain, world, zero, micro_tokens
+    seen: Seen, plain: Plain, world: int, zero: int, micro_tokens: int
 ) -> None:
     assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain.losses, rel=1e-5)
 
@@ -275,7 +276,9 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
 @pytest.mark.parametrize("optimiser", WHOLE)
-def test_optimisers_of_whole_tensors_do_so_on_every_stage(seen, whole, optimiser, zero, world) -> None:
+def test_optimisers_of_whole_tensors_do_so_on_every_stage(
+    seen: Seen, whole: dict[str, Plain], optimiser: str, zero: int, world: int
+) -> None:
     name = f"{optimiser}, {world} workers, ZeRO {zero}"
     assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
     weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
@@ -296,7 +299,7 @@ def signed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("zero", STAGES)
 @pytest.mark.parametrize("optimiser", SIGNED)
 def test_the_raw_gradient_is_clipped_and_not_the_update_that_lion_and_muon_make_of_it(
-    seen, signed, optimiser, zero
+    seen: Seen, signed: dict[str, Plain], optimiser: str, zero: int
 ) -> None:
     """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
     found = seen.runs[f"{optimiser}, 2 workers, ZeRO {zero}"]
@@ -321,7 +324,7 @@ def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
-def test_the_workers_evaluate_as_one_plain_process_does(seen, plain, world, zero) -> None:
+def test_the_workers_evaluate_as_one_plain_process_does(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     found = seen.runs[cell(world, zero, 96)]["steps"]["6"]
     assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
     assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
@@ -329,7 +332,7 @@ def test_the_workers_evaluate_as_one_plain_process_does(seen, plain, world, zero
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
-def test_the_gathered_weights_are_those_of_one_plain_process(seen, plain, world, zero) -> None:
+def test_the_gathered_weights_are_those_of_one_plain_process(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
     assert weights.keys() == plain.weights.keys()
     for name, wanted in plain.weights.items():
@@ -340,7 +343,7 @@ BF16 = [cell(2, zero, 96, "bf16") for zero in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("name", [cell(n, zero, 96) for n in (1, 2) for zero in STAGES] + BF16)
-def test_a_checkpoint_has_them_too_for_one_process(seen, name) -> None:
+def test_a_checkpoint_has_them_too_for_one_process(seen: Seen, name: str) -> None:
     path = newest(seen.folder / name / CHECKPOINTS)
     assert path is not None
     found = weights_of(path)
@@ -348,7 +351,7 @@ def test_a_checkpoint_has_them_too_for_one_process(seen, name) -> None:
         assert torch.equal(found[name_of], weight), name_of
 
 
-def test_stage_three_leaves_no_tensor_whole(seen, plain) -> None:
+def test_stage_three_leaves_no_tensor_whole(seen: Seen, plain: Plain) -> None:
     assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain.weights)
     assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
 
@@ -364,14 +367,14 @@ def test_what_is_skipped_for_a_spike_is_as_if_it_had_been_left_out_on_every_stag
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
-def test_bf16_follows_float32(seen, plain, zero) -> None:
+def test_bf16_follows_float32(seen: Seen, plain: Plain, zero: int) -> None:
     found = seen.losses(cell(2, zero, 96, "bf16"))
     assert found == pytest.approx(plain.losses, rel=5e-3)
     assert found != pytest.approx(plain.losses, rel=1e-5)  # it was bf16
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
-def test_what_bf16_training_hands_on_are_its_float32_weights(seen, zero) -> None:
+def test_what_bf16_training_hands_on_are_its_float32_weights(seen: Seen, zero: int) -> None:
     weights = safetensors.torch.load_file(seen.folder / cell(2, zero, 96, "bf16") / "final.safetensors")
     table = weights["trunk.tokens.weight"]
     assert table.dtype == torch.float32
@@ -379,20 +382,20 @@ def test_what_bf16_training_hands_on_are_its_float32_weights(seen, zero) -> None
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
-def test_bf16_adds_gradients_in_float32(seen, zero) -> None:
+def test_bf16_adds_gradients_in_float32(seen: Seen, zero: int) -> None:
     once, with_crumbs = seen.runs[f"crumbs {zero}"]
     assert with_crumbs == pytest.approx((1 + CRUMBS * CRUMB) * once, rel=1e-4)
 
 
 @pytest.mark.parametrize("zero", STAGES)
-def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen, zero) -> None:
+def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen: Seen, zero: int) -> None:
     found = seen.runs[f"poisoned {zero}"]
     assert found["skipped"] == 1
     assert all(math.isfinite(loss) for loss in losses(found))
 
 
 @pytest.mark.parametrize("zero", STAGES)
-def test_every_stage_says_the_norm_of_the_raw_gradient(seen, plain, zero) -> None:
+def test_every_stage_says_the_norm_of_the_raw_gradient(seen: Seen, plain: Plain, zero: int) -> None:
     assert seen.runs[cell(2, zero, 96)]["steps"]["6"]["train/grad_norm"] == pytest.approx(
         plain.last["train/grad_norm"], rel=1e-3
     )
@@ -402,8 +405,8 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     """A run whose second worker got SIGKILL at a random step, and durable runs whose newest files are cut short."""
     killed, kill_at = killed_of(corpus, seen.folder), seen.kill_at
     for name in DURABLE:
-        newest = max((seen.folder / name / "checkpoints").glob("step-*"))
-        for file in newest.glob("rank-*"):
+        last = max((seen.folder / name / "checkpoints").glob("step-*"))
+        for file in last.glob("rank-*"):
             os.truncate(file, file.stat().st_size // 2)
 
     again = {name: durable_of(corpus, seen.folder, name) for name in DURABLE}
@@ -415,17 +418,17 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     jobs = [job(run) for run in (killed, *again.values(), *moves.values())]
     found = outcome(2, jobs, seen.folder / "group-again")
     resumed = found[: -len(moves)]
-    for name, run in zip(("fp32-2", *DURABLE), resumed, strict=True):
-        assert run["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
-        assert losses(run) == seen.losses(name)[-len(losses(run)) :], f"{name}, killed after {kill_at} steps"
-    first, *others = (min(map(int, run["steps"])) for run in resumed)
-    newest = kill_at // 4 * 4
-    assert first in {newest + 1, max(0, newest - 4) + 1}  # what was still being written is as if it was never begun
+    for name, after in zip(("fp32-2", *DURABLE), resumed, strict=True):
+        assert after["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
+        assert losses(after) == seen.losses(name)[-len(losses(after)) :], f"{name}, killed after {kill_at} steps"
+    first, *others = (min(map(int, after["steps"])) for after in resumed)
+    saved = kill_at // 4 * 4
+    assert first in {saved + 1, max(0, saved - 4) + 1}  # what was still being written is as if it was never begun
     assert others == [9] * len(DURABLE)
-    for undisturbed, run in zip(moves, found[-len(moves) :], strict=True):
-        assert list(run["steps"]) == ["5", "6"]
+    for undisturbed, after in zip(moves, found[-len(moves) :], strict=True):
+        assert list(after["steps"]) == ["5", "6"]
         precise = 1e-6 if undisturbed.endswith("fp32") else 5e-4  # bf16 rounds other sums on other stages
-        assert losses(run) == pytest.approx(seen.losses(undisturbed)[4:], rel=precise), undisturbed
+        assert losses(after) == pytest.approx(seen.losses(undisturbed)[4:], rel=precise), undisturbed
 
 
 class Recorder(dict[str, Any]):
