@@ -502,7 +502,7 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
     assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
-    assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data no://***@host/text"
+    assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data 'no://***@host/text'"
 
 
 def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
