@@ -1,6 +1,6 @@
 """How long a training stands still when a worker or a node is lost: from the kill to the next step.
 
-    python benchmarks/recovery.py [--trials 10] [--seed 0] [--what worker node] [--steps 400] [--batch 64]
+    python -m benchmarks.recovery [--trials 10] [--seed 0] [--what worker node] [--steps 400] [--batch 64]
 
 Two workers of one core each train a small BERT of the mini-world. A worker is one of a Ray of our own. A node is one
 of two raylets of a cluster on this machine, killed with the worker on it; training goes on with one worker, and the
