@@ -225,8 +225,7 @@ def test_the_makefile_can_be_read_where_the_image_runs_it(tmp_path: Path) -> Non
 SRUN = """#!/bin/bash
 # a machine is this one: runs a command as srun would on it
 while [[ $1 == --* ]]; do [[ $1 == --nodelist=* ]] && node=${1#*=}; shift; done
-echo "srun $node: $*" >>"$CALLS"
-[[ $1 == hostname ]] && { hostname -I; exit; }
+echo "srun $node, $SRUN_CPUS_PER_TASK cores: $*" >>"$CALLS"
 [[ $1 == ray ]] && set -- "$@" --num-cpus=1 --object-store-memory=100000000
 exec "$@"
 """
@@ -248,6 +247,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     variables = {
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_JOB_NODELIST": "machine[1-2]",
+        "SLURM_CPUS_PER_TASK": "2",
         "CALLS": str(tmp_path / "calls"),
     }
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -304,6 +304,38 @@ def test_a_job_of_slurm_that_is_stopped_is_queued_again(
     assert said.count("ray began") == said.count("ray ended") == 2
 
 
+@pytest.mark.parametrize(
+    ("addresses", "head"),
+    [
+        ("127.0.1.1 192.0.2.7 192.0.2.8", "192.0.2.7"),
+        ("::1 2001:db8::7 127.0.0.1 10.127.0.1", "10.127.0.1"),
+        ("127.0.0.1 2001:db8::7", ""),
+        ("", ""),
+    ],
+)
+def test_the_head_of_slurm_has_an_address_that_others_reach(
+    slurm: dict[str, str], tmp_path: Path, addresses: str, head: str
+) -> None:
+    """Debian's 127.0.1.1 stands for the name of a machine: each of them would look for Ray on itself."""
+    stubs = tmp_path / ".venv" / "bin"
+    stubs.mkdir(parents=True)
+    kinds = {"ray": 'trap "exit" TERM; while :; do sleep 0.05; done', "python": "true"}
+    kinds |= {"hostname": f'[[ "$*" == --all-ip-addresses ]] && echo "{addresses}"', "sesame": 'echo "$RAY_ADDRESS"'}
+    for name, script in kinds.items():
+        (stubs / name).write_text(f"#!/bin/bash\n{script}\n")
+        (stubs / name).chmod(0o755)
+    words = ["bash", str(START / "slurm.sh"), "run", "bert_base"]
+    job = subprocess.run(
+        words, env=slurm | {"SLURM_SUBMIT_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60
+    )
+    if head:
+        assert (job.returncode, job.stdout.rpartition(":")[0]) == (0, head)
+        assert re.search(rf"machine1, 2 cores: ray start .*--node-ip-address={head} ", (tmp_path / "calls").read_text())
+    else:
+        assert job.returncode == 4
+        assert job.stderr == "slurm.sh: machine1 has no IPv4 address that others reach\n"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_path: Path) -> None:
@@ -325,8 +357,8 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     answer = json.loads(out[out.index("{") :])
     assert answer["result"]["step"] == 6
     calls = (tmp_path / "calls").read_text()
-    assert "srun machine1: ray start --block" in calls
-    assert "srun machine2: ray start --block" in calls
+    assert "srun machine1, 2 cores: ray start --block" in calls
+    assert "srun machine2, 2 cores: ray start --block" in calls
     left = subprocess.run(["ps", "-o", "args=", "-g", str(job.pid)], capture_output=True, text=True).stdout
     assert "ray" not in left
 
