@@ -198,6 +198,8 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
     longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
+    if cluster.address and not cluster.workers:
+        yield "cluster.workers is 0, allowed with an address is a number from 1 up: it counts this machine alone"
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
         if phase.length > trunk.longest:

@@ -92,9 +92,19 @@ class JobServer:
 
     def num_nodes(self) -> int:
         """Machines of the cluster that are alive, its head among them."""
+        return len(self._nodes())
+
+    def room(self, cpus: int, gpus: int) -> int:
+        """How many workers of so many cores and GPUs each its machines hold, whatever else runs there."""
+        wanted = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
+        has = [node.get("resources_total") or {} for node in self._nodes()]
+        return sum(min(int(one.get(name, 0) // number) for name, number in wanted.items()) for one in has)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """What the dashboard says of each machine that is alive."""
         with self._asking():
             found = self._client._do_request("GET", "/api/v0/nodes").json()
-        return sum(one.get("state") == "ALIVE" for one in found["data"]["result"]["result"])
+        return [one for one in found["data"]["result"]["result"] if one.get("state") == "ALIVE"]
 
     def submit(self, name: str, command: str, more: Mapping[str, str] = NONE) -> None:
         """Send our code and start `command` in its folder, as the job `name`.
