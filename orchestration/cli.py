@@ -146,13 +146,14 @@ def check(
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration import planning
+    from orchestration.config import without_effect
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     environment.resolved(job.cluster.env, os.environ)
     planning.refuse_what_does_not_fit(job.recipe, job.cluster)
-    announce((), job.cluster.without_effect)
+    announce((), without_effect(job.cluster))
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(Answer((shown,), values | {"workers": workers}, (flags.command("run"),)), as_json)
@@ -214,7 +215,7 @@ def corpus(
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
-    announce(wanted, job.recognised)
+    announce(wanted, _recognised(job))
     if dry_run:
         _check_beam(job, context.obj)
         return print_answer(planned(wanted, _again()), as_json)
@@ -266,7 +267,7 @@ def train(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     due = _plan(job)[2:]
     _refuse_what_cannot_be(job, resume)
-    announce(due, [*job.recognised, *job.cluster.without_effect])
+    announce(due, _recognised(job))
     if dry_run:
         return print_answer(planned(due, _again()), as_json)
     from orchestration.terminal import shown, views
@@ -391,7 +392,7 @@ def everything(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     due = _plan(job)
     _refuse_what_cannot_be(job, resume)
-    announce(due, [*job.recognised, *job.cluster.without_effect])
+    announce(due, _recognised(job))
     if dry_run:
         _check_beam(job, context.obj)
         return print_answer(planned(due, _again()), as_json)
@@ -810,6 +811,13 @@ def _plan(job: "Job") -> "Plan":
     """The stages of a job; a folder of many files takes its time."""
     with waiting("looking at the text"):
         return job.plan
+
+
+def _recognised(job: "Job") -> list[str]:
+    """What a job has understood of its text and of its cluster, in lines."""
+    from orchestration.config import without_effect
+
+    return [*job.recognised, *without_effect(job.cluster)]
 
 
 def _refuse_what_cannot_be(job: "Job", resume: str) -> None:

@@ -231,20 +231,6 @@ class Cluster:
         return self.machine.zero != 3 and self.machine.workers_per_row == 1
 
     @property
-    def without_effect(self) -> list[str]:
-        """Keys that change nothing beside the others, one line each."""
-        said = (
-            "changes nothing without an address: the Ray that is started here has one machine, no other comes or goes"
-        )
-        fields = {field.name: field.default for field in dataclasses.fields(self)}
-        given = () if self.address else ("min_workers", "grow_minutes")
-        return [
-            f"cluster {self.name}: {key} is {getattr(self, key):g}, which {said}"
-            for key in given
-            if getattr(self, key) != fields[key]
-        ]
-
-    @property
     def gpus(self) -> int:
         """Those of training and of one evaluation, whichever are more; 0: all, or none."""
         return self.gpus_per_worker * max(self.workers, self.tuning_workers) if self.workers else 0

@@ -11,7 +11,17 @@ from typing import get_args, get_type_hints
 import pytest
 import yaml
 
-from orchestration.config import Cluster, check, flat, load, load_cluster, load_corpus, names, split_overrides
+from orchestration.config import (
+    Cluster,
+    check,
+    flat,
+    load,
+    load_cluster,
+    load_corpus,
+    names,
+    split_overrides,
+    without_effect,
+)
 from orchestration.config.recipe import HOME
 from orchestration.config.scales import SCALES
 from pipeline import readers, spec
@@ -751,6 +761,27 @@ def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
     (problem,) = check(load("bert_base"), load_cluster("local", ["address=auto"]))
     assert problem.startswith("cluster.workers is 0, allowed with an address is a number from 1 up")
     assert check(load("bert_base"), load_cluster("local", ["address=auto", "workers=2"])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "keys"),
+    [
+        *((name, [], []) for name in names("clusters")),
+        ("local", ["grow_minutes=0", "workers=2", "min_workers=2"], ["min_workers", "grow_minutes"]),
+        ("cpu_cluster", ["grow_minutes=0", "min_workers=2"], []),
+        ("local", ["stability.sigmas=5", "stability.most=3"], ["stability.sigmas", "stability.most"]),
+        ("local", ["stability.sigmas=5", "stability.policy=warn"], []),
+        ("local", ["machine.persistence_threshold=0"], ["machine.persistence_threshold"]),
+        ("local", ["machine.persistence_threshold=0", "machine.zero=3"], []),
+        ("local", ["beam.options={flink_master: 'far:8081'}"], ["beam.options.flink_master"]),
+        ("flink", ["beam.options={direct_num_workers: 4}"], ["beam.options.direct_num_workers"]),
+        ("local", ["beam.options={direct_num_workers: 4}"], []),
+    ],
+)
+def test_keys_of_a_cluster_that_change_nothing_are_named(name: str, overrides: list[str], keys: list[str]) -> None:
+    said = without_effect(load_cluster(name, overrides))
+    assert [line.split()[2] for line in said] == keys
+    assert all(line.startswith(f"cluster {name}: ") for line in said)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def nodes(*resources: dict[str, float], dead: int = 0) -> dict[str, tuple[int, A
     """What a dashboard answers where its cluster has machines with these resources, and `dead` that are gone."""
     there = [{"state": "ALIVE", "resources_total": one} for one in resources]
     gone = [{"state": "DEAD", "resources_total": {"CPU": 64.0}}] * dead
-    return {"/api/v0/nodes": (200, {"data": {"result": {"result": [*there, *gone]}}})}
+    return {"/api/v0/nodes?limit=10000": (200, {"data": {"result": {"result": [*there, *gone]}}})}
 
 
 def test_a_cluster_says_how_many_workers_it_has_room_for() -> None:
@@ -158,6 +158,19 @@ def test_a_cluster_says_how_many_workers_it_has_room_for() -> None:
         server = JobServer(url)
         assert server.num_nodes() == 3
         assert (server.room(4, 0), server.room(4, 1), server.room(1, 1), server.room(32, 0)) == (6, 6, 10, 0)
+
+
+def test_the_machines_of_a_cluster_that_has_just_started_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dashboard answered before its first machine was known."""
+    monkeypatch.setattr(submitted, "POLL_S", 0.01)
+    with dashboard(RAY) as url:
+        server = JobServer(url)
+        found = iter([[], [], [{"resources_total": {"CPU": 2.0}}]])
+        monkeypatch.setattr(server, "_nodes", lambda: next(found))
+        assert server.room(1, 0) == 2
+        monkeypatch.setattr(submitted, "AGENT_S", 0.0)
+        monkeypatch.setattr(server, "_nodes", list)
+        assert server.room(1, 0) == 0
 
 
 def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_it_is_sent_to(
