@@ -146,11 +146,14 @@ def check(
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration import planning
+    from orchestration.config import without_effect
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
+    environment.resolved(job.cluster.env, os.environ)
     planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+    announce((), without_effect(job.cluster))
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(Answer((shown,), values | {"workers": workers}, (flags.command("run"),)), as_json)
@@ -171,7 +174,11 @@ def plan(
     from orchestration import planning
     from orchestration.terminal import plans
 
+    if budget and deadline:
+        return refuse("plan: --budget and --deadline are both given; ask for one of them at a time", 2)
     if table:
+        if recipe or budget or deadline or scale or on != "local":
+            return refuse("plan: --table is of published runs and takes no recipe and no other flag but --json", 2)
         runs = list(planning.compared())
         values = {"runs": [run.values() for run in runs]}
         return print_answer(
@@ -208,13 +215,9 @@ def corpus(
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out)
     wanted = [*_plan(job)[:3], *(stages.rows(job.recipe, job.plan.corpus, out).values() if rows else ())]
-    announce(wanted, job.recognised)
+    announce(wanted, _recognised(job))
     if dry_run:
-        if words := [*job.cluster.beam.arguments, *context.obj]:
-            with waiting("importing Beam"):
-                from pipeline.runners import check_options
-
-            check_options(words)
+        _check_beam(job, context.obj)
         return print_answer(planned(wanted, _again()), as_json)
     from orchestration.terminal import shown
 
@@ -262,9 +265,11 @@ def train(
     """Pretrain through Ray and DeepSpeed, on a corpus that is made; goes on by itself where it was stopped."""
     overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    announce(_plan(job)[2:], job.recognised)
+    due = _plan(job)[2:]
+    _refuse_what_cannot_be(job, resume)
+    announce(due, _recognised(job))
     if dry_run:
-        return print_answer(planned(job.plan[2:], _again()), as_json)
+        return print_answer(planned(due, _again()), as_json)
     from orchestration.terminal import shown, views
 
     _warn_of_few_rows(job)
@@ -385,9 +390,12 @@ def everything(
     labelled_rows = options.numbers("--labels", labels, int, least=2)
     overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
-    announce(_plan(job), job.recognised)
+    due = _plan(job)
+    _refuse_what_cannot_be(job, resume)
+    announce(due, _recognised(job))
     if dry_run:
-        return print_answer(planned(job.plan, _again()), as_json)
+        _check_beam(job, context.obj)
+        return print_answer(planned(due, _again()), as_json)
     from orchestration.terminal import shown, views
 
     with shown(progress) as report:
@@ -638,7 +646,7 @@ def submit(
     """Send a recipe to a running Ray cluster, which sees --out and --data as this machine does; once, not twice."""
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     environment.resolved(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
-    from orchestration.jobs import submission
+    from orchestration.jobs import open_job, submission
     from orchestration.terminal import views
 
     with waiting("importing Ray"):
@@ -649,9 +657,12 @@ def submit(
             server = JobServer(url)
             known = server.jobs()
             name, done = submission.next_attempt(submission.identity(job, flags, stages), known, again)
+            sent = flags if done else submission.sized(flags, job, server)
+    if not done:
+        submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
     if not dry_run:
         submission.remove_left(job.out, known)
-    command = submission.command(flags, stages)
+    command = submission.command(sent, stages)
     values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run)}
     if done:
         said = f"{name} has done this already, nothing is sent; --again sends it anew"
@@ -800,6 +811,34 @@ def _plan(job: "Job") -> "Plan":
     """The stages of a job; a folder of many files takes its time."""
     with waiting("looking at the text"):
         return job.plan
+
+
+def _recognised(job: "Job") -> list[str]:
+    """What a job has understood of its text and of its cluster, in lines."""
+    from orchestration.config import without_effect
+
+    return [*job.recognised, *without_effect(job.cluster)]
+
+
+def _refuse_what_cannot_be(job: "Job", resume: str) -> None:
+    """Before anything is announced or made, unless the run is done: BadInput where `env` lacks a variable,
+    ResourceError where GPUs are missing here, or a device has less memory than is asked of it."""
+    from orchestration import planning
+
+    if job.plan.run.state == "done" and resume != "never":
+        return
+    environment.resolved(job.cluster.env, os.environ)
+    planning.refuse_missing_gpus(job.cluster, job.cluster.num_workers(job.recipe))
+    planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+
+
+def _check_beam(job: "Job", given: Sequence[str]) -> None:
+    """What Beam says of the options of a cluster and those behind `--`; it is not imported where there are none."""
+    if words := [*job.cluster.beam.arguments, *given]:
+        with waiting("importing Beam"):
+            from pipeline.runners import check_here
+
+        check_here(words)
 
 
 def _warn_of_few_rows(job: "Job") -> None:

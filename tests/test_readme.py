@@ -53,6 +53,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's own YAML files and some text in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scales, "shrink", shrink_to_few_steps)
+    monkeypatch.setenv("HF_TOKEN", "of whoever reads it")
     for _, code in blocks("yaml"):
         (tmp_path / f"{re.match('name: (.*)', code)[1]}.yaml").write_text(code)  # type: ignore[index]
     (tmp_path / "my text").mkdir()

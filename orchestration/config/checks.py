@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from orchestration.config.error_messages import annotations, kind_of, options
+from orchestration.config.overrides import flat
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.compat import unfaithful
 from preprocessing.errors import BadInput
@@ -20,6 +21,8 @@ from training.losses import check_losses
 from training.optim import Optim, cycles
 from training.run import WARM_UP
 from training.specs import Trunk
+
+_RUNNERS = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}  # by how their options begin
 
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:
@@ -35,6 +38,27 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_numbers(recipe, cluster),
         *_shared(recipe, cluster),
     ]
+
+
+def without_effect(cluster: Cluster) -> list[str]:
+    """Keys of a cluster file that are given and change nothing beside its other keys, one line each."""
+    default = dict(flat(dataclasses.asdict(Cluster(name=cluster.name))))
+    given = [key for key, value in flat(dataclasses.asdict(cluster)) if default.get(key) != value]
+    why: dict[str, str] = {}
+    if not cluster.address:
+        alone = "no address is given: the Ray that is started here has one machine"
+        why |= dict.fromkeys(("min_workers", "grow_minutes"), alone)
+    if cluster.stability.policy == "off":
+        keys = (field.name for field in dataclasses.fields(cluster.stability) if field.name != "policy")
+        why |= {f"stability.{key}": "stability.policy is off" for key in keys}
+    if cluster.machine.zero != 3:
+        why["machine.persistence_threshold"] = f"machine.zero is {cluster.machine.zero}, it is of 3"
+    runner = cluster.beam.runner
+    for key in given:
+        of = _RUNNERS.get(key.removeprefix("beam.options.").partition("_")[0], runner)
+        if key.startswith("beam.options.") and of != runner:
+            why[key] = f"beam.runner is {runner}, it is of {of}"
+    return [f"cluster {cluster.name}: {key} changes nothing: {why[key]}" for key in given if key in why]
 
 
 def _rows(recipe: Recipe) -> Iterator[str]:
@@ -198,6 +222,8 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
     longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
+    if cluster.address and not cluster.workers:
+        yield "cluster.workers is 0, allowed with an address is a number from 1 up: it counts this machine alone"
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
         if phase.length > trunk.longest:

@@ -21,6 +21,7 @@ from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
 from orchestration.config.facts import check_facts
+from orchestration.gpus import num_gpus
 from pipeline.readers import Source, absolute
 from pipeline.spec import Beam, Corpus, Group
 from preprocessing.choose import Choose
@@ -154,7 +155,7 @@ class Cluster:
     """Where a recipe runs: how many workers, and how each of them works."""
 
     name: str  # of the cluster
-    workers: int = 0  # 0: as many as this machine's cores (or GPUs) allow
+    workers: int = 0  # 0: one for each `cpus_per_worker` cores, or each GPU, of this machine; not with an address
     min_workers: int = 1  # with which a run goes on, at least, where nodes are gone; 0: no fewer than it began with
     cpus_per_worker: int = 1  # cores
     gpus_per_worker: int = 0  # 1 with device cuda: a worker uses one
@@ -202,19 +203,27 @@ class Cluster:
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)
-        each = self.machine.workers_per_row
+        each, unit = self.machine.workers_per_row, self.machine.workers_unit
         allowed = f"0, or a multiple of machine.tensor_parallel x pipeline_parallel x sequence_parallel ({each})"
-        require(self.workers % each == 0, "workers", self.workers, allowed)
+        allowed += f" and of zero_hpz_partition_size: of {unit}" if unit != each else ""
+        require(self.workers % unit == 0, "workers", self.workers, allowed)
         device = self.machine.device
+        require(device == "cuda" or not self.hardware, "hardware", self.hardware, f"empty with device {device}")
         gpus = 1 if device == "cuda" else 0
         require(self.gpus_per_worker == gpus, "gpus_per_worker", self.gpus_per_worker, f"{gpus} with device {device}")
 
     def num_workers(self, recipe: Recipe) -> int:
-        """What the cluster says, or one for each `cpus_per_worker` cores, in whole groups that share rows; then never
-        more groups than rows in a batch."""
-        most, each = min(phase.batch for phase in recipe.phases), self.machine.workers_per_row
-        room = len(os.sched_getaffinity(0)) // self.cpus_per_worker
-        return self.workers or each * max(1, min(room // each, most))
+        """What the cluster says, or as many as this machine has GPUs, or `cpus_per_worker` cores, for."""
+        if self.workers:
+            return self.workers
+        gpus, cores = self.gpus_per_worker, len(os.sched_getaffinity(0))
+        return self.workers_in(num_gpus() // gpus if gpus else cores // self.cpus_per_worker, recipe)
+
+    def workers_in(self, room: int, recipe: Recipe) -> int:
+        """As many as there is room for, in multiples of `machine.workers_unit`; no more groups that share rows than a
+        batch has rows, and one unit at least."""
+        unit, rows = self.machine.workers_unit, min(phase.batch for phase in recipe.phases)
+        return unit * max(1, min(room, rows * self.machine.workers_per_row) // unit)
 
     @property
     def _has_whole_nets(self) -> bool:

@@ -11,7 +11,7 @@ from orchestration.progress import Report, together
 from orchestration.reports import data_card
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from pipeline import jobs
-from pipeline.runners import check_options
+from pipeline.runners import check_here
 from pipeline.spec import Beam
 from pipeline.steps import Static, materialise
 from preprocessing.manifest import Manifest
@@ -57,9 +57,10 @@ def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
 
 
 def arguments_of(job: Job, beam_args: Sequence[str]) -> list[str]:
-    """Beam's options of a job: those of its cluster, then `beam_args`. BadInput for those that Beam does not know."""
+    """Beam's options of a job: those of its cluster, then `beam_args`. BadInput for those that Beam does not know,
+    ResourceError where packages of its runner are not installed."""
     arguments = [*job.cluster.beam.arguments, *beam_args]
-    check_options(arguments)
+    check_here(arguments)
     return arguments
 
 

@@ -21,6 +21,7 @@ from orchestration.config import (
     split_overrides,
 )
 from orchestration.jobs import hold_out, stages
+from orchestration.planning import device_of
 from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
@@ -49,11 +50,13 @@ class Flags:
 
         >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
+        >>> Flags(recipe="gpt2", on="8xh100", overrides=("cluster.workers=4",)).command("check")
+        'sesame check gpt2 cluster.workers=4 --on 8xh100'
         """
         of_recipe, _ = split_overrides(self.overrides)
-        values = self.overrides if verb in ("train", "run") else of_recipe
+        values = self.overrides if verb in ("check", "plan", "train", "run") else of_recipe
         words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
-        if verb in ("corpus", "train", "run", "eval") and self.on != "local":
+        if verb in ("check", "plan", "corpus", "train", "run", "eval") and self.on != "local":
             words += ["--on", self.on]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
@@ -125,8 +128,11 @@ class Job:
 
 
 def cluster_of(flags: Flags) -> Cluster:
-    """The cluster that a command names, with the overrides of its keys."""
-    return load_cluster(flags.on, split_overrides(flags.overrides)[1])
+    """The cluster that a command names, with the overrides of its keys; BadInput where its hardware is not known."""
+    cluster = load_cluster(flags.on, split_overrides(flags.overrides)[1])
+    if cluster.hardware:
+        device_of(cluster.hardware)
+    return cluster
 
 
 def open_job(flags: Flags) -> Job:

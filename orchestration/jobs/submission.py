@@ -11,13 +11,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orchestration import environment
+from orchestration import environment, planning
 from orchestration.config import load, load_cluster, names, split_overrides
 from orchestration.jobs.job import Flags, Job
 from preprocessing.errors import ResourceError
 
 if TYPE_CHECKING:
-    from orchestration.launch import Submitted
+    from orchestration.launch import JobServer, Submitted
 
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
@@ -41,6 +41,30 @@ def there(flags: Flags) -> Flags:
 def command(flags: Flags, verb: Verb) -> str:
     """What the shell of the head runs. `exec`: SIGTERM reaches Python itself, which then writes a checkpoint."""
     return "exec python -m " + there(flags).command(verb)
+
+
+def sized(flags: Flags, job: Job, server: "JobServer") -> Flags:
+    """The flags with as many workers as the cluster behind `server` has room for, where the cluster file leaves that
+    open; ResourceError where it has room for none."""
+    cluster = job.cluster
+    if cluster.workers:
+        return flags
+    room = server.room(cluster.cpus_per_worker, cluster.gpus_per_worker)
+    if room < cluster.machine.workers_unit:
+        raise ResourceError(
+            f"{server.url}: has room for {room} workers, {cluster.name} wants {cluster.machine.workers_unit} at least; "
+            "change cluster.cpus_per_worker or its machine, or send to another cluster"
+        )
+    return replace(flags, overrides=(*flags.overrides, f"cluster.workers={cluster.workers_in(room, job.recipe)}"))
+
+
+def refuse_what_does_not_fit(job: Job) -> None:
+    """ResourceError where the GPUs of a cluster have no room for what is asked of each; where the cluster file does not
+    name them, the largest that are known. Memory of its machines is not known here."""
+    cluster = job.cluster
+    if cluster.machine.device == "cuda":
+        largest = max(planning.DEVICES.values(), key=lambda one: one.memory).name
+        planning.refuse_what_does_not_fit(job.recipe, replace(cluster, hardware=cluster.hardware or largest))
 
 
 def identity(job: Job, flags: Flags, verb: Verb) -> str:

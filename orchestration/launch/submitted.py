@@ -22,6 +22,7 @@ ANSWER_S = 300.0  # for a later answer: a job is answered once its process is th
 AGENT_S = 60.0  # for the process of a cluster that starts jobs: its dashboard answers before it does
 STOP_S = 120  # from SIGTERM to SIGKILL, for a checkpoint; by itself Ray gives a job 3 s
 POLL_S = 0.5
+MOST = 10_000  # machines that a dashboard lists, if it is asked for so many; by itself 100
 SHIPPED: Final = ("orchestration", "pipeline", "preprocessing", "training", "sesame.py")
 # of the folder of our code, as .gitignore writes it: nothing but SHIPPED goes to a cluster; to Ray the folder itself
 # matches `/*`, and without `!/.` it sends an empty package
@@ -92,9 +93,25 @@ class JobServer:
 
     def num_nodes(self) -> int:
         """Machines of the cluster that are alive, its head among them."""
+        return len(self._nodes())
+
+    def room(self, cpus: int, gpus: int) -> int:
+        """How many workers of so many cores and GPUs each its machines hold, whatever else runs there.
+
+        The first machine of a cluster that has just started is waited for.
+        """
+        wanted = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
+        upto = time.monotonic() + AGENT_S
+        while not (nodes := self._nodes()) and time.monotonic() < upto:
+            time.sleep(POLL_S)
+        has = [node.get("resources_total") or {} for node in nodes]
+        return sum(min(int(one.get(name, 0) // number) for name, number in wanted.items()) for one in has)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """What the dashboard says of each machine that is alive."""
         with self._asking():
-            found = self._client._do_request("GET", "/api/v0/nodes").json()
-        return sum(one.get("state") == "ALIVE" for one in found["data"]["result"]["result"])
+            found = self._client._do_request("GET", f"/api/v0/nodes?limit={MOST}").json()
+        return [one for one in found["data"]["result"]["result"] if one.get("state") == "ALIVE"]
 
     def submit(self, name: str, command: str, more: Mapping[str, str] = NONE) -> None:
         """Send our code and start `command` in its folder, as the job `name`.

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import errno
 import gc
+import importlib
 import io
 import logging
 import os
@@ -51,9 +52,10 @@ with _quiet_import():
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-__all__ = ["beam", "check_options", "pipeline", "watched"]
+__all__ = ["beam", "check_here", "check_options", "pipeline", "watched"]
 
 _RUNNER: Final = "FnApiRunner"
+_DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # what the runner of Dataflow imports as it runs
 Report = Callable[[dict[str, Any]], None]
 ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
 _OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
@@ -71,7 +73,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     is removed at the end.
     """
     _free_memory()
-    options = check_options(beam_args)
+    options = check_here(beam_args)
     log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
     processes = _processes(beam_args, work_bytes)
     try:
@@ -127,7 +129,8 @@ def _quiet_run() -> Iterator[threading.Event]:
 
 
 def check_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options; BadInput for those that Beam would ignore in silence or answer with a page of usage."""
+    """Beam's options; BadInput for those that Beam would ignore in silence or answer with a page of usage, and for a
+    runner that there is not."""
     usage = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage):
@@ -139,7 +142,30 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
     if unknown := sorted(given - known) + stray:
         raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
+    _check_name(options.view_as(StandardOptions).runner or _RUNNER)
     return options
+
+
+def check_here(beam_args: Sequence[str]) -> PipelineOptions:
+    """The same, and ResourceError where packages that the runner needs are not installed here."""
+    options = check_options(beam_args)
+    if "dataflow" in (options.view_as(StandardOptions).runner or "").lower():
+        try:
+            with _quiet_import():
+                importlib.import_module(_DATAFLOW)
+        except ImportError:
+            raise ResourceError(
+                "Beam: Dataflow needs packages that are not installed; run pip install 'apache_beam[gcp]'"
+            ) from None
+    return options
+
+
+def _check_name(runner: str) -> None:
+    """BadInput for the name of a runner that Beam does not have; it takes them without `Runner` and in any case."""
+    known = StandardOptions.KNOWN_RUNNER_NAMES
+    names = {name.lower().removesuffix("runner") for name in known}
+    if "." not in runner and runner.lower().removesuffix("runner") not in names:
+        raise BadInput(f"Beam options: runner is {runner}, allowed are {', '.join(known)}, or the path of a class")
 
 
 def _without_what_is_off(beam_args: Sequence[str]) -> list[str]:

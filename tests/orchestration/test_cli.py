@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import cli, jobs
+from orchestration import cli, jobs, planning
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job, pretrain, ray_stages
@@ -55,6 +55,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
+NO_MORE = "plan: --table is of published runs and takes no recipe and no other flag but --json"
 NO_RECIPE = "is not one of the recipes (`sesame recipes` lists them) and not a .yaml file"
 CORPORA = f"({', '.join(names('corpora'))})"
 BAD = {
@@ -87,6 +88,17 @@ BAD = {
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
     "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks 2 segments, trunk encoder tells 1 "
     "apart; use trunk kind encoder or two_stream or twin with segments 2",
+    "plan gpt2 --budget 5usd --deadline 1d": "plan: --budget and --deadline are both given; ask for one of "
+    "them at a time",
+    "plan gpt2 --table": NO_MORE,
+    "plan --table --on 8xh100": NO_MORE,
+    "plan --table --deadline 1d": NO_MORE,
+    "check gpt2 --on one_gpu cluster.hardware=nonsense": "hardware is 'nonsense', allowed is v100_16gb, v100, "
+    "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, tpu_v2, tpu_v3, or nothing: the devices of this machine",
+    "check gpt2 cluster.hardware=h100": "override cluster.hardware=h100: hardware is 'h100', allowed is empty with "
+    "device cpu",
+    "check gpt2 cluster.address=auto": "gpt2: cluster.workers is 0, allowed with an address is a number from 1 up: it "
+    "counts this machine alone",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
     "--data PATH, or take --data demo",
 }
@@ -108,6 +120,65 @@ def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
     assert code == 2
     assert "not trained with these flags under" in line
     assert line.endswith(f"do it with `sesame train {' '.join(flags)}`")
+
+
+MT_NLG = ["mt_nlg_530b", "--on", "one_gpu", "--data", "demo"]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize("verb", ["run", "train"])
+def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
+    capsys, monkeypatch, tmp_path: Path, verb: str, more: list[str]
+) -> None:
+    """The corpus was made first, and a dry run said what it would do."""
+    words = [verb, *MT_NLG, "--out", str(tmp_path / "out"), *more]
+    assert main(words) == 4
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
+    assert "this machine has none" in line
+    monkeypatch.setattr(planning, "refuse_missing_gpus", lambda *given: None)
+    assert main(words) == 4
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
+    assert "mt_nlg_530b on one_gpu: each device needs" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
+    words = ["bert_base", "--scale", "tiny", "--on", "one_gpu", "--data", str(text), "--out", str(tmp_path / "out")]
+    flags = Flags(recipe="bert_base", scale="tiny", on="one_gpu", data=[str(text)], out=tmp_path / "out")
+    open_job(flags).plan.run.finish()
+    assert main(["train", *words, "--dry-run"]) == 0
+    assert main(["train", *words, "--dry-run", "--resume", "never"]) == 4
+
+
+def test_what_is_next_runs_on_the_same_cluster(capsys) -> None:
+    on = ["gpt2", "cluster.workers=4", "--on", "8xh100"]
+    assert answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
+    assert answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
+
+
+def test_keys_that_change_nothing_are_said(capsys) -> None:
+    assert main(["check", "gpt2", "cluster.grow_minutes=3", "cluster.workers=2", "cluster.min_workers=2"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cluster ")]
+    alone = "no address is given: the Ray that is started here has one machine"
+    assert said == [f"cluster local: {key} changes nothing: {alone}" for key in ("min_workers", "grow_minutes")]
+
+
+@pytest.mark.parametrize("verb", ["corpus", "run"])
+def test_a_runner_that_beam_does_not_have_is_refused_in_a_dry_run_too(capsys, flags, verb: str) -> None:
+    assert main([verb, *flags, "--dry-run", "--", "--runner=Nope"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("sesame: Beam options: runner is Nope, allowed are ")
+
+
+def test_packages_that_dataflow_lacks_are_named_before_mlflow_hears_of_a_run(
+    capsys, monkeypatch, flags, tmp_path: Path
+):
+    from pipeline.runners import running
+
+    monkeypatch.setattr(running, "_DATAFLOW", "apache_beam.no_such_module")
+    for more in ([], ["--dry-run"]):
+        assert main(["corpus", *flags, "--on", "dataflow", *more]) == 4
+        assert capsys.readouterr().err.splitlines()[-1].endswith("run pip install 'apache_beam[gcp]'")
+    assert not list((tmp_path / "out").glob("mlflow*"))
 
 
 def test_a_step_after_the_last_is_refused(capsys, made):

@@ -130,12 +130,21 @@ def test_what_is_lacking_is_one_line_before_any_work(
     monkeypatch.delenv("NOT_THERE", raising=False)
     values = ["gpt2", "cluster.env.HF_TOKEN=${NOT_THERE}", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
     said = "cluster: env.HF_TOKEN wants $NOT_THERE, which is not in the environment"
-    for verb, more in (("run", ()), ("corpus", ()), ("submit", ("--address", "http://127.0.0.1:1"))):
+    verbs = [
+        ["run"],
+        ["run", "--dry-run"],
+        ["train", "--dry-run"],
+        ["corpus"],
+        ["submit", "--address", "http://127.0.0.1:1"],
+    ]
+    for verb, *more in verbs:
         assert main([verb, *values, *more]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
         assert said in line
     assert not list(tmp_path.rglob("*.arrow"))
-    assert main(["check", *values[:4]]) == 0  # what is checked is not started
+    assert main(["check", *values[:4]]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?is set by sbatch}"
 export PATH="$PWD/.venv/bin:$PATH"
 export RAY_AUTH_MODE=token RAY_worker_niceness=0 RAY_USAGE_STATS_ENABLED=0 RAY_TMPDIR="/tmp/sesame-$SLURM_JOB_ID"
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}" # since Slurm 22.05 srun gives a step one core unless it is told
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))') # steps get it in their environment
 export RAY_AUTH_TOKEN
 
@@ -36,8 +37,12 @@ end() {
 }
 trap end EXIT
 
-head=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" hostname --ip-address)
-head=${head%% *}
+addresses=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" hostname --all-ip-addresses)
+head=
+for address in $addresses; do # the first that others reach: no loopback, which its name may stand for, and no IPv6
+    case $address in 127.* | *:*) ;; *) head=$address && break ;; esac
+done
+[ "$head" ] || { echo "slurm.sh: ${nodes[0]} has no IPv4 address that others reach" >&2; exit 4; }
 export RAY_ADDRESS="$head:$((20000 + SLURM_JOB_ID % 10000))"
 ray_on "${nodes[0]}" --head --node-ip-address="$head" --port="${RAY_ADDRESS##*:}" --include-dashboard=false
 are_there() { # whether Ray has so many machines

@@ -1,8 +1,8 @@
-"""Files that start a cluster: against Ray's schema, against fields that KubeRay and SkyPilot document, and run here.
+"""Files that start a cluster: against the schemas of Ray and KubeRay, fields that SkyPilot documents, and run here.
 
-No machine of a cloud was asked. What KubeRay and SkyPilot take is written down below, from the API reference of KubeRay
-1.6 (docs.ray.io/en/master/cluster/kubernetes/references/api.html) and the YAML specification of SkyPilot
-(docs.skypilot.co/en/latest/reference/yaml-spec.html), as read on 2026-11-24.
+No machine of a cloud was asked. kuberay-1.6.2.json is the custom resource of KubeRay, shortened. What SkyPilot takes is
+written down below, from its YAML specification (docs.skypilot.co/en/latest/reference/yaml-spec.html), as read on
+2026-11-25.
 """
 
 import json
@@ -16,44 +16,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from orchestration.config import load_cluster
+from preprocessing.errors import Preempted
 from tests.golden import text
 
 ROOT = Path(__file__).parents[3]
 START = ROOT / "orchestration" / "clusters" / "start"
-MAPPING, LIST, WORD, NUMBER, FLAG = dict, list, str, int, bool
+MAPPING, WORD, NUMBER = dict, str, int
 
-POD = {
-    "automountServiceAccountToken": FLAG,
-    "containers": LIST,
-    "securityContext": MAPPING,
-    "terminationGracePeriodSeconds": NUMBER,
-    "volumes": LIST,
-}
-CONTAINER = {
-    "name": WORD,
-    "image": WORD,
-    "env": LIST,
-    "envFrom": LIST,
-    "ports": LIST,
-    "resources": MAPPING,
-    "securityContext": MAPPING,
-    "volumeMounts": LIST,
-}
-GROUP = {"rayStartParams": MAPPING, "template": MAPPING, "serviceType": WORD}
-WORKERS = {**GROUP, "groupName": WORD, "replicas": NUMBER, "minReplicas": NUMBER, "maxReplicas": NUMBER}
-CLUSTER = {"rayVersion": WORD, "authOptions": MAPPING, "headGroupSpec": MAPPING, "workerGroupSpecs": LIST}
-JOB = {
-    "entrypoint": WORD,
-    "submissionMode": WORD,
-    "backoffLimit": NUMBER,
-    "shutdownAfterJobFinishes": FLAG,
-    "ttlSecondsAfterFinished": NUMBER,
-    "rayClusterSpec": MAPPING,
-}
 SKY = {
     "name": WORD,
     "num_nodes": NUMBER,
@@ -130,31 +104,74 @@ def test_the_file_for_ray_up_fits_the_schema_of_the_pinned_ray() -> None:
 # KubeRay
 
 
-def test_the_file_for_kuberay_has_fields_of_its_custom_resource() -> None:
+def closed(schema: Any) -> Any:
+    """The schema with unknown fields forbidden wherever it names some, as `kubectl` does."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    return {"additionalProperties": False, **inner} if isinstance(inner.get("properties"), dict) else inner
+
+
+def wrong(job: Any) -> list[str]:
+    """Where a RayJob is none by the schema of KubeRay's custom resource, and why."""
+    schema = closed(json.loads((Path(__file__).with_name("kuberay-1.6.2.json")).read_text())["schema"])
+    errors = jsonschema.Draft7Validator(schema).iter_errors(job)
+    return [f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in errors]
+
+
+def test_the_file_for_kuberay_fits_the_schema_of_its_custom_resource() -> None:
     job, policy = documents("kuberay.yaml")
-    assert (job["apiVersion"], job["kind"], set(job)) == (
-        "ray.io/v1",
-        "RayJob",
-        {"apiVersion", "kind", "metadata", "spec"},
-    )
+    assert wrong(job) == []
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     assert re.fullmatch("[a-z]([-a-z0-9]{0,45}[a-z0-9])?", job["metadata"]["name"])  # KubeRay adds to it
-    spec = fits(job["spec"], JOB)
-    assert spec["submissionMode"] in ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
-    cluster = fits(spec["rayClusterSpec"], CLUSTER)
+    cluster = job["spec"]["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}
     assert cluster["rayVersion"] == pinned("ray")
-    head, workers = fits(cluster["headGroupSpec"], GROUP), [fits(one, WORKERS) for one in cluster["workerGroupSpecs"]]
-    for group in (head, *workers):
-        assert all(type(value) is str for value in group["rayStartParams"].values())
-        pod = fits(group["template"]["spec"], POD)
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"]
         assert not pod["automountServiceAccountToken"]
-        (container,) = (fits(one, CONTAINER) for one in pod["containers"])
+        (container,) = pod["containers"]
         assert container["resources"]["requests"] == container["resources"]["limits"]
         assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
-    assert head["serviceType"] == "ClusterIP"  # inside of the cluster alone
+    assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"  # inside of the cluster alone
+    assert job["spec"]["backoffLimit"] == 0  # bad input is not tried again
     assert (policy["kind"], policy["apiVersion"]) == ("NetworkPolicy", "networking.k8s.io/v1")
     assert policy["spec"]["policyTypes"] == ["Ingress"]
+
+
+POD = "spec.rayClusterSpec.workerGroupSpecs.0.template.spec"
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("spec.backoffLimt", 3, "spec: Additional properties are not allowed ('backoffLimt' was unexpected)"),
+        ("spec.backoffLimit", "3", "spec.backoffLimit: '3' is not of type 'integer'"),
+        ("spec.submissionMode", 1, "spec.submissionMode: 1 is not of type 'string'"),
+        ("spec.rayClusterSpec.authOptions.mode", "tokens", "'tokens' is not one of ['disabled', 'token']"),
+        ("spec.rayClusterSpec.headGroupSpec.rayStartParams.num-cpus", 0, "num-cpus: 0 is not of type 'string'"),
+        ("spec.rayClusterSpec.headGroupSpec.tmplate", {}, "('tmplate' was unexpected)"),
+        (f"{POD}.terminationGracePeriod", 1, "('terminationGracePeriod' was unexpected)"),
+        (f"{POD}.securityContext.runAsNonroot", True, "('runAsNonroot' was unexpected)"),
+        (f"{POD}.containers.0.volumeMounts.0.mountpath", "/x", "('mountpath' was unexpected)"),
+        (f"{POD}.containers.0.securityContext.capabilities.drops", [], "('drops' was unexpected)"),
+        (f"{POD}.containers.0.resources.limits.memory", [], "memory: [] is not "),
+        (f"{POD}.containers.0.env.0.values", "0", "('values' was unexpected)"),
+        (f"{POD}.volumes.1.emptyDir.size", "1Gi", "('size' was unexpected)"),
+        (f"{POD}.volumes.0.persistentVolumeClaim.claim", "x", "('claim' was unexpected)"),
+    ],
+)
+def test_a_fault_anywhere_in_the_file_for_kuberay_is_seen(where: str, value: Any, said: str) -> None:
+    job, _ = documents("kuberay.yaml")
+    *path, last = where.split(".")
+    place = job
+    for step in path:
+        place = place[int(step) if step.isdigit() else step]
+    place[last] = value
+    assert said in wrong(job)[0]
 
 
 def test_its_machines_have_what_its_cluster_file_asks_for() -> None:
@@ -173,7 +190,8 @@ def test_the_file_for_skypilot_has_fields_of_its_specification() -> None:
     (task,) = documents("skypilot.yaml")
     fits(task, SKY)
     fits(task["resources"], SKY_RESOURCES)
-    assert set(task["resources"]["job_recovery"]) <= {"strategy", "max_restarts_on_errors"}
+    assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [Preempted.exit_code]}  # no error is repeated
+    assert task["resources"]["infra"] == "kubernetes"  # where `volumes` are
     assert set(task["secrets"].values()) == {None}
     cluster = load_cluster(task["envs"]["CLUSTER"])
     assert task["num_nodes"] * int(task["resources"]["accelerators"].split(":")[1]) == cluster.workers
@@ -225,8 +243,7 @@ def test_the_makefile_can_be_read_where_the_image_runs_it(tmp_path: Path) -> Non
 SRUN = """#!/bin/bash
 # a machine is this one: runs a command as srun would on it
 while [[ $1 == --* ]]; do [[ $1 == --nodelist=* ]] && node=${1#*=}; shift; done
-echo "srun $node: $*" >>"$CALLS"
-[[ $1 == hostname ]] && { hostname -I; exit; }
+echo "srun $node, $SRUN_CPUS_PER_TASK cores: $*" >>"$CALLS"
 [[ $1 == ray ]] && set -- "$@" --num-cpus=1 --object-store-memory=100000000
 exec "$@"
 """
@@ -248,6 +265,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     variables = {
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_JOB_NODELIST": "machine[1-2]",
+        "SLURM_CPUS_PER_TASK": "2",
         "CALLS": str(tmp_path / "calls"),
     }
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -304,6 +322,38 @@ def test_a_job_of_slurm_that_is_stopped_is_queued_again(
     assert said.count("ray began") == said.count("ray ended") == 2
 
 
+@pytest.mark.parametrize(
+    ("addresses", "head"),
+    [
+        ("127.0.1.1 192.0.2.7 192.0.2.8", "192.0.2.7"),
+        ("::1 2001:db8::7 127.0.0.1 10.127.0.1", "10.127.0.1"),
+        ("127.0.0.1 2001:db8::7", ""),
+        ("", ""),
+    ],
+)
+def test_the_head_of_slurm_has_an_address_that_others_reach(
+    slurm: dict[str, str], tmp_path: Path, addresses: str, head: str
+) -> None:
+    """Debian's 127.0.1.1 stands for the name of a machine: each of them would look for Ray on itself."""
+    stubs = tmp_path / ".venv" / "bin"
+    stubs.mkdir(parents=True)
+    kinds = {"ray": 'trap "exit" TERM; while :; do sleep 0.05; done', "python": "true"}
+    kinds |= {"hostname": f'[[ "$*" == --all-ip-addresses ]] && echo "{addresses}"', "sesame": 'echo "$RAY_ADDRESS"'}
+    for name, script in kinds.items():
+        (stubs / name).write_text(f"#!/bin/bash\n{script}\n")
+        (stubs / name).chmod(0o755)
+    words = ["bash", str(START / "slurm.sh"), "run", "bert_base"]
+    job = subprocess.run(
+        words, env=slurm | {"SLURM_SUBMIT_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60
+    )
+    if head:
+        assert (job.returncode, job.stdout.rpartition(":")[0]) == (0, head)
+        assert re.search(rf"machine1, 2 cores: ray start .*--node-ip-address={head} ", (tmp_path / "calls").read_text())
+    else:
+        assert job.returncode == 4
+        assert job.stderr == "slurm.sh: machine1 has no IPv4 address that others reach\n"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_path: Path) -> None:
@@ -325,8 +375,8 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     answer = json.loads(out[out.index("{") :])
     assert answer["result"]["step"] == 6
     calls = (tmp_path / "calls").read_text()
-    assert "srun machine1: ray start --block" in calls
-    assert "srun machine2: ray start --block" in calls
+    assert "srun machine1, 2 cores: ray start --block" in calls
+    assert "srun machine2, 2 cores: ray start --block" in calls
     left = subprocess.run(["ps", "-o", "args=", "-g", str(job.pid)], capture_output=True, text=True).stdout
     assert "ray" not in left
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -10,7 +11,17 @@ from typing import get_args, get_type_hints
 import pytest
 import yaml
 
-from orchestration.config import Cluster, check, flat, load, load_cluster, load_corpus, names, split_overrides
+from orchestration.config import (
+    Cluster,
+    check,
+    flat,
+    load,
+    load_cluster,
+    load_corpus,
+    names,
+    split_overrides,
+    without_effect,
+)
 from orchestration.config.recipe import HOME
 from orchestration.config.scales import SCALES
 from pipeline import readers, spec
@@ -713,6 +724,64 @@ def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_
     recipe = load("bert_base", ["phases=[{length: 8, batch: 1, steps: 1}]"])
     assert load_cluster("local").num_workers(recipe) == 1
     assert load_cluster("local", ["workers=3"]).num_workers(recipe) == 3
+
+
+HPZ = ["machine.zero=3", "machine.deepspeed={zero_optimization: {zero_hpz_partition_size: 4}}"]
+
+
+def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
+    """With 6 workers and partitions of 4 each worker ended in a traceback."""
+    with pytest.raises(BadInput, match=r"workers is 6, allowed is 0, or a multiple of .*partition_size: of 4"):
+        load_cluster("local", ["workers=6", *HPZ])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(11)))
+    cluster, recipe = load_cluster("local", HPZ), load("bert_base")
+    assert cluster.num_workers(recipe) == 8
+    assert cluster.workers_in(3, recipe) == 4  # one partition at least
+    assert cluster.workers_in(11, load("bert_base", ["phases.0.batch=5"])) == 4  # no more than rows
+    both = load_cluster("local", ["machine.sequence_parallel=6", *HPZ])
+    assert both.workers_in(40, recipe) == 36
+
+
+def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatch):
+    """It took the cores of this machine, divided by those of a worker."""
+    monkeypatch.setattr("orchestration.config.recipe.num_gpus", lambda: 3)
+    cluster = load_cluster("one_gpu", ["workers=0"])
+    assert cluster.num_workers(load("bert_base")) == 3
+    assert cluster.num_workers(load("bert_base", ["phases=[{length: 8, batch: 2, steps: 1}]"])) == 2
+    with_tensor = load_cluster("one_gpu", ["workers=0", "machine.tensor_parallel=2"])
+    assert with_tensor.num_workers(load("bert_base")) == 2
+
+
+def test_cores_have_no_make_of_a_gpu():
+    with pytest.raises(BadInput, match="hardware is 'h100', allowed is empty with device cpu"):
+        load_cluster("local", ["hardware=h100"])
+
+
+def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
+    (problem,) = check(load("bert_base"), load_cluster("local", ["address=auto"]))
+    assert problem.startswith("cluster.workers is 0, allowed with an address is a number from 1 up")
+    assert check(load("bert_base"), load_cluster("local", ["address=auto", "workers=2"])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "keys"),
+    [
+        *((name, [], []) for name in names("clusters")),
+        ("local", ["grow_minutes=0", "workers=2", "min_workers=2"], ["min_workers", "grow_minutes"]),
+        ("cpu_cluster", ["grow_minutes=0", "min_workers=2"], []),
+        ("local", ["stability.sigmas=5", "stability.most=3"], ["stability.sigmas", "stability.most"]),
+        ("local", ["stability.sigmas=5", "stability.policy=warn"], []),
+        ("local", ["machine.persistence_threshold=0"], ["machine.persistence_threshold"]),
+        ("local", ["machine.persistence_threshold=0", "machine.zero=3"], []),
+        ("local", ["beam.options={flink_master: 'far:8081'}"], ["beam.options.flink_master"]),
+        ("flink", ["beam.options={direct_num_workers: 4}"], ["beam.options.direct_num_workers"]),
+        ("local", ["beam.options={direct_num_workers: 4}"], []),
+    ],
+)
+def test_keys_of_a_cluster_that_change_nothing_are_named(name: str, overrides: list[str], keys: list[str]) -> None:
+    said = without_effect(load_cluster(name, overrides))
+    assert [line.split()[2] for line in said] == keys
+    assert all(line.startswith(f"cluster {name}: ") for line in said)
 
 
 @pytest.mark.parametrize(

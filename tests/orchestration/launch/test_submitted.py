@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from orchestration.launch import ENDED, JobServer, server_url, submitted
 from preprocessing.errors import BadInput, ResourceError
 from tests.golden import text
 
+README = (submitted.ROOT / "README.md").read_text()
 JOB = {"type": "SUBMISSION", "entrypoint": "sesame", "runtime_env": {"env_vars": {"KEY": "secret"}}}
 
 
@@ -140,6 +143,64 @@ def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_somethin
         assert list(folder.iterdir()) == [failed]
         assert main(words) == 0
         assert list(folder.iterdir()) == []
+
+
+def nodes(*resources: dict[str, float], dead: int = 0) -> dict[str, tuple[int, Any]]:
+    """What a dashboard answers where its cluster has machines with these resources, and `dead` that are gone."""
+    there = [{"state": "ALIVE", "resources_total": one} for one in resources]
+    gone = [{"state": "DEAD", "resources_total": {"CPU": 64.0}}] * dead
+    return {"/api/v0/nodes?limit=10000": (200, {"data": {"result": {"result": [*there, *gone]}}})}
+
+
+def test_a_cluster_says_how_many_workers_it_has_room_for() -> None:
+    machines = nodes({"memory": 1e9}, {"CPU": 9.0, "GPU": 2.0}, {"CPU": 16.0, "GPU": 8.0}, dead=1)
+    with dashboard(RAY | machines) as url:
+        server = JobServer(url)
+        assert server.num_nodes() == 3
+        assert (server.room(4, 0), server.room(4, 1), server.room(1, 1), server.room(32, 0)) == (6, 6, 10, 0)
+
+
+def test_the_machines_of_a_cluster_that_has_just_started_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dashboard answered before its first machine was known."""
+    monkeypatch.setattr(submitted, "POLL_S", 0.01)
+    with dashboard(RAY) as url:
+        server = JobServer(url)
+        found = iter([[], [], [{"resources_total": {"CPU": 2.0}}]])
+        monkeypatch.setattr(server, "_nodes", lambda: next(found))
+        assert server.room(1, 0) == 2
+        monkeypatch.setattr(submitted, "AGENT_S", 0.0)
+        monkeypatch.setattr(server, "_nodes", list)
+        assert server.room(1, 0) == 0
+
+
+def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_it_is_sent_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It took the cores of the head, which has none for training."""
+    words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path), "--dry-run", "--json"]
+    names = set()
+    for machines, number in (([{}, {"CPU": 3.0}, {"CPU": 3.0}], 6), ([{"CPU": 64.0}], 32)):  # a batch has 32 rows
+        with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes(*machines)) as url:
+            assert main([*words, "--address", url]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert f" cluster.workers={number} " in answer["command"]
+        names.add(answer["job"])
+    assert len(names) == 1  # the same work
+    with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes({})) as url:
+        assert main([*words, "--address", url]) == 4
+    assert "has room for 0 workers, local wants 1 at least" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether GPUs are here does not count; what the largest that there are hold does."""
+    words = ["submit", "mt_nlg_530b", "--data", "demo", "--out", str(tmp_path)]
+    with dashboard(RAY | {"/api/jobs/": (200, [])}) as url:
+        for on in (["one_gpu"], ["one_gpu", "cluster.hardware=v100"]):
+            assert main([*words, "--on", *on, "--address", url]) == 4
+            (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
+            assert "mt_nlg_530b on one_gpu: each device needs" in line
+        words[1] = "bert_base"
+        assert main([*words, "--on", "one_gpu", "--address", url, "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -268,6 +329,7 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
         str(tmp_path / "out"),
     ]
     address = ["--address", cluster]
+    assert JobServer(cluster).room(1, 0) == 2
 
     def answer(*words: str, code: int = 0) -> dict[str, Any]:
         assert main([*words, *address, "--json"]) == code, capsys.readouterr().err
@@ -292,3 +354,32 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
     done = answer("submit", *recipe)
     assert (done["job"], done["submitted"]) == (second, False)
     assert list((tmp_path / "out").glob("runs/*/weights*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_command_of_ray_sends_a_training_as_the_readme_says(cluster: str, tmp_path: Path) -> None:
+    """`ray job submit --working-dir .`: Ray refused a second working directory, and now the job brings the code."""
+    text.write(tmp_path / "text.jsonl", num_documents=300)
+    (tmp_path / "one.yaml").write_text("name: one\naddress: auto\nworkers: 1\nsamples: []\n")
+    phases = 'phases=[{"length":32,"batch":8,"steps":6}]'
+    place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
+    of_job = ["gpt2", phases, "optim.warmup=2", "evals=[]", "--scale", "tiny", *place]
+    assert main(["corpus", *of_job, "--progress", "none"]) == 0
+    asked = shlex.split(re.search(r"`(ray job submit [^`]*)`", README)[1])  # type: ignore[index]
+    excludes = re.search(r"--runtime-env-json '([^']*)'", README)[1]  # type: ignore[index]
+    sent = asked[: asked.index("--")]
+    sent[sent.index("--address") + 1] = cluster
+    command = ["sesame", "train", *of_job, "--on", str(tmp_path / "one.yaml")]
+    folder = Path(sys.executable).parent
+    done = subprocess.run(
+        [str(folder / "ray"), *sent[1:], "--runtime-env-json", excludes, "--submission-id", "raw", "--", *command],
+        cwd=submitted.ROOT,
+        env={**os.environ, "PATH": os.pathsep.join([str(folder), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert JobServer(cluster).job("raw").status == "SUCCEEDED"
+    (folder,) = (tmp_path / "out" / "runs").iterdir()
+    assert json.loads((folder / "result.json").read_text())["step"] == 6

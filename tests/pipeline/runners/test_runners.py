@@ -96,7 +96,7 @@ def test_what_is_submitted_has_the_expected_layout(
 def test_the_options_of_dataflow_are_sound_and_what_is_missing_here_is_said(tmp_path: Path) -> None:
     """Beam checks all options first, then looks for its own extra, which is not among our packages."""
     arguments = load_cluster("dataflow").beam.arguments
-    with pytest.raises(BadInput, match=r"apache_beam\[gcp\]"), pipeline(tmp_path, 0, arguments) as graph:
+    with pytest.raises(ResourceError, match=r"apache_beam\[gcp\]"), pipeline(tmp_path, 0, arguments) as graph:
         graph | beam.Create([1])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runners import beam, pipeline, watched
+from pipeline.runners import beam, check_here, check_options, pipeline, running, watched
 from pipeline.runners.running import _processes
 from pipeline.steps.output_folder import seal
 from preprocessing.errors import BadInput, DataError, ResourceError
@@ -90,6 +90,20 @@ def test_more_processes_start_where_the_work_is_worth_it_or_options_say_so(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert _processes(args, work) == expected
+
+
+def test_a_runner_that_cannot_run_here_is_told_before_anything_is_done() -> None:
+    for known in ("FlinkRunner", "flink", "DirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner"):
+        check_options([f"--runner={known}"])
+    with pytest.raises(BadInput, match=r"^Beam options: runner is Nope, allowed are DataflowRunner, [^\n]+$"):
+        check_options(["--runner=Nope"])
+
+
+@pytest.mark.parametrize("name", ["DataflowRunner", "dataflow", "TestDataflowRunner"])
+def test_packages_that_dataflow_lacks_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_DATAFLOW", "apache_beam.no_such_module")
+    with pytest.raises(ResourceError, match=r"run pip install 'apache_beam\[gcp\]'$"):
+        check_here([f"--runner={name}"])
 
 
 def test_an_option_and_its_value_may_be_two_words(tmp_path: Path) -> None:
