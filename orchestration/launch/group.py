@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.attempt import Attempt, NodeDied, WorkerDied
+from orchestration.launch.attempt import Attempt, newest
+from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted
 from orchestration.launch.nodes import Needs, Nodes, seen
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.placement import NODES_S, Group, placed
@@ -29,7 +30,7 @@ from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
 from preprocessing.lock import is_left
-from training.run import CHECKPOINTS, Run
+from training.run import Run
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
@@ -221,7 +222,7 @@ class Training:
 
     def _placed(self) -> AbstractContextManager[Group]:
         """Room for as many workers as there may be: for all at the beginning of a run."""
-        begun = bool(self.worlds) or (self.run.resume != "never" and _newest(Path(self.run.folder)) > 0)
+        begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
         return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s)
@@ -241,6 +242,8 @@ class Training:
                 raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
             if death.memory:
                 raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
+            if isinstance(death, WorkersParted):
+                raise ResourceError(f"{said}; see the network between their machines") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
         self.restarts += 1
         log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
@@ -248,7 +251,7 @@ class Training:
 
     def _tell_world(self, group: Group) -> None:
         """Keep in MLflow with how many workers it goes on, and went on before."""
-        said = f"{group.num} from step {_newest(Path(self.run.folder)) if self.worlds else 0}"
+        said = f"{group.num} from step {newest(Path(self.run.folder)) if self.worlds else 0}"
         if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
             self.worlds.append(said)
             if len(self.worlds) > 1 or group.num < self.needs.workers:
@@ -257,12 +260,6 @@ class Training:
     def _tag(self, what: str, **tags: object) -> None:
         with tracking.log_and_suppress(what):
             tracking.within(self.tracked.uri, partial(tracking.tag, self.tracked, **tags))
-
-
-def _newest(folder: Path) -> int:
-    """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
-    found = (path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*"))
-    return max((int(step) for step in found if step.isdecimal()), default=0)
 
 
 # One task
