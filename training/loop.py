@@ -87,9 +87,9 @@ def pretrain(
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
-    of each update, and of what takes long between two, before it begins, and of the end. `show` is called on the first worker,
-    with the number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep`
-    is called on each worker every `weights_every` updates but at the end: it may gather the weights.
+    of each update, and of what takes long between two, before it begins. `show` is called on the first worker, with the
+    number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep` is
+    called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
     """

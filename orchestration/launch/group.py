@@ -28,7 +28,6 @@ from orchestration.launch.session import fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
 from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
-from orchestration.tracking.patience import BEHIND
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
 from preprocessing.lock import is_left
@@ -172,7 +171,7 @@ def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) ->
 
 def _set_aside(folder: Path) -> None:
     """Begin the record anew, as the loop does with the checkpoints (`resume: never`): old-..., old2-..., and so on."""
-    names = (tracking.RUN_FILE, tracking.METRICS_FILE, BEHIND)
+    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND)
     olds = (f"old{number}-" if number > 1 else "old-" for number in count(1))
     old = next(old for old in olds if not any((folder / f"{old}{name}").exists() for name in names))
     for name in names:

@@ -51,7 +51,7 @@ class Steps:
         self.since_s = now_s
 
     def left_s(self) -> float:
-        """Seconds to the last step; with evaluations and what else comes again, as soon as it is known what one takes."""
+        """Seconds to the last step; with evaluations and the like, as soon as it is known what one takes."""
         run = self.run
         every = {
             "evaluation": run.eval_every,

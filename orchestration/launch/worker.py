@@ -278,7 +278,7 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
 def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat) -> str:
     """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
 
-    The first one is told why there is no export; "" where there is one. `beat` is called at each tensor and file: all of a large net take hours.
+    The first one is told why there is no export; "" where there is one. `beat` is called at each tensor and file.
     """
     from training.formats import beating, load_weights, save_weights, to_transformers
 

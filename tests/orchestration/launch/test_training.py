@@ -22,7 +22,6 @@ from orchestration.launch.died import WorkerDied, WorkersParted
 from orchestration.launch.nodes import Needs
 from orchestration.progress import ignore
 from orchestration.signals import Asked, stop_signals
-from orchestration.tracking.patience import BEHIND
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
 from training.run import Run
@@ -111,13 +110,13 @@ def test_each_resume_never_begins_a_new_record_and_keeps_all_old_ones(tmp_path: 
     for number in range(3):
         (tmp_path / tracking.METRICS_FILE).write_text(f"{number}")
         (tmp_path / tracking.RUN_FILE).write_text(f"{number}")
-        (tmp_path / BEHIND).write_text(f"{number}")
+        (tmp_path / tracking.BEHIND).write_text(f"{number}")
         launch._set_aside(tmp_path)
     launch._set_aside(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         f"{old}{name}": str(number)
         for number, old in enumerate(("old-", "old2-", "old3-"))
-        for name in (tracking.METRICS_FILE, tracking.RUN_FILE, BEHIND)
+        for name in (tracking.METRICS_FILE, tracking.RUN_FILE, tracking.BEHIND)
     }
 
 
