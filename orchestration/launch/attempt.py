@@ -45,6 +45,7 @@ STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least
 ROOM_S: Final = 5.0  # that there is room for more workers, before they are started
 STACKS_S: Final = 5.0  # for the stacks of all workers to be written
 MOST_SAID: Final = 300  # characters of an error of Ray's, which may have pages
+ELSEWHERE_S: Final = 30.0  # for a process of Ray's to begin beside a worker that does not answer
 STOPPED_S: Final = 10.0  # between two turns of the driver's loop: it was stopped itself (Ctrl-Z)
 
 
@@ -267,13 +268,34 @@ class Attempt:
         dumped = [self.workers[rank].dump_stacks.remote() for rank in at_work]
         answered = set(ray.wait(dumped, num_returns=len(dumped), timeout=STACKS_S)[0])
         mute = [rank for rank, future in zip(at_work, dumped, strict=True) if future not in answered]
-        states = {rank: stacks.demand(folder, rank, self.begun[rank].process) for rank in mute}
+        states = self._demand(mute)
         if mute:
             time.sleep(1.0)  # for faulthandler to write
         said = [f"worker {rank} ({self.begun[rank].process}) does not answer, it is {states[rank]}" for rank in mute]
         done = ", ".join(f"worker {rank} {count}" for rank, count in self.watch.done.items() if rank in at_work)
         who = " and ".join(said) or f"no worker got on (updates done: {done})"
         return f"{who} for {silent_s:.0f} s, stacks are in {folder / stacks.FOLDER}; the workers were ended"
+
+    def _demand(self, mute: Sequence[int]) -> dict[int, str]:
+        """Have workers that do not answer write their stacks by a signal, sent on their own machine; their states."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+        folder, states, asked = Path(self.run.folder), dict[int, str](), dict[Any, int]()
+        for rank in mute:
+            begun = self.begun[rank]
+            if begun.process.host == platform.node():
+                states[rank] = stacks.demand(folder, rank, begun.process)
+            else:
+                task = ray.remote(stacks.demand).options(num_cpus=0, scheduling_strategy=On(begun.node, soft=False))
+                asked[task.remote(folder, rank, begun.process)] = rank
+        done, waiting = ray.wait([*asked], num_returns=len(asked), timeout=ELSEWHERE_S) if asked else ([], [])
+        for future in done:
+            with suppress(ray.exceptions.RayError):  # its machine is gone
+                states[asked[future]] = ray.get(future)
+        for future in waiting:
+            ray.cancel(future, force=True)
+        return dict.fromkeys(mute, "on a machine that does not answer either") | states
 
     def _tell(self, slowest: float, slow: Mapping[int, float]) -> None:
         """Have the metric logged, and warn of each worker that is slower than the others."""

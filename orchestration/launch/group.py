@@ -207,7 +207,7 @@ class Training:
         with ExitStack() as room:
             group: Group | None = None
             while True:
-                grows = False
+                attempt: Attempt | None = None
                 try:
                     group = group or room.enter_context(self._placed())
                     self._tell_world(group)
@@ -216,14 +216,13 @@ class Training:
                     result = attempt.result()
                     if result.finished or self.asked.signal:
                         return result
-                    grows = attempt.grows
                     log.warning("going on with more workers than %d after step %d", group.num, result.state.step)
                 except WorkerDied as death:
                     self._count(death)
                 never = self.run.resume == "never"  # that was said of the first start
                 self.run = replace(self.run, resume="allow") if never else self.run
                 lost = fault()
-                if lost or grows or (self.nodes and group and self.nodes.gone(group.nodes)):
+                if lost or (attempt and attempt.grows) or (self.nodes and group and self.nodes.gone(group.nodes)):
                     room.close()
                     group = None
                     if lost:

@@ -14,6 +14,7 @@ IN_A_ROW: Final = 3  # comparisons
 FEWEST: Final = 10  # updates between two comparisons
 DAY_S: Final = 86_400
 FIRST_S: Final = 60.0  # that the group is ended before a collective call fails
+MEETING: Final = "meeting the other workers"  # what it does before it builds its net
 STEP: Final = "step"  # what a worker does in an update, other than the first one of its process
 
 
@@ -40,10 +41,11 @@ class Watch:
     def __init__(self, num: int, hang_s: float, now_s: float, stages: int = 1, timeout_s: int = 0) -> None:
         """`hang_s`: how long a step may last; 0: for ever. Workers do as much as others of their stage.
 
-        `timeout_s` is how long a worker waits for the others by itself, before its collective call fails. That does
-        not say who is missing: with a watch it is `self.timeout_s`, longer than any patience.
+        `timeout_s` is how long they may take to meet, and a worker waits by itself for the others later, before its
+        collective call fails. That does not say who is missing: with a watch it is `self.timeout_s`, longer than any
+        patience.
         """
-        self.hang_s = hang_s
+        self.hang_s, self.meeting_s = hang_s, max(hang_s, timeout_s)
         self.timeout_s = max(timeout_s, DAY_S, math.ceil(OTHERS * hang_s + FIRST_S)) if hang_s else timeout_s
         self._alike = [range(first, first + num // stages) for first in range(0, num, num // stages)]
         self._seen = {rank: _Seen(Sign(0, -1, "start"), now_s) for rank in range(num)}
@@ -85,7 +87,8 @@ class Watch:
     def patience_s(self, ranks: Collection[int]) -> float:
         """How long these workers may be silent, by what the one does that may be so longest: others wait for it."""
         step_s = max(self.hang_s, STEP_TIMES * self.step_s())
-        wanted = (step_s if self._seen[rank].sign.doing == STEP else step_s * OTHERS for rank in ranks)
+        by_work = {STEP: step_s, MEETING: self.meeting_s}
+        wanted = (by_work.get(self._seen[rank].sign.doing, step_s * OTHERS) for rank in ranks)
         return min(max(wanted, default=0.0), self.timeout_s - FIRST_S)
 
     def step_s(self) -> float:

@@ -23,7 +23,7 @@ from orchestration.launch.own_time import OwnTime
 from orchestration.launch.processes import Identity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.steps import Steps
-from orchestration.launch.watch import STEP, Sign
+from orchestration.launch.watch import MEETING, STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
@@ -65,6 +65,7 @@ class Begun:
 
     process: Identity
     meeting: tuple[str, int]
+    node: str  # Ray's id of it
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,12 @@ class Worker:
     def begin(self, folder: str, env: Mapping[str, str]) -> Begun:
         """Take the variables of the cluster file, before torch is imported, and say who this is; from now on it is at
         work in the run's folder, and a signal writes the stacks of all threads into a file there."""
+        from ray import get_runtime_context
+
         os.environ |= env
         take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
-        return Begun(Identity.me(), meeting_place())
+        return Begun(Identity.me(), meeting_place(), get_runtime_context().get_node_id())
 
     def poll(self) -> Answer:
         """The last step that was logged, how far it is, and since the last call, events and warnings."""
@@ -149,8 +152,9 @@ class Worker:
         from training.loop import pretrain
 
         steps = Steps(run, self.events.append)
-        self._report("building the net")
+        self._report(MEETING)
         connect(run.machine)
+        self._report("building the net")
         mesh = mesh_of(run.machine)
         model = describe_model(run, mesh.share, mesh.line.stage)
         engine = DeepSpeedEngine(model, run.optim, run.machine)

@@ -40,6 +40,7 @@ def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
         "opening MLflow",
         "starting workers",
         "importing DeepSpeed",
+        "meeting the other workers",
         "building the net",
         "opening corpus and checkpoint",
     )

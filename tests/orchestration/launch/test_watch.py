@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.launch import full_disk
-from orchestration.launch.watch import EVERY_S, IN_A_ROW, OTHERS, STEP, STEP_TIMES, Sign, Watch
+from orchestration.launch.watch import EVERY_S, IN_A_ROW, MEETING, OTHERS, STEP, STEP_TIMES, Sign, Watch
 from preprocessing.errors import BadInput
 
 
@@ -47,6 +47,16 @@ def test_other_work_has_more_patience_and_so_has_who_waits_for_it(doing: str) ->
     watch.hear(0, Sign(99, 10, doing), 1.0)
     assert watch.silent_s([0, 1], 5.0 * OTHERS) == 0.0
     assert watch.silent_s([0, 1], 5.0 * OTHERS + 2.0) > 0.0
+
+
+def test_workers_that_do_not_meet_are_given_what_the_machine_says() -> None:
+    """Where a firewall is between them the first word of it came after an hour."""
+    watch = Watch(2, 60.0, 0.0, timeout_s=100)
+    for rank in (0, 1):
+        watch.hear(rank, Sign(2, -1, MEETING), 0.0)
+    assert (watch.silent_s([0, 1], 99.0), watch.silent_s([0, 1], 101.0)) == (0.0, 101.0)
+    watch.hear(1, Sign(3, -1, "importing DeepSpeed"), 0.0)
+    assert watch.silent_s([0, 1], 300.0) == 0.0
 
 
 def test_who_has_ended_is_not_waited_for_and_zero_waits_for_ever() -> None:
