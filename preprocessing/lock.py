@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -49,31 +49,47 @@ def held(folder: Path) -> Iterator[None]:
 
 def take_part(folder: Path) -> None:
     """Be known as at work in a folder as long as this process lives, whatever becomes of the one that started it."""
-    handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH)
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
+    while True:
+        handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return
+        if _is_named(handle, folder / WORKERS):
+            return
+        os.close(handle)  # `is_left` has just removed the file
 
 
 def is_left(folder: Path) -> bool:
     """Whether no process takes part in the work on a folder any more."""
-    try:
-        handle = os.open(folder / WORKERS, os.O_RDWR)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (folder / WORKERS).unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    finally:
-        os.close(handle)
-    return True
+    path = folder / WORKERS
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(handle, path):
+                path.unlink()
+                return True
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return True
+        finally:
+            os.close(handle)
+
+
+def _is_named(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one of this name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    return False
 
 
 def _lock(path: Path) -> int | None:
@@ -87,13 +103,11 @@ def _lock(path: Path) -> int | None:
             raise ResourceError(f"{path} is a link, and Sesame writes to a file of its own there; remove it") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.stat(), os.fstat(handle)):
+            if _is_named(handle, path):
                 return handle
         except BlockingIOError:
             os.close(handle)
             return None
-        except FileNotFoundError:
-            pass
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 os.close(handle)

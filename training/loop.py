@@ -34,7 +34,8 @@ Sink = Callable[[int, dict[str, float]], None]
 """Takes the number of updates done and metrics by name; it is called on the first worker only."""
 
 Doing = Callable[[int, str], None]
-"""Takes the number of updates done, and what comes now: "evaluation", "checkpoint", or "" for the next update."""
+"""Takes the number of updates done, and what comes now: "evaluation", "checkpoint", "samples", "weights", "rollback",
+"profile" (it is written), or "" for the next update."""
 
 MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
 COUNTED_STEPS = 3  # after each start: a head that does not score what its loss counts shows it in its first batches
@@ -86,9 +87,9 @@ def pretrain(
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
-    of each update, evaluation and checkpoint before it begins, and of the end. `show` is called on the first worker,
-    with the number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep`
-    is called on each worker every `weights_every` updates but at the end: it may gather the weights.
+    of each update, and of what takes long between two, before it begins. `show` is called on the first worker, with the
+    number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep` is
+    called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
     """
@@ -99,18 +100,27 @@ def pretrain(
     saver = _saver(run, engine)
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
-    show = show if engine.rank == 0 else no_samples
+    def look(done: int) -> None:
+        if run.samples:
+            doing(done, "samples")
+        if engine.rank == 0:
+            show(done)
+
     if state.step == 0:
-        show(0)
+        look(0)
     doing(state.step, "")
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
     profiler = Profiler(run, engine.model, engine.rank)
     for step, batches in timed(course):
-        profiler.at_step()
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
             break
+        if profiler.is_full:
+            doing(state.step, "profile")
+            profiler.finish()
+            doing(state.step, "")
+        profiler.at_step()
         if step + 1 in state.skip_steps:
             update = NOT_MADE
         else:
@@ -124,8 +134,11 @@ def pretrain(
             log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})
             state = skipping(run, engine.rank == 0, state, update, spikes)
             if run.stability.policy == "rollback" and not update.result.skipped:
+                doing(state.step, "rollback")
                 saver.finish()
-                state = saved = _roll_back(run, engine, state)
+                gone, state = state.step, _roll_back(run, engine, state)
+                log(gone, {"train/rolled_back_to": state.step})
+                saved = state
                 course.back(state.step)
                 doing(state.step, "")
                 meter.skip()
@@ -150,9 +163,10 @@ def pretrain(
             log(state.step, state.evaluation)
             meter.skip()
         if _due(state.step, run.eval_every, run.steps):
-            show(state.step)
+            look(state.step)
             meter.skip()
         if run.weights_every and state.step % run.weights_every == 0 and state.step < run.steps:
+            doing(state.step, "weights")
             keep(state.step)
             meter.skip()
         if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_every)):
@@ -163,10 +177,12 @@ def pretrain(
             meter.skip()
         doing(state.step, "")
 
+    if profiler.is_recording:
+        doing(state.step, "profile")
     profiler.finish()
+    doing(state.step, "checkpoint")  # that may be one which is still being written
     if saved.step < state.step:  # stopped on request
         state = replace(state, sums=tally.added_to(state.sums))
-        doing(state.step, "checkpoint")
         _save(saver, state)
     saver.finish()
     return Result(finished=state.step == run.steps, state=state)

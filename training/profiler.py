@@ -69,12 +69,20 @@ class Profiler:
         self._recorder: torch.profiler.profile | None = None
         self._hooks = ExitStack()
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether `finish` will write something."""
+        return self._recorder is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all steps that were asked for are recorded: call `finish` now."""
+        return self.is_recording and self._seen == WARM_UP + self._steps
+
     def at_step(self) -> None:
-        """A step begins: call it before each."""
+        """A step begins that will be made: call it before each."""
         if self._steps and self._seen == WARM_UP:
             self._start()
-        if self._recorder and self._seen == WARM_UP + self._steps:
-            self._stop(self._steps)
         self._seen += 1
 
     def finish(self) -> None:

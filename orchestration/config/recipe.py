@@ -199,7 +199,7 @@ class Cluster:
         for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
         require(self.price >= 0, "price", self.price, "US dollars from 0 up")
-        require(self.profile >= 0, "profile", self.profile, "a number of steps from 0 (none) up")
+        require(0 <= self.profile <= 100, "profile", self.profile, "a number of steps from 0 (none) to 100")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)

@@ -1,8 +1,9 @@
 """Ray: a group of workers that trains one run, and a grid of evaluations. The only ray.
 
-Read group.py first; worker.py is what runs in a worker's process, steps.py what it says of how far it is, session.py
-the connection to Ray, address.py where that is. cell.py is one evaluation, together.py one by several workers,
-cells.py the grid. submitted.py are the jobs of a cluster that this machine is no part of.
+Read group.py first; attempt.py is one start of a group, died.py how that ends, worker.py what runs in a worker's
+process, steps.py what it says of how far it is, session.py the connection to Ray, address.py where that is. cell.py is
+one evaluation, together.py one by several workers, cells.py the grid. submitted.py are the jobs of a cluster that this
+machine is no part of.
 """
 
 from orchestration.launch.address import reachable

@@ -10,12 +10,14 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.launch import processes, stacks
+from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted, parted
 from orchestration.launch.nodes import Needs, Nodes, Steady
 from orchestration.launch.out_of_memory import Used, killed_so_far, why_killed
 from orchestration.launch.placement import Group
@@ -42,21 +44,9 @@ ANSWER_S: Final = 8.0  # for a worker that was asked to stop to answer a poll
 STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least four step times
 ROOM_S: Final = 5.0  # that there is room for more workers, before they are started
 STACKS_S: Final = 5.0  # for the stacks of all workers to be written
-
-
-class WorkerDied(Exception):
-    """A worker's process is gone, or was ended; `step` is the last one that the group had logged.
-
-    `memory` is what the worker with most of it had, and its share of the limit, where it was ended for want of that.
-    """
-
-    def __init__(self, message: str, step: int, memory: Used | None = None) -> None:
-        super().__init__(message)
-        self.step, self.memory = step, memory
-
-
-class NodeDied(WorkerDied):
-    """The same, with the node that it was on."""
+MOST_SAID: Final = 300  # characters of an error of Ray's, which may have pages
+ELSEWHERE_S: Final = 30.0  # for a process of Ray's to begin beside a worker that does not answer
+STOPPED_S: Final = 10.0  # between two turns of the driver's loop: it was stopped itself (Ctrl-Z)
 
 
 class Attempt:
@@ -65,19 +55,25 @@ class Attempt:
     def __init__(
         self, group: Group, run: Run, tracked: Tracked, asked: Asked, hang_s: float, on_progress: Report
     ) -> None:
-        self.group, self.run, self.tracked, self.asked, self.on_progress = group, run, tracked, asked, on_progress
-        self.step = 0  # the last one that was logged
+        self.group, self.tracked, self.asked, self.on_progress = group, tracked, asked, on_progress
+        self.watch = Watch(group.num, hang_s, time.monotonic(), run.machine.pipeline_parallel, run.machine.timeout)
+        self.run = replace(run, machine=replace(run.machine, timeout=self.watch.timeout_s))
+        self.logged = newest(Path(run.folder)) if run.resume != "never" else 0  # the last step that is known to be done
         self.workers: list[Any] = []
         self.begun: list[Begun] = []
         self.futures: list[Any] = []  # of `train`, by rank
         self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
         self.polled_s = dict.fromkeys(range(group.num), 0.0)
-        self.watch = Watch(group.num, hang_s, time.monotonic(), run.machine.pipeline_parallel)
         self.memory: dict[int, Used] = {}  # when a worker was last heard, by rank
         self.killed_before = killed_so_far()
         self.needs = Needs(workers=group.num)
         self.nodes: Nodes | None = None
         self.grow_at_s, self.grows, self.more = math.inf, False, Steady()
+
+    @property
+    def step(self) -> int:
+        """How many updates are done, as far as is known; at least those of the newest checkpoint."""
+        return max(self.logged, *self.watch.done.values())
 
     def may_grow(self, needs: Needs, nodes: Nodes | None, after_s: float) -> None:
         """The group ends with a checkpoint when more workers have room, `after_s` from now (0: never) or later."""
@@ -87,7 +83,14 @@ class Attempt:
     def result(self) -> "Result":
         """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
         was asked to stop and there is nothing to keep, or no worker to keep it."""
-        from ray.exceptions import ActorUnschedulableError, NodeDiedError, OutOfMemoryError, RayActorError, RayTaskError
+        from ray.exceptions import (
+            ActorUnschedulableError,
+            NodeDiedError,
+            OutOfMemoryError,
+            RayActorError,
+            RayTaskError,
+            RuntimeEnvSetupError,
+        )
 
         self.on_progress({"stage": "starting workers", "workers": self.group.num})
         try:
@@ -106,7 +109,17 @@ class Attempt:
                 raise cause_of_all from None
             if dead:
                 raise self._death(dead, str(error)) from error
+            if bug := _bug(self.futures):
+                raise bug from None
+            if said := parted(error.cause):
+                raise WorkersParted(f"a worker lost the others ({said})", self.step) from error
             raise
+        except RuntimeEnvSetupError as error:
+            said = " ".join(str(error).split())[:MOST_SAID]
+            raise ResourceError(
+                f"{self.run.folder}: Ray cannot prepare a node for the workers ({said}); has its disk room, and does "
+                "`sesame doctor` pass there?"
+            ) from error
         finally:
             self._hear_last()
             self._end()
@@ -154,13 +167,16 @@ class Attempt:
     def _trained(self) -> "Result":
         import ray
 
-        waiting, asked_s = self.futures, 0.0
+        waiting, asked_s, turn_s = self.futures, 0.0, time.monotonic()
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             ray.get(done)
             self._hear(waiting)
             self._look_around()
             at_work, now_s = [self.futures.index(future) for future in waiting], time.monotonic()
+            if now_s - turn_s > STOPPED_S:
+                self.watch.skip(now_s - turn_s)
+            turn_s = now_s
             if self.asked.signal and not asked_s:
                 asked_s = now_s
                 self._stop()
@@ -225,7 +241,7 @@ class Attempt:
         self.memory[rank] = answer.used
         if rank:
             return
-        self.step = max(self.step, answer.step)
+        self.logged = max(self.logged, answer.step)
         for name, level, message in answer.said:
             logging.getLogger(name).log(level, message)
         for event in answer.events:
@@ -252,7 +268,7 @@ class Attempt:
         dumped = [self.workers[rank].dump_stacks.remote() for rank in at_work]
         answered = set(ray.wait(dumped, num_returns=len(dumped), timeout=STACKS_S)[0])
         mute = [rank for rank, future in zip(at_work, dumped, strict=True) if future not in answered]
-        states = {rank: stacks.demand(folder, rank, self.begun[rank].process) for rank in mute}
+        states = self._demand(mute)
         if mute:
             time.sleep(1.0)  # for faulthandler to write
         said = [f"worker {rank} ({self.begun[rank].process}) does not answer, it is {states[rank]}" for rank in mute]
@@ -260,13 +276,34 @@ class Attempt:
         who = " and ".join(said) or f"no worker got on (updates done: {done})"
         return f"{who} for {silent_s:.0f} s, stacks are in {folder / stacks.FOLDER}; the workers were ended"
 
-    def _tell(self, slowest: float, slow: Sequence[int]) -> None:
+    def _demand(self, mute: Sequence[int]) -> dict[int, str]:
+        """Have workers that do not answer write their stacks by a signal, sent on their own machine; their states."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+        folder, states, asked = Path(self.run.folder), dict[int, str](), dict[Any, int]()
+        for rank in mute:
+            begun = self.begun[rank]
+            if begun.process.host == platform.node():
+                states[rank] = stacks.demand(folder, rank, begun.process)
+            else:
+                task = ray.remote(stacks.demand).options(num_cpus=0, scheduling_strategy=On(begun.node, soft=False))
+                asked[task.remote(folder, rank, begun.process)] = rank
+        done, waiting = ray.wait([*asked], num_returns=len(asked), timeout=ELSEWHERE_S) if asked else ([], [])
+        for future in done:
+            with suppress(ray.exceptions.RayError):  # its machine is gone
+                states[asked[future]] = ray.get(future)
+        for future in waiting:
+            ray.cancel(future, force=True)
+        return dict.fromkeys(mute, "on a machine that does not answer either") | states
+
+    def _tell(self, slowest: float, slow: Mapping[int, float]) -> None:
         """Have the metric logged, and warn of each worker that is slower than the others."""
         self.workers[0].note.remote({"perf/slowest_worker": slowest})
-        for rank in slow:
+        for rank, times in slow.items():
             log.warning(
                 "worker %d (%s) is slow: rows and forward passes take it %.1f times as long as the median worker",
-                rank, self.begun[rank].process, slowest,
+                rank, self.begun[rank].process, times,
             )  # fmt: skip
 
     def _end(self) -> None:
@@ -281,6 +318,12 @@ class Attempt:
         for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         remove_unfinished(self.run.folder)
+
+
+def newest(folder: Path) -> int:
+    """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
+    found = (path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*"))
+    return max((int(step) for step in found if step.isdecimal()), default=0)
 
 
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:
@@ -302,3 +345,17 @@ def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameE
                 dead.append(f"worker {futures.index(future)}")
         if dead or not waiting or time.monotonic() > until:
             return " and ".join(dead), None
+
+
+def _bug(futures: Sequence[Any]) -> Exception | None:
+    """What a worker raised of which "lost the others" in another one may be the echo."""
+    import ray
+    from ray.exceptions import RayTaskError
+
+    for future in ray.wait(futures, num_returns=len(futures), timeout=0)[0] if futures else ():
+        try:
+            ray.get(future)
+        except RayTaskError as error:
+            if not parted(error.cause):
+                return error
+    return None

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.attempt import Attempt, NodeDied, WorkerDied
+from orchestration.launch.attempt import Attempt, newest
+from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted
 from orchestration.launch.nodes import Needs, Nodes, seen
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.placement import NODES_S, Group, placed
@@ -29,7 +31,7 @@ from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
 from preprocessing.lock import is_left
-from training.run import CHECKPOINTS, Run
+from training.run import Run
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
@@ -81,6 +83,8 @@ def pretrain(
     """
     folder = Path(run.folder)
     needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.machine.workers_unit)
+    with signals_raise(lambda: f"{folder}: stopped while workers of an earlier command were ending"):
+        _wait_for_earlier_workers(folder, on_progress)
     if run.resume == "never":
         _set_aside(folder)
     tracking.history(folder)  # it is whole, or nothing begins
@@ -166,10 +170,13 @@ def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) ->
 
 
 def _set_aside(folder: Path) -> None:
-    """Begin the record anew, as the loop does with the checkpoints (`resume: never`)."""
-    for name in (tracking.RUN_FILE, tracking.METRICS_FILE):
+    """Begin the record anew, as the loop does with the checkpoints (`resume: never`): old-..., old2-..., and so on."""
+    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND)
+    olds = (f"old{number}-" if number > 1 else "old-" for number in count(1))
+    old = next(old for old in olds if not any((folder / f"{old}{name}").exists() for name in names))
+    for name in names:
         if (folder / name).exists():
-            os.replace(folder / name, folder / f"old-{name}")
+            os.replace(folder / name, folder / f"{old}{name}")
 
 
 # A group of workers
@@ -198,12 +205,14 @@ class Training:
     def result(self) -> "Result":
         """What the first worker returned at the end. ResourceError where workers die and nothing leads on."""
         with ExitStack() as room:
-            group = room.enter_context(self._placed())
+            group: Group | None = None
             while True:
-                self._tell_world(group)
-                attempt = Attempt(group, self.run, self.tracked, self.asked, self.patience.hang_s, self.on_progress)
-                attempt.may_grow(self.needs, self.nodes, self.patience.grow_s)
+                attempt: Attempt | None = None
                 try:
+                    group = group or room.enter_context(self._placed())
+                    self._tell_world(group)
+                    attempt = Attempt(group, self.run, self.tracked, self.asked, self.patience.hang_s, self.on_progress)
+                    attempt.may_grow(self.needs, self.nodes, self.patience.grow_s)
                     result = attempt.result()
                     if result.finished or self.asked.signal:
                         return result
@@ -213,15 +222,23 @@ class Training:
                 never = self.run.resume == "never"  # that was said of the first start
                 self.run = replace(self.run, resume="allow") if never else self.run
                 lost = fault()
-                if lost or attempt.grows or (self.nodes and self.nodes.gone(group.nodes)):
+                if lost or (attempt and attempt.grows) or (self.nodes and group and self.nodes.gone(group.nodes)):
                     room.close()
+                    group = None
                     if lost:
-                        renew()
-                    group = room.enter_context(self._placed())
+                        self._renew()
+
+    def _renew(self) -> None:
+        """A new Ray in place of the one that is gone, which may take minutes: a signal ends the wait."""
+        said = f"{self.run.folder}: stopped while Ray was started again"
+        if self.asked.signal:
+            raise self.asked.stopped(said)
+        with signals_raise(lambda: said):
+            renew()
 
     def _placed(self) -> AbstractContextManager[Group]:
         """Room for as many workers as there may be: for all at the beginning of a run."""
-        begun = bool(self.worlds) or (self.run.resume != "never" and _newest(Path(self.run.folder)) > 0)
+        begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
         return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s)
@@ -232,23 +249,26 @@ class Training:
         if not isinstance(death, NodeDied):  # of these there are as many as nodes
             self.in_vain = 0 if death.step > self.furthest else self.in_vain + 1
         self.furthest = max(self.furthest, death.step)
+        step = death.step or self.furthest  # where they had no place yet
         if self.asked.signal:
             raise self.asked.stopped(f"{folder}: {death} while it was to stop") from death
         if self.in_vain >= self.patience.max_restarts:
-            said = f"{folder}: {death} after step {death.step}, {self.in_vain + 1} times without progress"
+            said = f"{folder}: {death} after step {step}, {self.in_vain + 1} times without progress"
             if death.memory and self.run.machine.device == "cpu":
                 said += f", with micro_tokens {self.run.machine.micro_tokens:,}"
                 raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
             if death.memory:
                 raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
+            if isinstance(death, WorkersParted):
+                raise ResourceError(f"{said}; see the network between their machines") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
         self.restarts += 1
-        log.warning("%s after step %d; starting again from the newest checkpoint", death, death.step)
+        log.warning("%s after step %d; starting again from the newest checkpoint", death, step)
         self._tag("the number of restarts", restarts=self.restarts)
 
     def _tell_world(self, group: Group) -> None:
         """Keep in MLflow with how many workers it goes on, and went on before."""
-        said = f"{group.num} from step {_newest(Path(self.run.folder)) if self.worlds else 0}"
+        said = f"{group.num} from step {newest(Path(self.run.folder)) if self.worlds else 0}"
         if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
             self.worlds.append(said)
             if len(self.worlds) > 1 or group.num < self.needs.workers:
@@ -257,12 +277,6 @@ class Training:
     def _tag(self, what: str, **tags: object) -> None:
         with tracking.log_and_suppress(what):
             tracking.within(self.tracked.uri, partial(tracking.tag, self.tracked, **tags))
-
-
-def _newest(folder: Path) -> int:
-    """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
-    found = (path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*"))
-    return max((int(step) for step in found if step.isdecimal()), default=0)
 
 
 # One task

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestration.launch.died import WorkerDied
 from orchestration.launch.nodes import Needs, Nodes, Steady
 from orchestration.launch.session import fault
 from orchestration.signals import Asked
@@ -60,6 +61,7 @@ def placed(
     wait_s: float | None = None,
 ) -> Iterator[Group]:
     """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
+    WorkerDied where our own Ray is gone meanwhile.
 
     Where `needs` allow fewer, and `nodes` have no room for all, as many as there is room for have theirs. `wait_s` is
     how long to wait, PLACEMENT_S where it is not given.
@@ -76,6 +78,8 @@ def placed(
         while not placement.wait(min(LOOK_S, wait_s)):
             if asked and asked.signal:
                 raise asked.stopped("stopped while the workers waited for their place")
+            if gone := fault():
+                raise WorkerDied(f"{gone} died", step=0)
             room = needs.legal(nodes.room) if nodes else 0
             if fewer.for_s(room) >= SETTLE_S and room < num:
                 log.warning("the nodes of Ray have room for %d of %d workers: going on with these", room, needs.workers)

@@ -44,7 +44,7 @@ def demand(folder: Path, rank: int, process: Identity) -> str:
     """Have a process that does not answer write its stacks by a signal, where it is one of this machine; its state."""
     found = process.found()
     if found is None:
-        return "gone, or of another machine"
+        return "gone"
     with suppress(psutil.Error, OSError):
         state = found.status()
         with file_of(folder, rank).open("a") as file:

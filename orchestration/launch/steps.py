@@ -19,7 +19,7 @@ class Steps:
         self.run, self.report = run, report
         self.figures: dict[str, float] = {}
         self.pace_s: deque[float] = deque(maxlen=RECENT)  # for a token of a batch
-        self.once_s: dict[str, float] = {}  # what an evaluation, and what a checkpoint took the last time
+        self.once_s: dict[str, float] = {}  # what an evaluation, a checkpoint, ... took the last time
         self.begun = self.done = -1  # the first step of a process takes longer than others
         self.doing, self.since_s = "", 0.0
 
@@ -28,7 +28,7 @@ class Steps:
         self.figures |= {FIGURES[key]: value for key, value in metrics.items() if key in FIGURES}
 
     def at(self, done: int, doing: str = "") -> None:
-        """`done` updates are done; now the next one begins, or what `doing` says: "evaluation" or "checkpoint"."""
+        """`done` updates are done; now the next one begins, or what `doing` says (training/loop.py)."""
         self._measure(done, time.monotonic())
         self.done, self.doing = done, doing
         figures = {name: self.figures[name] for name in FIGURES.values() if name in self.figures}
@@ -51,11 +51,17 @@ class Steps:
         self.since_s = now_s
 
     def left_s(self) -> float:
-        """Seconds to the last step; with evaluations and checkpoints, as soon as it is known what one takes."""
-        run, every = self.run, {"evaluation": self.run.eval_every, "checkpoint": self.run.save_every}
+        """Seconds to the last step; with evaluations and the like, as soon as it is known what one takes."""
+        run = self.run
+        every = {
+            "evaluation": run.eval_every,
+            "checkpoint": run.save_every,
+            "samples": run.eval_every,
+            "weights": run.weights_every,
+        }
         steps_s = sum(self.pace_s) / len(self.pace_s) * _tokens_left(run, self.done)
         return steps_s + sum(
-            took_s * _times_left(run.steps, self.done, every[what]) for what, took_s in self.once_s.items()
+            took_s * _times_left(run.steps, self.done, every.get(what, 0)) for what, took_s in self.once_s.items()
         )
 
 

@@ -1,7 +1,8 @@
 """Whether workers get on: who has been silent for too long, who is slower than the others. Times are the driver's."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Final
 
@@ -11,6 +12,9 @@ EVERY_S: Final = 60.0  # between two comparisons of the workers' speed
 SLOWER: Final = 1.5  # times the own time of the median worker
 IN_A_ROW: Final = 3  # comparisons
 FEWEST: Final = 10  # updates between two comparisons
+DAY_S: Final = 86_400
+FIRST_S: Final = 60.0  # that the group is ended before a collective call fails
+MEETING: Final = "meeting the other workers"  # what it does before it builds its net
 STEP: Final = "step"  # what a worker does in an update, other than the first one of its process
 
 
@@ -34,9 +38,15 @@ class _Seen:
 class Watch:
     """Signs of the workers of one group, and what follows from them."""
 
-    def __init__(self, num: int, hang_s: float, now_s: float, stages: int = 1) -> None:
-        """`hang_s`: how long a step may last; 0: for ever. Workers do as much as others of their stage."""
-        self.hang_s = hang_s
+    def __init__(self, num: int, hang_s: float, now_s: float, stages: int = 1, timeout_s: int = 0) -> None:
+        """`hang_s`: how long a step may last; 0: for ever. Workers do as much as others of their stage.
+
+        `timeout_s` is how long they may take to meet, and a worker waits by itself for the others later, before its
+        collective call fails. That does not say who is missing: with a watch it is `self.timeout_s`, longer than any
+        patience.
+        """
+        self.hang_s, self.meeting_s = hang_s, max(hang_s, timeout_s)
+        self.timeout_s = max(timeout_s, DAY_S, math.ceil(OTHERS * hang_s + FIRST_S)) if hang_s else timeout_s
         self._alike = [range(first, first + num // stages) for first in range(0, num, num // stages)]
         self._seen = {rank: _Seen(Sign(0, -1, "start"), now_s) for rank in range(num)}
         self._first: tuple[int, float] | None = None  # updates done when a second one had begun, and when that was
@@ -57,8 +67,17 @@ class Watch:
         return {rank: seen.sign.done for rank, seen in self._seen.items()}
 
     def idle_s(self, ranks: Collection[int], now_s: float) -> float:
-        """For how long none of these workers has said anything new."""
+        """For how long none of these workers has said anything new; 0 where not all of them are in a step: others may
+        take long."""
+        if any(self._seen[rank].sign.doing != STEP for rank in ranks):
+            return 0.0
         return min((now_s - self._seen[rank].since_s for rank in ranks), default=0.0)
+
+    def skip(self, gap_s: float) -> None:
+        """So many seconds do not count: whoever listens was stopped."""
+        self._seen = {rank: replace(seen, since_s=seen.since_s + gap_s) for rank, seen in self._seen.items()}
+        self._first = self._first and (self._first[0], self._first[1] + gap_s)
+        self._compared_s += gap_s
 
     def silent_s(self, ranks: Collection[int], now_s: float) -> float:
         """For how long the one of these workers has said nothing new that has said it longest ago; 0 where all may."""
@@ -68,7 +87,9 @@ class Watch:
     def patience_s(self, ranks: Collection[int]) -> float:
         """How long these workers may be silent, by what the one does that may be so longest: others wait for it."""
         step_s = max(self.hang_s, STEP_TIMES * self.step_s())
-        return max((step_s if self._seen[rank].sign.doing == STEP else step_s * OTHERS for rank in ranks), default=0.0)
+        by_work = {STEP: step_s, MEETING: self.meeting_s}
+        wanted = (by_work.get(self._seen[rank].sign.doing, step_s * OTHERS) for rank in ranks)
+        return min(max(wanted, default=0.0), self.timeout_s - FIRST_S)
 
     def step_s(self) -> float:
         """The mean time of an update so far, with what comes between two; 0 before any is known."""
@@ -77,8 +98,9 @@ class Watch:
         done, since_s = max((seen.sign.done, seen.since_s) for seen in self._seen.values())
         return (since_s - self._first[1]) / (done - self._first[0]) if done > self._first[0] else 0.0
 
-    def compare(self, now_s: float) -> tuple[float, list[int]] | None:
-        """How many times slower than the median worker of its stage the slowest is, and who has just been found slow.
+    def compare(self, now_s: float) -> tuple[float, Mapping[int, float]] | None:
+        """How many times slower than the median worker of its stage the slowest is, and so for each that has just been
+        found slow.
 
         None where it is not time to compare, or too few updates were done.
         """
@@ -97,4 +119,4 @@ class Watch:
         times = {rank: own_s / usual_s[rank] for rank, own_s in took_s.items()}
         for rank, slower in times.items():
             self._slow[rank] = self._slow[rank] + 1 if slower > SLOWER else 0
-        return max(times.values()), [rank for rank, in_a_row in self._slow.items() if in_a_row == IN_A_ROW]
+        return max(times.values()), {rank: times[rank] for rank, count in self._slow.items() if count == IN_A_ROW}

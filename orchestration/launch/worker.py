@@ -23,7 +23,7 @@ from orchestration.launch.own_time import OwnTime
 from orchestration.launch.processes import Identity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.steps import Steps
-from orchestration.launch.watch import STEP, Sign
+from orchestration.launch.watch import MEETING, STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
@@ -65,6 +65,7 @@ class Begun:
 
     process: Identity
     meeting: tuple[str, int]
+    node: str  # Ray's id of it
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Worker:
         self.said: deque[Said] = deque()
         self.step = 0  # the last one that was logged
         self.beats, self.done, self.doing = 0, -1, "start"
+        self.first = -1  # updates that were done when this process began its first one
         self.own = OwnTime()
         self.notes: dict[str, float] = {}  # of the driver's, to be logged with the next metrics
         self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
@@ -96,10 +98,12 @@ class Worker:
     def begin(self, folder: str, env: Mapping[str, str]) -> Begun:
         """Take the variables of the cluster file, before torch is imported, and say who this is; from now on it is at
         work in the run's folder, and a signal writes the stacks of all threads into a file there."""
+        from ray import get_runtime_context
+
         os.environ |= env
         take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
-        return Begun(Identity.me(), meeting_place())
+        return Begun(Identity.me(), meeting_place(), get_runtime_context().get_node_id())
 
     def poll(self) -> Answer:
         """The last step that was logged, how far it is, and since the last call, events and warnings."""
@@ -148,8 +152,9 @@ class Worker:
         from training.loop import pretrain
 
         steps = Steps(run, self.events.append)
-        self._report("building the net")
+        self._report(MEETING)
         connect(run.machine)
+        self._report("building the net")
         mesh = mesh_of(run.machine)
         model = describe_model(run, mesh.share, mesh.line.stage)
         engine = DeepSpeedEngine(model, run.optim, run.machine)
@@ -165,10 +170,10 @@ class Worker:
                 metrics(step, values | noted)
 
         def at(done: int, doing: str) -> None:
-            is_first = self.done < 0 or (self.doing == "first step" and self.done == done)
-            self.done, self.doing = done, doing or ("first step" if is_first else STEP)
-            self.beats += 1
-            self.own.waits_for_rows()
+            if self.doing == PROFILE and metrics:  # it has just been written
+                for file in (Path(run.folder) / PROFILE).glob("*"):
+                    metrics.mirror(file, PROFILE)
+            self.at(done, doing)
             steps.at(done, doing)
 
         def should_stop() -> bool:
@@ -177,13 +182,11 @@ class Worker:
 
         self._report("opening corpus and checkpoint")
         try:
-            looks = shown(run, engine, metrics), keeper(run, engine)
+            looks = shown(run, engine, metrics), keeper(run, engine, self.beat)
             with full_disk_in_words(Path(run.folder), self._where), memory_in_words(run, self.rank, self._where):
                 result = pretrain(run, engine, sink, should_stop, at, *looks)
         finally:
             if metrics:
-                for file in (Path(run.folder) / PROFILE).glob("*") if run.profile else ():
-                    metrics.mirror(file, PROFILE)
                 self._report("mirroring metrics")
                 metrics.close()
         if metrics and result.state.skip_steps:
@@ -191,15 +194,26 @@ class Worker:
                 tag(tracked, skip_steps=list(result.state.skip_steps))
         if result.finished:
             self._report("exporting weights")
-            if lacks := export_weights(run, engine):
+            if lacks := export_weights(run, engine, self.beat):
                 logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
                 with log_and_suppress("why the run has no model"):
                     tag(tracked, **{STATE: f"none: {lacks}"})
         return result
 
+    def at(self, done: int, doing: str) -> None:
+        """`done` updates are done, and this comes now; "": the next one."""
+        self.first = done if self.first < 0 else self.first
+        self.done, self.doing = done, doing or ("first step" if done <= self.first else STEP)
+        self.beat()
+        self.own.waits_for_rows()
+
+    def beat(self) -> None:
+        """This worker gets on."""
+        self.beats += 1
+
     def _report(self, stage: str) -> None:
         self.doing = stage
-        self.beats += 1
+        self.beat()
         self.events.append({"stage": stage})
 
 
@@ -223,14 +237,18 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
 
 
-def keeper(run: Run, engine: "Engine[Model]") -> Callable[[int], None]:
+def no_beat() -> None:
+    """The `beat` of a worker that nobody watches."""
+
+
+def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat) -> Callable[[int], None]:
     """What writes the weights of a step beside those of the end. Every worker calls it."""
-    from training.formats import save_weights
+    from training.formats import beating, save_weights
 
     def keep(step: int) -> None:
-        weights = engine.weights()
+        weights = beating(engine.weights(), beat)
         if engine.rank == 0:
-            save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}")
+            save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}", beat=beat)
         else:
             deque(weights, maxlen=0)  # its part in gathering them
 
@@ -261,21 +279,22 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
     return show
 
 
-def export_weights(run: Run, engine: "Engine[Model]") -> str:
+def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat) -> str:
     """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
 
-    The first one is told why there is no export; "" where there is one.
+    The first one is told why there is no export; "" where there is one. `beat` is called at each tensor and file.
     """
-    from training.formats import load_weights, save_weights, to_transformers
+    from training.formats import beating, load_weights, save_weights, to_transformers
 
-    weights = engine.weights()
+    weights = beating(engine.weights(), beat)
     if engine.rank != 0:
         deque(weights, maxlen=0)  # its part in gathering them
         return ""
     spec, folder = engine.model.spec, Path(run.folder)
-    save_weights(weights, spec, folder / WEIGHTS)
+    save_weights(weights, spec, folder / WEIGHTS, beat=beat)
     try:
-        to_transformers(load_weights(folder / WEIGHTS)[1], spec, Path(run.corpus) / "vocab", folder / EXPORT)
+        stored = load_weights(folder / WEIGHTS, beat=beat)[1]
+        to_transformers(stored, spec, Path(run.corpus) / "vocab", folder / EXPORT, beat=beat)
     except BadInput as error:
         return str(error)
     return ""

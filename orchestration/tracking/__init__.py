@@ -8,7 +8,7 @@ from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress,
 from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
 from orchestration.tracking.models import STATE, Version, log_model, register
-from orchestration.tracking.patience import behind, forget, note_behind, within
+from orchestration.tracking.patience import BEHIND, behind, forget, note_behind, within
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
@@ -28,6 +28,7 @@ from orchestration.tracking.runs import (
 from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
 
 __all__ = [
+    "BEHIND",
     "METRICS_FILE",
     "RUN_FILE",
     "STATE",

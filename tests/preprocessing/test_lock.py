@@ -84,3 +84,28 @@ def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_pa
             worker.kill()
     assert left == [False, False, True]
     assert not list(tmp_path.iterdir())
+
+
+def test_who_takes_part_while_the_file_is_removed_takes_part_in_the_one_that_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`is_left` removed it between open and flock, and a worker held the lock of a file that nobody could find."""
+    flock, calls = lock.fcntl.flock, list[int]()
+
+    def removed_meanwhile(handle: int, how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            (tmp_path / lock.WORKERS).unlink()
+        flock(handle, how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lock.fcntl, "flock", removed_meanwhile)
+        lock.take_part(tmp_path)  # open until this process ends
+    assert len(calls) == 2
+    assert not is_left(tmp_path)
+    calls.clear()
+    (tmp_path / lock.WORKERS).rename(tmp_path / "of this process")
+    with monkeypatch.context() as patched:
+        patched.setattr(lock.fcntl, "flock", removed_meanwhile)
+        (tmp_path / lock.WORKERS).touch()
+        assert is_left(tmp_path)

@@ -351,7 +351,22 @@ def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_
         (2, evaluation), (2, ""),
         (3, checkpoint), (3, ""),
         (4, evaluation), (4, checkpoint), (4, ""),
+        (4, checkpoint),  # it is still being written
     ]  # fmt: skip
+
+
+def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run) -> None:
+    """Samples, kept weights and a profile's export were steps that hung."""
+    told, did = list[tuple[int, str]](), list[tuple[int, str]]()
+    run = replace(run, phases=(Phase(length=48, batch=8, steps=7),), eval_every=4, weights_every=5)
+    run = replace(run, samples=("",), profile=2)
+
+    def look(step: int) -> None:
+        did.append(told[-1])
+
+    pretrain(run, Spy(run), lambda step, metrics: None, doing=lambda *each: told.append(each), show=look, keep=look)
+    assert did == [(0, "samples"), (4, "samples"), (5, "weights"), (7, "samples")]
+    assert told[told.index((5, "weights")) :][1:4] == [(5, ""), (5, "profile"), (5, "")]
 
 
 def test_a_run_that_is_asked_to_stop_tells_of_its_last_checkpoint(run: Run) -> None:

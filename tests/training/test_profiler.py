@@ -70,3 +70,11 @@ def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: py
     trained(replace(run, folder=str(tmp_path / "shorter"), phases=(replace(run.phases[0], steps=3),)))
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == "no profile: only 3 steps were left, 3 come before the first one"
+
+
+def test_a_step_that_was_not_made_is_not_counted(corpus: Path, tmp_path: Path) -> None:
+    """A run that was asked to stop had begun one, and its means were of one step too many."""
+    run, asked = mini_run(corpus, tmp_path / "stopped", profile=9), iter([*6 * [False], True])
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    assert pretrain(run, engine, lambda step, metrics: None, lambda: next(asked)).state.step == 6
+    assert "Means of 3 steps" in (Path(run.folder) / "profile" / "table.txt").read_text()

@@ -144,8 +144,10 @@ def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
     run: Run, policy: str, factor: float, skipped: tuple[int, ...]
 ) -> None:
     run = short(run, policy, sigmas=20.0)
-    result, weights, _, _ = train(run, [BAD], factor)
+    result, weights, logged, _ = train(run, [BAD], factor)
     assert result.state.skip_steps == skipped
+    back = {step: values["train/rolled_back_to"] for step, values in logged.items() if "train/rolled_back_to" in values}
+    assert back == ({BAD: 12} if len(skipped) > 1 else {})  # the steps between have what was logged before
     again = replace(run, folder=f"{run.folder}-again", skip_steps=skipped)
     repeated, others, _, engine = train(again, [BAD], factor)
     assert_same(weights, others)

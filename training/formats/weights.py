@@ -5,7 +5,7 @@ The JSON that makes a folder valid is written last.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from preprocessing.files import write_atomic
 from preprocessing.spec import part
 from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
+from training.formats.sharded import beating
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
@@ -33,20 +34,21 @@ def save_weights(
     folder: Path,
     *,
     shard_bytes: int = sharded.SHARD_BYTES,
+    beat: Callable[[], None] | None = None,
 ) -> None:
     """Write `weights.safetensors`, or several of them with an index, then `spec.json` with the spec and their sha256.
 
-    The weights are taken one by one.
+    The weights are taken one by one. `beat` is called before each file is hashed.
     """
     tensors = state.items() if isinstance(state, Mapping) else state
     written = sharded.write(tensors, folder, STEM, shard_bytes=shard_bytes)
-    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(written)})
+    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(written, beat)})
 
 
-def _digest(files: Iterable[Path]) -> str:
+def _digest(files: Iterable[Path], beat: Callable[[], None] | None = None) -> str:
     """The sha256 of a file; of several, of theirs."""
     found = []
-    for file in files:
+    for file in beating(files, beat):
         try:
             with file.open("rb") as opened:
                 found.append(hashlib.file_digest(opened, "sha256").hexdigest())
@@ -66,17 +68,17 @@ def load_spec(folder: Path) -> ModelSpec:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None
 
 
-def load_weights(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
+def load_weights(folder: Path, *, beat: Callable[[], None] | None = None) -> tuple[ModelSpec, dict[str, Tensor]]:
     """What `save_weights` wrote, or a checkpoint of any workers; tensors stay in their files until they are looked at.
 
-    BadInput where a file is missing, garbled, or not the one that was written.
+    BadInput where a file is missing, garbled, or not the one that was written. `beat` is called before each is hashed.
     """
     if is_checkpoint(folder):
         weights = weights_of(folder)
         return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
-    found = _digest(files)
+    found = _digest(files, beat)
     if found != wanted:
         raise BadInput(
             f"{files[0]}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "

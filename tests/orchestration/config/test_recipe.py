@@ -698,18 +698,19 @@ def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("profile=1000000", "cluster.profile is 1000000 steps, the run has 999997 behind its first 3; lower it"),
-        ("skip_steps=[7, 1000001]", "cluster.skip_steps has 1000001, the whole run has 1000000 steps; leave it out"),
+        ("profile=38", "cluster.profile is 38 steps, the run has 37 behind its first 3; lower it"),
+        ("skip_steps=[7, 41]", "cluster.skip_steps has 41, the whole run has 40 steps; leave it out"),
     ],
 )
 def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str) -> None:
-    assert check(load("bert_base"), load_cluster("local", ["workers=2", override])) == [problem]
+    recipe = load("bert_base", ["phases=[{length: 128, batch: 256, steps: 40}]", "optim.warmup=4"])
+    assert check(recipe, load_cluster("local", ["workers=2", override])) == [problem]
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("profile=-1", r"profile is -1, allowed is a number of steps from 0 \(none\) up"),
+        ("profile=-1", r"profile is -1, allowed is a number of steps from 0 \(none\) to 100"),
         ("skip_steps=[0]", r"skip_steps is \[0\], allowed is steps from 1 up"),
         ("stability.policy=ignore", "stability.policy is 'ignore', allowed are off, warn, fail, skip, rollback"),
         ("stability.sigma=5", "stability.sigma is not a key"),

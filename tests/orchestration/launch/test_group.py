@@ -15,7 +15,6 @@ from orchestration.jobs.score_plan import planned
 from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
 from orchestration.launch import placement
-from orchestration.tracking import metrics
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start, trainers
@@ -41,6 +40,7 @@ def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
         "opening MLflow",
         "starting workers",
         "importing DeepSpeed",
+        "meeting the other workers",
         "building the net",
         "opening corpus and checkpoint",
     )
@@ -162,13 +162,6 @@ def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
     with pytest.raises(ResourceError, match=r"64 workers with 1 CPUs .* have no place"):
         start(run_of(corpus, tmp_path), place, workers=64)
-
-
-def test_resume_never_begins_a_new_record(whole: Any, place: track.Place, tmp_path: Path) -> None:
-    (tmp_path / track.RUN_FILE).write_text('{"uri": "", "run_id": "of old"}')
-    (tmp_path / metrics.METRICS_FILE).write_text('{"step": 7}\n')
-    launch._set_aside(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["old-metrics.jsonl", "old-mlflow.json"]
 
 
 def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole: Any, place: track.Place) -> None:

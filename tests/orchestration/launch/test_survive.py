@@ -8,15 +8,22 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+import ray
 
 from orchestration.launch import attempt, stacks, watch
 from orchestration.launch import group as launch
+from orchestration.launch.processes import Identity
+from orchestration.launch.worker import Begun
+from orchestration.progress import ignore
+from orchestration.signals import Asked
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
 from tests.orchestration.launch.mini_group import losses, once_at, run_of, start, trainers
@@ -50,6 +57,36 @@ def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
     told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
     assert sum("its state is stopped" in each for each in told) == 1
     assert sum("training/loop.py" in each for each in told) == 1  # where the other one waits, with all below it
+
+
+class Mute:
+    """A worker that answers nothing any more."""
+
+    def begin(self, folder: Path) -> Begun:
+        self.stacks = stacks.Stacks(folder, 0)
+        return Begun(Identity.me(), ("", 0), ray.get_runtime_context().get_node_id())
+
+    def hang(self) -> None:
+        time.sleep(600)
+
+
+def test_a_mute_worker_of_another_machine_writes_its_stacks(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No signal reaches it from here: a task of Ray's beside it sends one."""
+    worker = ray.remote(Mute).remote()
+    begun = ray.get(worker.begin.remote(tmp_path))
+    worker.hang.remote()
+    group: Any = SimpleNamespace(num=2)
+    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, Asked(), 600.0, ignore)  # type: ignore[arg-type]
+    tried.begun = [begun, replace(begun, node="0a" * (len(begun.node) // 2))]
+    monkeypatch.setattr(attempt, "platform", SimpleNamespace(node=lambda: "elsewhere"))
+    states = tried._demand([0, 1])
+    assert states[0] in (psutil.STATUS_SLEEPING, psutil.STATUS_RUNNING)
+    assert states[1] == "on a machine that does not answer either"
+    time.sleep(1.0)
+    assert "in hang" in stacks.file_of(tmp_path, 0).read_text()
+    ray.kill(worker)
 
 
 def test_sigterm_is_answered_though_a_worker_is_stopped(

@@ -2,12 +2,13 @@
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from orchestration.launch import full_disk
-from orchestration.launch.watch import EVERY_S, IN_A_ROW, OTHERS, STEP, STEP_TIMES, Sign, Watch
+from orchestration.launch.watch import EVERY_S, IN_A_ROW, MEETING, OTHERS, STEP, STEP_TIMES, Sign, Watch
 from preprocessing.errors import BadInput
 
 
@@ -48,12 +49,22 @@ def test_other_work_has_more_patience_and_so_has_who_waits_for_it(doing: str) ->
     assert watch.silent_s([0, 1], 5.0 * OTHERS + 2.0) > 0.0
 
 
+def test_workers_that_do_not_meet_are_given_what_the_machine_says() -> None:
+    """Where a firewall is between them the first word of it came after an hour."""
+    watch = Watch(2, 60.0, 0.0, timeout_s=100)
+    for rank in (0, 1):
+        watch.hear(rank, Sign(2, -1, MEETING), 0.0)
+    assert (watch.silent_s([0, 1], 99.0), watch.silent_s([0, 1], 101.0)) == (0.0, 101.0)
+    watch.hear(1, Sign(3, -1, "importing DeepSpeed"), 0.0)
+    assert watch.silent_s([0, 1], 300.0) == 0.0
+
+
 def test_who_has_ended_is_not_waited_for_and_zero_waits_for_ever() -> None:
     assert stepped(2, hang_s=5.0, step_s=0.1).silent_s([], 1e9) == 0.0
     assert stepped(2, hang_s=0.0, step_s=0.1).silent_s([0, 1], 1e9) == 0.0
 
 
-def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[float, list[int]]]:
+def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[float, Mapping[int, float]]]:
     """What `times` comparisons say of workers with these own times of an update."""
     watch, found = Watch(len(own_s), 600.0, 0.0, stages), []
     for turn in range(times + 1):
@@ -66,19 +77,31 @@ def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[floa
 
 def test_a_worker_that_is_slower_several_times_in_a_row_is_named_once() -> None:
     found = compared([0.1, 0.1, 0.3], times=IN_A_ROW + 2)
-    assert [slow for _, slow in found] == [[]] * (IN_A_ROW - 1) + [[2]] + [[]] * 2
+    assert [list(slow) for _, slow in found] == [[]] * (IN_A_ROW - 1) + [[2]] + [[]] * 2
     assert {round(slowest, 6) for slowest, _ in found} == {3.0}
 
 
 def test_a_stage_with_more_to_do_is_not_slow() -> None:
     assert not any(slow for _, slow in compared([0.1, 0.1, 0.3, 0.3], 2 * IN_A_ROW, stages=2))
-    assert [slow for _, slow in compared([0.1, 0.1, 0.3, 0.6], IN_A_ROW, stages=2)][-1] == [3]
+    assert list(compared([0.1, 0.1, 0.3, 0.6], IN_A_ROW, stages=2)[-1][1]) == [3]
 
 
 def test_of_two_workers_the_slower_one_is_named() -> None:
-    assert [slow for _, slow in compared([0.2, 0.1], IN_A_ROW)][-1] == [0]
+    assert list(compared([0.2, 0.1], IN_A_ROW)[-1][1]) == [0]
     assert not any(slow for _, slow in compared([0.14, 0.1], 2 * IN_A_ROW))
     assert compared([0.1], IN_A_ROW) == []
+
+
+def test_each_of_two_slow_workers_has_its_own_factor() -> None:
+    assert compared([0.1, 0.1, 0.1, 0.2, 0.7], IN_A_ROW)[-1][1] == pytest.approx({3: 2.0, 4: 7.0})
+
+
+def test_seconds_in_which_nobody_listened_do_not_count() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.skip(1000.0)
+    assert watch.silent_s([0, 1], now_s=1000.9 + 4.0) == 0.0
+    assert watch.step_s() == pytest.approx(0.1)
+    assert watch.silent_s([0, 1], now_s=1000.9 + 6.0) > 0.0
 
 
 # A full disk

@@ -9,6 +9,7 @@ import pytest
 from orchestration.config import load, load_cluster
 from orchestration.launch import worker
 from orchestration.launch.cells import _counted
+from orchestration.launch.watch import STEP
 from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, export_weights
 from orchestration.tracking import MetricLog, history
 from preprocessing.errors import BadInput
@@ -43,6 +44,28 @@ def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:
     assert "\n" not in said
     assert (Path(run.folder) / WEIGHTS / "spec.json").is_file()
     assert not (Path(run.folder) / EXPORT).exists()
+
+
+def test_the_export_beats_at_each_tensor_and_file(run: Run) -> None:
+    """The files of a large net take hours, in which nothing else is heard of the worker."""
+    beats: list[int] = []
+    net = engine(run)
+    assert export_weights(run, net, lambda: beats.append(1)) == ""
+    tensors, files = len(net.full_state()), 2  # hashed when it is written, and when it is read
+    assert len(beats) >= 2 * tensors - 2 + files
+    beats.clear()
+    worker.keeper(run, net, lambda: beats.append(1))(3)
+    assert len(beats) == tensors + 1
+
+
+def test_the_first_step_of_a_process_is_named_whatever_comes_before_it() -> None:
+    each = Worker(0, 1)
+    told = []
+    for done, doing in [(7, "samples"), (7, ""), (8, ""), (8, "checkpoint"), (8, ""), (9, "rollback"), (6, "")]:
+        each.at(done, doing)
+        told.append(each.doing)
+    assert told == ["samples", "first step", STEP, "checkpoint", STEP, "rollback", "first step"]
+    assert each.poll().sign.beats == 7
 
 
 def test_a_poll_has_the_last_event_of_each_stage_in_order() -> None:
