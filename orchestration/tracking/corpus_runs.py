@@ -16,6 +16,7 @@ from orchestration.config import not_default
 from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
+from orchestration.tracking.patience import while_there
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -59,25 +60,33 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
     When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. Raises
     ResourceError when another living process makes it, or when the store does not answer.
     """
-    with track.reached(place) as client:
+
+    def begun(client: Any) -> CorpusRun:
         if known := _known(client, place, folder):
-            tracked = Tracked(place.uri, known)
-        else:
-            tracked = _begun(client, place, folder) or track.created(
-                client, place, telling_name(metadata.name, folder), EXPERIMENT, **{FOLDER: _uri(folder)}
-            )
-    if known:
-        yield CorpusRun(tracked, is_known=True)
+            return CorpusRun(Tracked(place.uri, known), is_known=True)
+        name, tags = telling_name(metadata.name, folder), {FOLDER: _uri(folder)}
+        tracked = _begun(client, place, folder) or track.created(client, place, name, EXPERIMENT, **tags)
+        return CorpusRun(tracked, is_known=False)
+
+    run = track.opened(place, begun)
+    if run.is_known:
+        yield run
         return
-    with track.heartbeat(client, tracked):
-        log_metadata(client, tracked.run_id, metadata, folder)
+    client, run_id = track.client_of(place.uri), run.tracked.run_id
+    with track.heartbeat(run.tracked):
+        with track.log_and_suppress("what the run says of itself"):
+            while_there(place.uri, lambda: log_metadata(client, run_id, metadata, folder))
         began_s = time.monotonic()
-        yield CorpusRun(tracked, is_known=False)
+        yield run
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
+
+        def tell() -> None:
+            log_corpus(client, run_id, folder, "corpus")
+            _log_metrics(client, run_id, _counts(manifest) | {"seconds": took_s}, step=0)
+            client.set_tag(run_id, DIGEST, manifest.digest)  # last: with it the run is known
+
         with track.log_and_suppress("what came of the corpus"):
-            log_corpus(client, tracked.run_id, folder, "corpus")
-            _log_metrics(client, tracked.run_id, _counts(manifest) | {"seconds": took_s}, step=0)
-            client.set_tag(tracked.run_id, DIGEST, manifest.digest)  # last: with it the run is known
+            while_there(place.uri, tell)
 
 
 def corpus_progress(run: CorpusRun) -> Report:
