@@ -16,7 +16,7 @@ from orchestration.config import not_default
 from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
-from orchestration.tracking.patience import while_there
+from orchestration.tracking.patience import while_there, within
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -100,7 +100,8 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
     The files lie under card/, the figures under figures/.
     """
     tracked = run.tracked
-    with track.log_and_suppress("the data card"):
+
+    def tell() -> None:
         client = track.client_of(tracked.uri)
         if CARD in client.get_run(tracked.run_id).data.tags:
             return
@@ -109,14 +110,20 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
         track.log_figures(tracked, figures)
         client.set_tag(tracked.run_id, CARD, "logged")
 
+    with track.log_and_suppress("the data card"):
+        while_there(tracked.uri, tell)
+
 
 class _Mirror:
     """Metrics of the stages, a batch every few seconds and at the end of each; a store that fails is asked no more."""
 
     def __init__(self, tracked: Tracked) -> None:
-        self.run_id, self.client = tracked.run_id, track.client_of(tracked.uri)
-        self.began_ms = self.client.get_run(self.run_id).info.start_time  # a job that goes on has one time axis
-        self.paces, self.next_at, self.fails = Paces(), 0.0, False
+        self.tracked, self.began_ms = tracked, 1000 * time.time()
+        self.paces, self.next_at, self.fails = Paces(), 0.0, True
+        with track.log_and_suppress("the progress of the corpus"):
+            known = within(tracked.uri, lambda: track.client_of(tracked.uri).get_run(tracked.run_id))
+            self.began_ms = known.info.start_time  # a job that goes on has one time axis
+            self.fails = False
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         rates, now_s = self.paces(event), time.monotonic()
@@ -128,9 +135,9 @@ class _Mirror:
         elapsed_s = int(time.time() - self.began_ms / 1000)
         self.fails = True
         with track.log_and_suppress("the progress of the corpus"):
-            _log_metrics(
-                self.client, self.run_id, {f"{event['stage']}/{key}": values[key] for key in values}, elapsed_s
-            )
+            points = {f"{event['stage']}/{key}": values[key] for key in values}
+            client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
+            within(self.tracked.uri, lambda: _log_metrics(client, run_id, points, elapsed_s))
             self.fails = False
 
 

@@ -103,9 +103,12 @@ def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens
 def test_a_new_run_does_not_wait_for_a_server_that_never_answers(mute: str, tmp_path: Path) -> None:
     track.load_mlflow(mute)
     began_s = time.monotonic()
-    with pytest.raises(
-        ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); see MLFLOW_TRACKING_URI$"
-    ), track.run(track.Place(mute), tmp_path, None, METADATA):
+    with (
+        pytest.raises(
+            ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); see MLFLOW_TRACKING_URI$"
+        ),
+        track.run(track.Place(mute), tmp_path, None, METADATA),
+    ):
         pass
     assert time.monotonic() - began_s < 1.5 + 1.5
     assert list(tmp_path.iterdir()) == []
