@@ -106,12 +106,11 @@ def told_what_would_fit(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
 def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
     """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
     report({"stage": "mirroring metrics"})
-    tracked = tracking.known(folder)
+    tracked, at = tracking.known(folder), tracking.hidden(place.uri)
     if tracked is None or not tracking.answers(tracked):
-        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", place.uri, folder)
+        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", at, folder)
         return
-    with tracking.log_and_suppress("how the run ended"):
-        tracking.tell_how_it_ended(tracking.client_of(tracked.uri), tracked.run_id, folder)
+    tracking.catch_up(tracked, folder)
     tracking.MetricLog(folder, tracked, system=False).close()
     if "results" in tracking.behind(folder):
         launch.log_results(folder, tracked, finished=True)

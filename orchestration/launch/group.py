@@ -6,11 +6,12 @@ error of ours arrives as itself; SIGTERM ends in a checkpoint. Ray is left with 
 one machine or many, and noticing that one is gone.
 """
 
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -41,6 +42,8 @@ T = TypeVar("T")
 
 RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
+RESTARTS = "restarts.json"  # in the run folder: how often workers had to be started again, by all commands so far
+SLOWEST = 2**20  # bytes per second at which a model is sent to a store
 LEFT_S = 60.0  # for workers of a driver that was killed to end
 ENDED_S = 3.0  # for our own
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -104,23 +107,27 @@ def pretrain(
             with nullcontext() if is_ours() else seen(needs) as nodes:
                 result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
-            if tracking.answers(tracked):
-                log_results(folder, tracked, result.finished)
-            else:
-                tracking.note_behind(folder, results=result.finished)
-                log.warning("MLflow does not answer: it lacks figures and model; the same command again logs them")
+            log_results(folder, tracked, result.finished)
             if not result.finished:
                 raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
     return result
 
 
 def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None:
-    """Keep the figures of a run in MLflow, and its net where it is finished."""
-    with tracking.log_and_suppress("figures and model"):
-        tracking.log_figures(tracked, figures.training(tracking.history(folder)))
-        if finished and (folder / EXPORT).is_dir():
-            tracking.log_model(tracked, folder / EXPORT)
+    """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted."""
+    with tracking.log_and_suppress("figures and model; the same command again logs them"):
+        tracking.note_behind(folder, results=finished)
+        drawn = figures.training(tracking.history(folder))
+        tracking.while_there(tracked.uri, partial(tracking.log_figures, tracked, drawn))
+        if finished and (export := folder / EXPORT).is_dir():
+            most_s = tracking.MOST_S + _size(export) / SLOWEST
+            tracking.while_there(tracked.uri, partial(tracking.log_model, tracked, export), most_s)
         tracking.forget(folder, "results")
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
@@ -171,7 +178,7 @@ def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) ->
 
 def _set_aside(folder: Path) -> None:
     """Begin the record anew, as the loop does with the checkpoints (`resume: never`): old-..., old2-..., and so on."""
-    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND)
+    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND, RESTARTS)
     olds = (f"old{number}-" if number > 1 else "old-" for number in count(1))
     old = next(old for old in olds if not any((folder / f"{old}{name}").exists() for name in names))
     for name in names:
@@ -199,7 +206,7 @@ class Training:
         self.run, self.needs, self.tracked, self.asked = run, needs, tracked, asked
         self.env = env
         self.patience, self.nodes, self.on_progress = patience, nodes, on_progress
-        self.furthest, self.in_vain, self.restarts = -1, 0, 0
+        self.furthest, self.in_vain = -1, 0
         self.worlds: list[str] = []  # what it was trained with, and from which step on
 
     def result(self) -> "Result":
@@ -262,9 +269,8 @@ class Training:
             if isinstance(death, WorkersParted):
                 raise ResourceError(f"{said}; see the network between their machines") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
-        self.restarts += 1
         log.warning("%s after step %d; starting again from the newest checkpoint", death, step)
-        self._tag("the number of restarts", restarts=self.restarts)
+        tracking.tell(self.tracked, Path(folder), restarts=_one_more(Path(folder) / RESTARTS))
 
     def _tell_world(self, group: Group) -> None:
         """Keep in MLflow with how many workers it goes on, and went on before."""
@@ -272,11 +278,19 @@ class Training:
         if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
             self.worlds.append(said)
             if len(self.worlds) > 1 or group.num < self.needs.workers:
-                self._tag("the number of workers", world=group.num, worlds=", ".join(self.worlds))
+                worlds = ", ".join(self.worlds)
+                tracking.tell(self.tracked, Path(self.run.folder), world=group.num, worlds=worlds)
 
-    def _tag(self, what: str, **tags: object) -> None:
-        with tracking.log_and_suppress(what):
-            tracking.within(self.tracked.uri, partial(tracking.tag, self.tracked, **tags))
+
+def _one_more(file: Path) -> int:
+    """The number in a file, which is one more from now on; a damaged one begins anew."""
+    try:
+        number = int(json.loads(file.read_bytes())) + 1
+    except (OSError, ValueError, TypeError):
+        number = 1
+    with suppress(OSError):
+        write_atomic(file, json.dumps(number).encode())
+    return number
 
 
 # One task

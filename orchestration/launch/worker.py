@@ -24,7 +24,7 @@ from orchestration.launch.processes import Identity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.steps import Steps
 from orchestration.launch.watch import MEETING, STEP, Sign
-from orchestration.tracking import STATE, MetricLog, Tracked, hardware, log_and_suppress, tag
+from orchestration.tracking import STATE, MetricLog, Tracked, hardware, tell
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.lock import take_part
@@ -190,14 +190,12 @@ class Worker:
                 self._report("mirroring metrics")
                 metrics.close()
         if metrics and result.state.skip_steps:
-            with log_and_suppress("which steps were skipped"):
-                tag(tracked, skip_steps=list(result.state.skip_steps))
+            tell(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
         if result.finished:
             self._report("exporting weights")
             if lacks := export_weights(run, engine, self.beat):
                 logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
-                with log_and_suppress("why the run has no model"):
-                    tag(tracked, **{STATE: f"none: {lacks}"})
+                tell(tracked, Path(run.folder), **{STATE: f"none: {lacks}"})
         return result
 
     def at(self, done: int, doing: str) -> None:

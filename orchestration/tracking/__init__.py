@@ -8,12 +8,23 @@ from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress,
 from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
 from orchestration.tracking.models import STATE, Version, log_model, register
-from orchestration.tracking.patience import BEHIND, behind, forget, note_behind, within
+from orchestration.tracking.patience import (
+    BEHIND,
+    MOST_S,
+    behind,
+    forget,
+    hidden,
+    in_a_line,
+    note_behind,
+    while_there,
+    within,
+)
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
     Tracked,
     answers,
+    catch_up,
     client_of,
     known,
     log_and_suppress,
@@ -23,13 +34,14 @@ from orchestration.tracking.runs import (
     place,
     run,
     tag,
-    tell_how_it_ended,
+    tell,
 )
 from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
 
 __all__ = [
     "BEHIND",
     "METRICS_FILE",
+    "MOST_S",
     "RUN_FILE",
     "STATE",
     "CellRecord",
@@ -41,13 +53,16 @@ __all__ = [
     "Version",
     "answers",
     "behind",
+    "catch_up",
     "client_of",
     "corpus_metadata",
     "corpus_progress",
     "corpus_run",
     "forget",
     "hardware",
+    "hidden",
     "history",
+    "in_a_line",
     "known",
     "log_and_suppress",
     "log_card",
@@ -62,6 +77,7 @@ __all__ = [
     "register",
     "run",
     "tag",
-    "tell_how_it_ended",
+    "tell",
+    "while_there",
     "within",
 ]

@@ -16,6 +16,7 @@ from orchestration.config import not_default
 from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
+from orchestration.tracking.patience import while_there, within
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -59,25 +60,33 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
     When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. Raises
     ResourceError when another living process makes it, or when the store does not answer.
     """
-    with track.reached(place) as client:
+
+    def begun(client: Any) -> CorpusRun:
         if known := _known(client, place, folder):
-            tracked = Tracked(place.uri, known)
-        else:
-            tracked = _begun(client, place, folder) or track.created(
-                client, place, telling_name(metadata.name, folder), EXPERIMENT, **{FOLDER: _uri(folder)}
-            )
-    if known:
-        yield CorpusRun(tracked, is_known=True)
+            return CorpusRun(Tracked(place.uri, known), is_known=True)
+        name, tags = telling_name(metadata.name, folder), {FOLDER: _uri(folder)}
+        tracked = _begun(client, place, folder) or track.created(client, place, name, EXPERIMENT, **tags)
+        return CorpusRun(tracked, is_known=False)
+
+    run = track.opened(place, begun)
+    if run.is_known:
+        yield run
         return
-    with track.heartbeat(client, tracked):
-        log_metadata(client, tracked.run_id, metadata, folder)
+    client, run_id = track.client_of(place.uri), run.tracked.run_id
+    with track.heartbeat(run.tracked):
+        with track.log_and_suppress("what the run says of itself"):
+            while_there(place.uri, lambda: log_metadata(client, run_id, metadata, folder))
         began_s = time.monotonic()
-        yield CorpusRun(tracked, is_known=False)
+        yield run
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
+
+        def tell() -> None:
+            log_corpus(client, run_id, folder, "corpus")
+            _log_metrics(client, run_id, _counts(manifest) | {"seconds": took_s}, step=0)
+            client.set_tag(run_id, DIGEST, manifest.digest)  # last: with it the run is known
+
         with track.log_and_suppress("what came of the corpus"):
-            log_corpus(client, tracked.run_id, folder, "corpus")
-            _log_metrics(client, tracked.run_id, _counts(manifest) | {"seconds": took_s}, step=0)
-            client.set_tag(tracked.run_id, DIGEST, manifest.digest)  # last: with it the run is known
+            while_there(place.uri, tell)
 
 
 def corpus_progress(run: CorpusRun) -> Report:
@@ -91,7 +100,8 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
     The files lie under card/, the figures under figures/.
     """
     tracked = run.tracked
-    with track.log_and_suppress("the data card"):
+
+    def tell() -> None:
         client = track.client_of(tracked.uri)
         if CARD in client.get_run(tracked.run_id).data.tags:
             return
@@ -100,14 +110,20 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
         track.log_figures(tracked, figures)
         client.set_tag(tracked.run_id, CARD, "logged")
 
+    with track.log_and_suppress("the data card"):
+        while_there(tracked.uri, tell)
+
 
 class _Mirror:
     """Metrics of the stages, a batch every few seconds and at the end of each; a store that fails is asked no more."""
 
     def __init__(self, tracked: Tracked) -> None:
-        self.run_id, self.client = tracked.run_id, track.client_of(tracked.uri)
-        self.began_ms = self.client.get_run(self.run_id).info.start_time  # a job that goes on has one time axis
-        self.paces, self.next_at, self.fails = Paces(), 0.0, False
+        self.tracked, self.began_ms = tracked, 1000 * time.time()
+        self.paces, self.next_at, self.fails = Paces(), 0.0, True
+        with track.log_and_suppress("the progress of the corpus"):
+            known = within(tracked.uri, lambda: track.client_of(tracked.uri).get_run(tracked.run_id))
+            self.began_ms = known.info.start_time  # a job that goes on has one time axis
+            self.fails = False
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         rates, now_s = self.paces(event), time.monotonic()
@@ -119,9 +135,9 @@ class _Mirror:
         elapsed_s = int(time.time() - self.began_ms / 1000)
         self.fails = True
         with track.log_and_suppress("the progress of the corpus"):
-            _log_metrics(
-                self.client, self.run_id, {f"{event['stage']}/{key}": values[key] for key in values}, elapsed_s
-            )
+            points = {f"{event['stage']}/{key}": values[key] for key in values}
+            client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
+            within(self.tracked.uri, lambda: _log_metrics(client, run_id, points, elapsed_s))
             self.fails = False
 
 

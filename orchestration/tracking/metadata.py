@@ -6,18 +6,20 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from orchestration.tracking.patience import behind, forget_told
 from preprocessing.manifest import Manifest
 
 NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
 FOLDER: Final = "sesame.folder"  # the tag with the folder in which all that a run has made is, as a URI
 LONGEST: Final = 5_000  # characters of a tag or a parameter; MLflow's limits are 8,000 and 6,000
+AT_ONCE: Final = 100  # parameters, or tags, in one call: MLflow's limit
 LIBRARIES: Final = (
     "apache-beam", "deepspeed", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "sentencepiece", "tokenizers",
     "torch", "transformers",
@@ -47,25 +49,81 @@ def telling_name(label: str, folder: Path) -> str:
     return f"{label}-{found[1]}" if found else label
 
 
-def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
-    """Give a run its tags, with those of git, libraries and machine, and its files; a new one parameters and dataset.
+Told = Mapping[str, Mapping[str, Any]]
+"""What a run says of itself, as JSON can hold it: tags, params and texts by name, datasets by what they are for."""
+
+
+def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> Told:
+    """Tags, with those of git, libraries and machine, files, parameters, the dataset.
 
     `folder` is where its results are, `corpus` the folder of its dataset; None where that is still to be made.
     """
-    from mlflow.entities import Param, RunTag
+    tags: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
+    tags |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
+    return {
+        "tags": {key: str(value)[:LONGEST] for key, value in tags.items()},
+        "texts": dict(metadata.files),
+        "params": {key: value[:LONGEST] for key, value in flattened(metadata.params).items()},
+        "datasets": {"pretraining": _dataset(corpus)} if corpus else {},
+    }
 
-    logged: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
-    logged |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
-    client.log_batch(run_id, tags=[RunTag(key, str(value)[:LONGEST]) for key, value in logged.items()])
-    for name, text in metadata.files.items():
+
+def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
+    """Give a run its tags and files; a new one parameters and dataset. Arguments as those of `told`."""
+    for kind, values in told(metadata, folder, corpus).items():
+        _log[kind](client, run_id, values)
+
+
+def tell_kept(client: Any, run_id: str, folder: Path) -> None:
+    """Give a run what is kept in its folder, since the store did not take it then."""
+    for kind, log in _log.items():
+        if values := behind(folder).get(kind):
+            log(client, run_id, values)
+            forget_told(folder, {kind: values})
+
+
+def _log_tags(client: Any, run_id: str, tags: Mapping[str, str]) -> None:
+    from mlflow.entities import RunTag
+
+    given = [RunTag(key, value) for key, value in tags.items()]
+    for start in range(0, len(given), AT_ONCE):
+        client.log_batch(run_id, tags=given[start : start + AT_ONCE])
+
+
+def _log_texts(client: Any, run_id: str, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
         client.log_text(run_id, text, name)
-    if client.get_run(run_id).data.params:  # resumed: parameters cannot change, and the folder's name has their hash
-        return
-    flat = [Param(key, value[:LONGEST]) for key, value in flattened(metadata.params).items()]
-    for start in range(0, len(flat), 100):  # MLflow's limit of parameters in one call
-        client.log_batch(run_id, params=flat[start : start + 100])
-    if corpus:
-        log_corpus(client, run_id, corpus, "pretraining")
+
+
+def _log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
+    """Those that the run lacks: parameters cannot change, and the folder's name has their hash."""
+    from mlflow.entities import Param
+
+    has = client.get_run(run_id).data.params
+    given = [Param(key, value) for key, value in params.items() if key not in has]
+    for start in range(0, len(given), AT_ONCE):
+        client.log_batch(run_id, params=given[start : start + AT_ONCE])
+
+
+def _log_datasets(client: Any, run_id: str, datasets: Mapping[str, Mapping[str, str]]) -> None:
+    """Those of a run that has none: corpora do not change."""
+    from mlflow.entities import Dataset
+
+    inputs = client.get_run(run_id).inputs
+    if not (inputs and inputs.dataset_inputs):
+        for context, dataset in datasets.items():
+            log_dataset(client, run_id, Dataset(**dataset), context)
+
+
+_log: Final[Mapping[str, Callable[[Any, str, Mapping[str, Any]], None]]] = {
+    "tags": _log_tags,
+    "texts": _log_texts,
+    "params": _log_params,
+    "datasets": _log_datasets,
+}
+
+
+KINDS: Final = frozenset(_log)
 
 
 def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -133,15 +191,19 @@ def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
     """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
     from mlflow.entities import Dataset
 
+    log_dataset(client, run_id, Dataset(**_dataset(corpus)), context)
+
+
+def _dataset(corpus: Path) -> dict[str, str]:
+    """A corpus, as MLflow's class of datasets takes it."""
     manifest = Manifest.load(corpus)
-    dataset = Dataset(
-        name=manifest.name,
-        digest=manifest.digest[:36],  # MLflow's limit; the profile has all of it
-        source_type="local",
-        source=json.dumps({"uri": corpus.resolve().as_uri()}),
-        profile=json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
-    )
-    log_dataset(client, run_id, dataset, context)
+    return {
+        "name": manifest.name,
+        "digest": manifest.digest[:36],  # MLflow's limit; the profile has all of it
+        "source_type": "local",
+        "source": json.dumps({"uri": corpus.resolve().as_uri()}),
+        "profile": json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
+    }
 
 
 def log_dataset(client: Any, run_id: str, dataset: Any, context: str) -> None:

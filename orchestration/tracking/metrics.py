@@ -11,12 +11,13 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
-from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, in_a_line, note_behind
+from orchestration.tracking.metadata import tell_kept
+from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, in_a_line, note_behind, note_told
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
 
@@ -80,7 +81,7 @@ class MetricLog:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """`tags` are what the worker adds to those of its run: the machine that trains may not be the driver's."""
-        self._tags = dict(tags or {})
+        self._tags = dict(tags or {})  # that are not kept in the folder yet
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
         self._folder, self._uri = folder, tracked.uri if tracked else ""
@@ -136,9 +137,9 @@ class MetricLog:
 
     def _say_what_it_lacks(self) -> None:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
+        self._keep_tags()
         if self._fails and (points or files):
-            kept = [(file.relative_to(self._folder).as_posix(), where) for file, where in files]
-            note_behind(self._folder, points=points, files=kept)
+            note_behind(self._folder, points=points, files=self._kept(files))
             log.warning(
                 "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
                 "command again mirrors them",
@@ -147,27 +148,34 @@ class MetricLog:
         elif self._is_mirrored:
             forget(self._folder, "points", "files")
 
+    def _kept(self, files: Iterable[tuple[Path, str]]) -> list[list[str]]:
+        return [[file.relative_to(self._folder).as_posix(), where] for file, where in files]
+
+    def _keep_tags(self) -> None:
+        if self._is_mirrored and self._tags:
+            note_told(self._folder, {"tags": self._tags})
+            self._tags = {}
+
     def _keep_mirroring(self, tracked: Tracked, system: bool) -> None:
         monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
             try:
+                self._keep_tags()
+                if files := self._kept(self._files):  # a worker that is killed while it waits has them again
+                    note_behind(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
                 self._waits_since_s = time.monotonic()
                 client = client_of(tracked.uri)
-                for key in list(self._tags):
-                    client.set_tag(tracked.run_id, key, self._tags[key])
-                    del self._tags[key]
+                tell_kept(client, tracked.run_id, self._folder)
                 if monitor is None and system:
                     monitor = _system_monitor(tracked)
                 if mirrored is None:
                     mirrored = _last_steps(client, tracked.run_id, self._last_step)
                 self._mirror_pending(client, tracked.run_id, mirrored)
-                while self._files:
-                    file, folder = self._files[0]
-                    self._waits_since_s = time.monotonic()
-                    client.log_artifact(tracked.run_id, str(file), folder)
-                    del self._files[0]
+                self._mirror_files(client, tracked.run_id)
+                if files:
+                    forget(self._folder, "files")
                 self._fails = ""
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
                 self._fails = in_a_line(error)
@@ -178,7 +186,18 @@ class MetricLog:
             if last:
                 break
         if monitor:
+            self._waits_since_s = time.monotonic()
             monitor.finish()
+
+    def _mirror_files(self, client: Any, run_id: str) -> None:
+        while self._files:
+            file, folder = self._files[0]
+            self._waits_since_s = time.monotonic()
+            if file.exists():
+                client.log_artifact(run_id, str(file), folder)
+            else:
+                log.warning("%s: is gone, so MLflow does not get it", file)
+            del self._files[0]
 
     def _mirror_pending(self, client: Any, run_id: str, mirrored: Mapping[str, int]) -> None:
         from mlflow.entities import Metric

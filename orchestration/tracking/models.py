@@ -21,7 +21,8 @@ from urllib.parse import unquote, urlparse
 
 from orchestration.reports.model_card import model_card
 from orchestration.tracking.metadata import LONGEST, NOTE
-from orchestration.tracking.runs import Tracked, client_of, known
+from orchestration.tracking.patience import hidden, in_a_line, without_password
+from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
 
@@ -79,7 +80,7 @@ def log_model(tracked: Tracked, export: Path) -> str:
     )
     status = "FAILED"
     try:
-        with tempfile.TemporaryDirectory(dir=export.parent, prefix=".mlflow-") as folder:
+        with tempfile.TemporaryDirectory(dir=export.parent, prefix=UNFINISHED) as folder:
             _write(Path(folder), export, what, card, model, tracked.run_id)
             _publish(client, model, Path(folder))
         status = "READY"
@@ -291,7 +292,7 @@ def register(folder: Path, export: Path, name: str) -> Version:
             number, is_new = _next_version(client, name, tracked, model_id), True
         task = client.get_logged_model(model_id).model_type
     example = example_of(export, task) if export.is_dir() else SENTENCE
-    return Version(name, number, f"models:/{name}/{number}", tracked.uri, is_new, example)
+    return Version(name, number, f"models:/{name}/{number}", without_password(tracked.uri), is_new, example)
 
 
 @contextmanager
@@ -306,7 +307,7 @@ def _asked(tracked: Tracked) -> Iterator[Any]:
     try:
         yield client_of(tracked.uri)
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise BadInput(f"MLflow at {tracked.uri}: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"MLflow at {hidden(tracked.uri)}: {in_a_line(error)}") from error
 
 
 def _version_of(client: Any, name: str, run_id: str, model_id: str) -> str:

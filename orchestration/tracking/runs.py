@@ -9,18 +9,32 @@ import json
 import logging
 import os
 import platform
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from orchestration.tracking.metadata import FOLDER, Metadata, log_metadata, telling_name
-from orchestration.tracking.patience import FAILED_S, behind, forget, in_a_line, is_there, note_behind, within
+from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
+from orchestration.tracking.patience import (
+    FAILED_S,
+    SLOW_S,
+    behind,
+    forget,
+    hidden,
+    in_a_line,
+    note_behind,
+    note_told,
+    while_there,
+    why_away,
+    within,
+    without_password,
+)
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import write_atomic
 
@@ -28,10 +42,12 @@ if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
 STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
 RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
+UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
 KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
 
@@ -124,9 +140,14 @@ def _new_experiment(client: Any, place: Place, name: str) -> str:
 
 
 def known(folder: Path) -> Tracked | None:
-    """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none."""
+    """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none.
+
+    Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
-        return Tracked(**json.loads((folder / RUN_FILE).read_bytes()))
+        found = Tracked(**json.loads((folder / RUN_FILE).read_bytes()))
+        return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
@@ -201,51 +222,72 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
     another living process holds the run, or when the store does not answer at the beginning of a run: its address may
     be a wrong one. A run that it has taken before goes on without it, and is told to it later.
     """
-    before = known(folder)
-    if before and before.uri == place.uri and not _is_reached(place):
-        log.warning("MLflow at %s does not answer: the run goes on, and is told to it later", place.uri)
-        with heartbeat(client_of(place.uri), before, folder, is_open=False):
-            yield before
-        return
-    with reached(place) as client:
-        tracked = _resumed(client, place, folder) or created(client, place, telling_name(metadata.name, folder))
+    for left in folder.glob(f"{UNFINISHED}*"):  # by a start that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    says, name = told(metadata, folder, corpus), telling_name(metadata.name, folder)
+    tracked, is_open = _taken(place, folder, name)
     forget(folder, "status", "detail")  # of an earlier start: now it is RUNNING
-    with heartbeat(client, tracked, folder):
-        write_atomic(folder / RUN_FILE, json.dumps(asdict(tracked)).encode())
-        log_metadata(client, tracked.run_id, metadata, folder, corpus)
+    note_told(folder, says)
+    with heartbeat(tracked, folder, is_open):
+        if is_open:
+            with log_and_suppress("what the run says of itself"):
+                while_there(place.uri, lambda: tell_kept(client_of(place.uri), tracked.run_id, folder))
         yield tracked
 
 
-def _is_reached(place: Place) -> bool:
-    """Whether a store answers now; of a kind that cannot be asked, whether it is looked through soon enough."""
-    if place.uri.startswith("sqlite:///") and not Path(place.uri.removeprefix("sqlite:///")).exists():
-        return True  # it is made anew
-    if place.uri.startswith(("http", "sqlite:///")):
-        return is_there(place.uri, FAILED_S)
+def _taken(place: Place, folder: Path, name: str) -> tuple[Tracked, bool]:
+    """The run of a folder, ours from now on, and whether the store knows that yet."""
+    before = known(folder)
+    is_known = before is not None and before.uri == place.uri
     try:
-        within(place.uri, lambda: client_of(place.uri).search_experiments(max_results=1))
-    except Exception:
-        return False
-    return True
+        tracked = opened(
+            place,
+            lambda client: _resumed(client, place, folder) or created(client, place, name),
+            FAILED_S if is_known else SLOW_S,
+        )
+    except Away as error:
+        if before is None or before.uri != place.uri:
+            raise
+        log.warning("%s: the run goes on, and is told to it later", error)
+        return before, False
+    kept = replace(tracked, uri=without_password(tracked.uri))
+    write_atomic(folder / RUN_FILE, json.dumps(asdict(kept)).encode())
+    return tracked, True
 
 
-@contextmanager
-def reached(place: Place) -> Iterator[Any]:
-    """A client of the store, in which no run of an owner that is gone is open; ResourceError where none answers."""
+class Away(ResourceError):
+    """A store that does not answer."""
+
+
+def opened(place: Place, ask: Callable[[Any], T], patience_s: float = SLOW_S) -> T:
+    """What `ask` returns of a client of the store, in which no run of an owner that is gone is open.
+
+    Away where the store does not answer within `patience_s`, or ceases to.
+    """
+
+    def asked() -> T:
+        client = client_of(place.uri)
+        reap(place)
+        return ask(client)
+
+    load_mlflow(place.uri)
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        client = client_of(place.uri)
-        reap(place)
-        yield client
+        if place.uri.startswith("sqlite:///") and not Path(place.uri.removeprefix("sqlite:///")).exists():
+            return asked()  # it is made now, which takes seconds
+        if reason := why_away(place.uri, patience_s):
+            raise TimeoutError(reason)
+        return while_there(place.uri, asked, has_answered=patience_s > FAILED_S)
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
-        reason = str(error).splitlines()[0]
-        raise ResourceError(f"MLflow at {place.uri} does not answer ({reason}); see MLFLOW_TRACKING_URI") from error
+        raise Away(
+            f"MLflow at {hidden(place.uri)} does not answer ({in_a_line(error)}); see MLFLOW_TRACKING_URI"
+        ) from error
 
 
 @contextmanager
-def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
+def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
     """The life of a run that is ours: its heartbeat inside the block, how it ended after it. With `is_open` False the
     store does not know yet that it is RUNNING.
 
@@ -253,7 +295,7 @@ def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None, is_open
     told to the store at the next start of any run.
     """
     stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(client, tracked.run_id, stop, is_open), daemon=True, name="heartbeat")
+    beat = threading.Thread(target=_beat, args=(tracked, folder, stop, is_open), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
     try:
         beat.start()
@@ -266,13 +308,48 @@ def heartbeat(client: Any, tracked: Tracked, folder: Path | None = None, is_open
     finally:
         stop.set()
         beat.join(FAILED_S)  # a beat that hangs is a daemon's
-        try:
-            within(tracked.uri, lambda: _terminate(client, tracked.run_id, status, detail))
-        except Exception as error:
-            log.warning("MLflow does not take that the run is %s: %s", status, in_a_line(error))
-            if folder:
-                with log_and_suppress("how the run ended"):
-                    note_behind(folder, status=status, detail=detail)
+        _close(tracked, folder, status, detail)
+
+
+def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> None:
+    """Tell the store how a run ended, and what else is kept of it; what it does not take stays kept."""
+    if folder:
+        with log_and_suppress("how the run ended"):
+            note_behind(folder, status=status, detail=detail)
+    try:
+        within(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, detail))
+    except Exception as error:
+        log.warning("MLflow does not take that the run is %s: %s", status, in_a_line(error))
+        return
+    if folder:
+        with log_and_suppress("what the run says of itself"):
+            forget(folder, "status", "detail")
+            _tell_kept(tracked, folder)
+
+
+def tell(tracked: Tracked, folder: Path, **tags: object) -> None:
+    """Tag the run of `folder`; what the store does not take within seconds is kept there, and told to it later."""
+    with log_and_suppress(f"{', '.join(tags)} of the run"):
+        note_told(folder, {"tags": {key: str(value) for key, value in tags.items()}})
+        _tell_kept(tracked, folder)
+
+
+def _tell_kept(tracked: Tracked, folder: Path) -> None:
+    if behind(folder).keys() & KINDS:
+        load_mlflow(tracked.uri)
+        within(tracked.uri, lambda: tell_kept(client_of(tracked.uri), tracked.run_id, folder))
+
+
+def catch_up(tracked: Tracked, folder: Path) -> None:
+    """Give the store how the run of `folder` ended and what it says of itself, where it lacks that."""
+
+    def call() -> None:
+        client = client_of(tracked.uri)
+        tell_how_it_ended(client, tracked.run_id, folder)
+        tell_kept(client, tracked.run_id, folder)
+
+    with log_and_suppress("how the run ended"):
+        while_there(tracked.uri, call)
 
 
 def _terminate(client: Any, run_id: str, status: str, detail: str) -> None:
@@ -304,7 +381,9 @@ def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
         return None
     try:
         found = client.get_run(named.run_id)
-    except MlflowException:
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
         return None
     return claim_run(client, place, found, folder)
 
@@ -328,20 +407,23 @@ def answers(tracked: Tracked) -> bool:
     try:
         within(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
     except Exception as error:
-        log.debug("MLflow does not answer: %s", error)
+        log.debug("MLflow does not answer: %s", in_a_line(error))
         return False
     return True
 
 
-def _beat(client: Any, run_id: str, stop: threading.Event, is_open: bool) -> None:
+def _beat(tracked: Tracked, folder: Path | None, stop: threading.Event, is_open: bool) -> None:
     while not stop.wait(HEARTBEAT_S):
         try:
+            client = client_of(tracked.uri)
             if not is_open:
-                client.update_run(run_id, status="RUNNING")
+                client.update_run(tracked.run_id, status="RUNNING")
                 is_open = True
-            client.set_tag(run_id, OWNER, json.dumps(asdict(Owner.me())))
+            client.set_tag(tracked.run_id, OWNER, json.dumps(asdict(Owner.me())))
+            if folder:
+                tell_kept(client, tracked.run_id, folder)
         except Exception as error:  # the store is away: the owner's process can still be looked up
-            log.debug("no heartbeat: %s", error)
+            log.debug("no heartbeat: %s", in_a_line(error))
 
 
 # Figures, artifacts, evaluations

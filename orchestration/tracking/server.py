@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from orchestration.tracking.runs import place, reached
+from orchestration.tracking.patience import hidden
+from orchestration.tracking.runs import opened, place
 from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
@@ -44,7 +45,9 @@ def ui(out: Path, port: int) -> NoReturn:
     """
     where = place(out)
     if where.uri.startswith(("http://", "https://")):
-        raise BadInput(f"MLFLOW_TRACKING_URI is a server, whose own UI is at {where.uri}; open that, or unset it")
+        raise BadInput(
+            f"MLFLOW_TRACKING_URI is a server, whose own UI is at {hidden(where.uri)}; open that, or unset it"
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -53,8 +56,7 @@ def ui(out: Path, port: int) -> NoReturn:
             raise ResourceError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
             ) from error
-    with reached(where):  # makes or migrates the store before the server reads it
-        pass
+    opened(where, lambda client: None)  # makes or migrates the store before the server reads it
     from mlflow.server import constants
 
     environment = os.environ | {

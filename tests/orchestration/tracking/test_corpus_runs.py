@@ -5,6 +5,7 @@ import logging
 import os
 import platform
 import shutil
+import socket
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -244,3 +245,16 @@ def test_a_card_is_kept_once(place: track.Place, finished: Path, folder: Path) -
     kept = client.download_artifacts(run.tracked.run_id, "card/data_card.html")
     assert Path(kept).read_text() == "first"
     assert [file.path for file in client.list_artifacts(run.tracked.run_id, "figures")] == ["figures/zipf.png"]
+
+
+def test_the_progress_of_a_corpus_does_not_wait_for_a_server_that_never_answers() -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen(8)
+        away = track.Tracked(f"http://127.0.0.1:{mute.getsockname()[1]}", "0" * 32)
+        track.load_mlflow(away.uri)
+        began_s = time.monotonic()
+        report = corpus_progress(CorpusRun(away, is_known=False))
+        for done in (1, 2):
+            report({"stage": "clean", "done": done, "total": 2, "documents": done, "bytes": done, "tokens": done})
+        assert time.monotonic() - began_s < 1 + 1.5

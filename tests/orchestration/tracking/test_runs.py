@@ -5,7 +5,6 @@ import logging
 import os
 import platform
 import re
-import shutil
 import socket
 import sqlite3
 import subprocess
@@ -590,12 +589,11 @@ def test_a_new_run_is_refused_where_no_store_is(mute: str, tmp_path: Path, monke
         pass
 
 
-def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, corpus: Path) -> None:
-    place = track.place(tmp_path / "out")
-    with track.run(place, tmp_path, corpus, METADATA):
-        pass
-    shutil.rmtree(tmp_path / "out")
-    assert track._is_reached(place)
+def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(track, "client_of", lambda uri: f"a client of {uri}")
+    monkeypatch.setattr(track, "reap", lambda place: [])
+    place = track.place(tmp_path / "removed")
+    assert track.opened(place, str, track.FAILED_S) == f"a client of {place.uri}"
 
 
 def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
@@ -761,11 +759,8 @@ def fetched(url: str) -> bytes:
 @pytest.mark.parametrize("folder", ["/proc/no such place", "file/below"])
 def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --out, or"),
-        track.reached(track.place(tmp_path / folder)),
-    ):
-        pass
+    with pytest.raises(BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --out, or"):
+        track.opened(track.place(tmp_path / folder), lambda client: None)
 
 
 def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.Tracked, tmp_path: Path) -> None:

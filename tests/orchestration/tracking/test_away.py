@@ -1,0 +1,349 @@
+"""A store that is away, hangs or fails: nothing waits for it, and nothing of a run is lost."""
+
+import json
+import logging
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+from orchestration.jobs.pretrain import catch_up
+from orchestration.launch import group
+from orchestration.progress import ignore
+from orchestration.tracking import MetricLog, patience
+from orchestration.tracking import runs as track
+from orchestration.tracking.metadata import told
+from orchestration.tracking.patience import behind, forget, note_behind, note_told, while_there, why_away
+from preprocessing.errors import ResourceError
+from tests.training.corpora import mini_corpus
+
+METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a net", {"recipe.yaml": "name: mini\n"})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+    return track.place(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mini_corpus(tmp_path_factory.mktemp("text") / "corpus", num_train=3, num_validation=1)
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The address of a server that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def begun(place: track.Place, folder: Path) -> track.Tracked:
+    """A run of `folder` that the store knows, and knows no more of."""
+    tracked = track.created(track.client_of(place.uri), place, "mini")
+    (folder / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
+    return tracked
+
+
+def look(tracked: track.Tracked) -> Any:
+    return track.client_of(tracked.uri).get_run(tracked.run_id)
+
+
+def fail(*args: object, **more: object) -> None:
+    raise OSError("gone in between")
+
+
+# At the start
+
+
+def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens_it(
+    place: track.Place, tmp_path: Path
+) -> None:
+    """In a process of its own: MLflow keeps a store that it has opened, and then needs no database to make a client."""
+    begun(place, tmp_path)
+    program = (
+        "import sys, time; from pathlib import Path; from orchestration.tracking import runs as track\n"
+        "folder, place = Path(sys.argv[1]), track.Place(sys.argv[2])\n"
+        "track.load_mlflow(place.uri)\n"
+        "began_s = time.monotonic()\n"
+        "with track.run(place, folder, None, track.Metadata('mini')):\n"
+        "    print(time.monotonic() - began_s)\n"
+        "print(time.monotonic() - began_s)\n"
+    )
+    holder = sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path), place.uri],
+            cwd=Path(track.__file__).parents[2], capture_output=True, text=True,
+        )  # fmt: skip
+    finally:
+        holder.close()
+    assert ran.returncode == 0, ran.stderr
+    entered_s, left_s = map(float, ran.stdout.split())
+    assert entered_s < 1 + 2
+    assert left_s - entered_s < 1 + 1 + 2
+    assert "the run goes on, and is told to it later" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    kept = behind(tmp_path)
+    assert (kept["status"], kept["tags"]["mlflow.source.name"]) == ("FINISHED", "sesame")
+
+
+def test_a_new_run_does_not_wait_for_a_server_that_never_answers(mute: str, tmp_path: Path) -> None:
+    track.load_mlflow(mute)
+    began_s = time.monotonic()
+    with (
+        pytest.raises(
+            ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); see MLFLOW_TRACKING_URI$"
+        ),
+        track.run(track.Place(mute), tmp_path, None, METADATA),
+    ):
+        pass
+    assert time.monotonic() - began_s < 1.5 + 1.5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_says(
+    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(track, "tell_kept", fail)
+        with track.run(place, tmp_path, corpus, METADATA) as tracked:
+            pass
+    assert "MLflow does not take what the run says of itself: gone in between" in caplog.text
+    assert look(tracked).info.status == "FINISHED"
+    assert "recipe_hash" not in look(tracked).data.tags
+    catch_up(tmp_path, place, ignore)
+    found = look(tracked)
+    assert (found.data.tags["recipe_hash"], found.data.params) == ("abc", {"peak": "0.001"})
+    assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["mini_world"]
+    kept = track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml", str(tmp_path))
+    assert Path(kept).read_text() == "name: mini\n"
+    assert behind(tmp_path) == {}
+
+
+def test_a_store_that_fails_otherwise_makes_no_second_run(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(place, tmp_path)
+
+    class Failing:
+        def get_run(self, run_id: str) -> None:
+            raise MlflowException("status code 503")
+
+    with pytest.raises(MlflowException, match="503"):
+        track._resumed(Failing(), place, tmp_path)
+
+
+def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.Place, tmp_path: Path) -> None:
+    (tmp_path / ".mlflow-x1" / "model").mkdir(parents=True)
+    with track.run(place, tmp_path, None, METADATA):
+        assert not list(tmp_path.glob(".mlflow-*"))
+
+
+# Tags
+
+
+def test_tags_that_a_store_does_not_take_are_told_later(
+    place: track.Place, mute: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracked = begun(place, tmp_path)
+    began_s = time.monotonic()
+    track.tell(track.Tracked(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
+    assert time.monotonic() - began_s < 1 + 1.5
+    assert behind(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
+    assert "MLflow does not take skip_steps of the run: no answer within 1 s" in caplog.text
+    track.tell(tracked, tmp_path, restarts=2)
+    tags = look(tracked).data.tags
+    assert (tags["skip_steps"], tags["restarts"]) == ("[3, 4]", "2")
+    assert behind(tmp_path) == {}
+
+
+def test_what_a_worker_runs_on_is_told_later(place: track.Place, tmp_path: Path) -> None:
+    tracked = begun(place, tmp_path)
+    away = track.Tracked("sqlite:////proc/no/such/folder.db", tracked.run_id)
+    MetricLog(tmp_path, away, system=False, tags={"hardware.gpus": "8 x H100"}).close()
+    assert behind(tmp_path) == {"tags": {"hardware.gpus": "8 x H100"}}
+    catch_up(tmp_path, place, ignore)
+    assert look(tracked).data.tags["hardware.gpus"] == "8 x H100"
+    assert behind(tmp_path) == {}
+
+
+def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) -> None:
+    note_told(tmp_path, {"tags": {"restarts": "1", "world": "2"}})
+    sent = {"tags": dict(behind(tmp_path)["tags"])}
+    note_told(tmp_path, {"tags": {"restarts": "2"}})
+    patience.forget_told(tmp_path, sent)
+    assert behind(tmp_path) == {"tags": {"restarts": "2"}}
+    forget(tmp_path, "tags")
+    assert not list(tmp_path.iterdir())
+
+
+def test_restarts_of_all_commands_add_up(tmp_path: Path) -> None:
+    assert [group._one_more(tmp_path / group.RESTARTS) for _ in range(3)] == [1, 2, 3]
+    (tmp_path / group.RESTARTS).write_text("[")
+    assert group._one_more(tmp_path / group.RESTARTS) == 1
+
+
+def test_a_new_record_takes_nothing_of_the_old_one(tmp_path: Path) -> None:
+    note_behind(tmp_path, points=3)
+    group._one_more(tmp_path / group.RESTARTS)
+    group._set_aside(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old-mlflow-behind.json", "old-restarts.json"]
+
+
+# The end
+
+
+def test_figures_and_model_that_fail_are_noted_and_told_later(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracked = begun(place, tmp_path)
+    log = MetricLog(tmp_path, tracked, system=False)
+    for step in (1, 2):
+        log(step, {"train/loss": 3.0})
+    log.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(group.tracking, "log_figures", fail)
+        group.log_results(tmp_path, tracked, True)
+    assert behind(tmp_path) == {"results": True}
+    assert "the same command again logs them: gone in between" in caplog.text
+    catch_up(tmp_path, place, ignore)
+    assert track.client_of(place.uri).list_artifacts(tracked.run_id, "figures")
+    assert behind(tmp_path) == {}
+
+
+def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "metrics": {"train/loss": 3.0}}\n')
+    group.figures.training({})  # imports
+    began_s = time.monotonic()
+    group.log_results(tmp_path, track.Tracked(mute, "0" * 32), True)
+    assert time.monotonic() - began_s < 1 + 2
+    assert behind(tmp_path) == {"results": True}
+
+
+def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over a wide network: a store that is no server and no file of sqlite."""
+    tracked, once = begun(place, tmp_path), threading.Event()
+
+    def within(uri: str, call: Any) -> None:
+        raise TimeoutError("no answer within 1 s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(track, "within", within)
+        with track.heartbeat(tracked, tmp_path):
+            once.set()
+    assert look(tracked).info.status == "RUNNING"
+    assert behind(tmp_path) == {"status": "FINISHED", "detail": ""}
+    catch_up(tmp_path, place, ignore)
+    assert look(tracked).info.status == "FINISHED"
+    assert behind(tmp_path) == {}
+
+
+def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the_store(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = begun(place, tmp_path)
+    note_behind(tmp_path, status="KILLED", detail="stopped")
+    monkeypatch.setattr(track, "_taken", lambda *args: (tracked, False))
+    with track.run(place, tmp_path, None, METADATA):
+        assert "status" not in behind(tmp_path)
+    assert look(tracked).info.status == "FINISHED"
+    assert behind(tmp_path) == {}
+
+
+def test_a_file_that_is_gone_holds_up_no_other(
+    place: track.Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracked = begun(place, tmp_path)
+    (tmp_path / "there.txt").write_text("text")
+    note_behind(tmp_path, files=[["gone.txt", "samples"], ["there.txt", "samples"]])
+    with caplog.at_level(logging.WARNING):
+        MetricLog(tmp_path, tracked, system=False).close()
+    found = track.client_of(place.uri).list_artifacts(tracked.run_id, "samples")
+    assert [each.path for each in found] == ["samples/there.txt"]
+    assert f"{tmp_path / 'gone.txt'}: is gone" in caplog.text
+    assert behind(tmp_path) == {}
+
+
+# How long a call may take
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A server that is there and wants a password."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late() -> str:
+        time.sleep(1.5)
+        return "done"
+
+    monkeypatch.setattr(patience, "SLOW_S", 0.5)
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://ann:secret@127.0.0.1:{server.server_port}"
+        assert while_there(uri, late) == "done"
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.7 s"):
+            while_there(uri, late, 0.7)
+        server.shutdown()
+    with pytest.raises(TimeoutError, match="no answer within"):
+        while_there(mute, late)
+
+
+def test_a_database_is_there_where_it_takes_connections(mute: str) -> None:
+    database = mute.replace("http://", "postgresql+psycopg://ann:secret@") + "/db"
+    assert why_away(database, 0.5) == ""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        assert "refused" in why_away(f"postgresql://127.0.0.1:{probe.getsockname()[1]}/db", 0.5)
+    assert why_away("file:///no/way/to/ask", 0.5) == ""
+
+
+# Passwords
+
+
+def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = track.Place("http://ann:secret@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", secret.uri)
+    with pytest.raises(ResourceError) as refused, track.run(secret, tmp_path, None, METADATA):
+        pass
+    tracked = track.Tracked(secret.uri, "0" * 32)
+    with monkeypatch.context() as patch:
+        patch.setattr(track, "opened", lambda *args: tracked)
+        assert track._taken(secret, tmp_path, "mini") == (tracked, True)
+    assert json.loads((tmp_path / track.RUN_FILE).read_text())["uri"] == "http://127.0.0.1:9"
+    assert track.known(tmp_path) == tracked
+    with track.run(secret, tmp_path, None, METADATA) as again:
+        assert again == tracked
+    catch_up(tmp_path, secret, ignore)
+    assert "secret" not in str(refused.value) + caplog.text
+    assert "http://***@127.0.0.1:9 does not answer" in caplog.text
+
+
+def test_what_a_run_says_can_be_kept_as_json(corpus: Path, tmp_path: Path) -> None:
+    says: Mapping[str, Any] = told(METADATA, tmp_path, corpus)
+    assert json.loads(json.dumps(says)) == says
+    assert says["tags"]["host"] == os.uname().nodename
