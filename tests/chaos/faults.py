@@ -117,13 +117,23 @@ class KillOfGroup(Kill):
 
 
 class KillWorker(KillOfGroup):
-    """The last worker."""
+    """The last worker. When the folder of weights is there, its part in gathering them is done: nobody misses it then,
+    and nothing needs to be said."""
+
+    is_done = False
+
+    def strike(self, scene: Scene) -> None:
+        self.is_done = (scene.run / WEIGHTS).exists()
+        super().strike(scene)
+
+    def hit(self, scene: Scene, code: int) -> bool:
+        return super().hit(scene, code) or (self.sent and self.is_done)
 
     def who(self, scene: Scene) -> list[psutil.Process]:
         return scene.workers()
 
 
-class KillFirstWorker(Kill):
+class KillFirstWorker(KillOfGroup):
     """The Ray actor that keeps the record and exports."""
 
     def who(self, scene: Scene) -> list[psutil.Process]:
