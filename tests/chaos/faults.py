@@ -391,8 +391,9 @@ class LimitMemory(KillWorker):
 
 def without_micro_batch(scene: Scene, code: int) -> Iterator[str]:
     """Where a start has ended for want of memory, that it does not say which micro-batch would fit."""
-    if code == RESOURCES and "micro_tokens" not in scene.now.last_line:
-        yield f"names no micro_tokens that would fit: {scene.now.last_line[:300]}"
+    said = scene.now.last_line
+    if code == RESOURCES and not ("micro_tokens" in said and "would fit" in said):  # the first it had, too
+        yield f"says not which micro_tokens would fit: {said[:300]}"
 
 
 class KillForMemory(KillWorker):

@@ -188,7 +188,7 @@ def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
 
 
 def test_an_end_for_want_of_memory_names_a_micro_batch(tmp_path: Path) -> None:
-    without = scene_of(tmp_path / "a", "sesame: worker 1 had no memory left in step 12")
+    without = scene_of(tmp_path / "a", "sesame: worker 1 had no memory left, with micro_tokens 4,096")
     with_one = scene_of(tmp_path / "b", "sesame: worker 1 had no memory left; micro_tokens 512 would fit")
     for fault in (faults.LimitMemory(), faults.KillForMemoryAtLast()):
         assert list(fault.wrong(without, RESOURCES))
