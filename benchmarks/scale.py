@@ -55,7 +55,10 @@ def stages(rounds: int) -> str:
     from orchestration.planning.layout import layout_of
 
     first = Case(net="gpt2", layers=4, rows=4, bucket=1_000_000)
-    lines = ["| workers | ZeRO | ms a step, spread | planned, ratio | peak MB | planned, ratio | MB sent | planned |"]
+    lines = [
+        "| workers | ZeRO | ms a step, spread | planned, ratio | peak MB | planned, ratio "
+        "| MB sent, counted from operands by the ring formula | planned |"
+    ]
     lines.append("|" + "---|" * 8)
     for world in (1, 2):
         cases = [replace(first, zero=stage) for stage in range(4)]
@@ -108,7 +111,10 @@ def timed(case: Case) -> dict[str, Any]:
 
 @contextmanager
 def exchanged() -> Iterator[list[float]]:
-    """The bytes that this worker sends inside of the block, as rings of that many workers send them: one number."""
+    """The bytes that this worker sends inside of the block, as rings of that many workers send them: one number.
+
+    They are counted from the operands of each collective operation, not measured on the network.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -134,12 +140,14 @@ def exchanged() -> Iterator[list[float]]:
 
 
 def checkpoints(rounds: int) -> str:
-    """Pause, time until all is written, and restore."""
+    """Pause, time until all is written, restore, and steps beside it."""
     from benchmarks.checkpoint import measured
 
     found = measured("bert_base", rounds)
     lines = [f"| {name} | {seconds:.2f} s |" for name, seconds in found["seconds"].items()]
+    lines += [f"| {name} | {ratio:.2f} steps |" for name, ratio in found["steps"].items()]
     about = f"BERT base, {found['weights']:,} weights with Adam's moments, {found['bytes'] / 1e9:.2f} GB, one worker."
+    about += f" A step is one of {found['rows']} rows of {found['length']} tokens."
     return f"{about}\n\n| | median of {rounds} |\n|---|---|\n" + "\n".join(lines)
 
 
@@ -333,6 +341,8 @@ def begun(command: Sequence[str]) -> dict[str, tuple[float, float]]:
         for line in process.stderr:
             if said := re.match(r"([a-z][A-Za-z ]+?) \.\.\.", line):
                 marks.append((time.time(), said[1]))
+    if process.returncode:
+        raise RuntimeError(f"exit {process.returncode}: {' '.join(command)}")
     (file,) = runs.glob("*/metrics.jsonl")
     first = min(line["time"] for line in map(json.loads, file.read_text().splitlines()) if line["step"] == 1)
     marks = [(at, name) for at, name in marks if at < first] + [(first, "")]

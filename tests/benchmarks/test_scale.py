@@ -4,12 +4,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks.scale import Tree, exchanged, overhead_table
+from benchmarks.scale import Tree, begun, exchanged, overhead_table
 
 
 @pytest.fixture
@@ -49,3 +50,9 @@ def test_turns_become_medians_and_ratios_of_each_turn() -> None:
         for ours in (1.0, 1.5, 1.1)
     ]
     assert "| wall time | 1.1000 s | 1.0000 s | 1.100 (1.000, 1.100, 1.500) |" in overhead_table(turns)
+
+
+def test_a_command_that_fails_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCALE_ROOM", str(tmp_path))
+    with pytest.raises(RuntimeError, match="exit 3"):
+        begun([sys.executable, "-c", "raise SystemExit(3)"])

@@ -2,8 +2,9 @@
 
     python -m tests.chaos [--points N] [--only NAME] [--seed S] [--lanes 2] [--out DIR] [--json FILE] [--list]
 
-Exit code 1 where a run differs from the undisturbed one or leaves something behind; its folder stays, with the log of
-its commands. Mounts, networks and control groups of their own want root: without it those faults are left out, by name.
+Exit code 1 where a run differs from the undisturbed one, leaves something behind, does not say what it should, or could
+not be struck; its folder stays, with the log of its commands. Mounts, networks and control groups of their own want
+root: without it those faults are left out, by name.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -62,11 +64,15 @@ def main() -> None:
     said = f"{len(outcomes) - len(failed)} of {len(outcomes)} points as if nothing had been"
     console.print(f"{said}, {(time.monotonic() - began_s) / 60:.0f} minutes", style="red" if failed else "green")
     if recovered := recovery(outcomes):
-        console.print(recovered)
+        console.print(str(recovered), style="red" if recovered.is_slow else None)
     if args.json:
         machine = f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores"
         told: dict[str, Any] = {"date": datetime.now().astimezone().isoformat(timespec="seconds"), "machine": machine}
-        told |= {"seed": args.seed, "seconds": round(time.monotonic() - began_s), "recovery": recovery(outcomes)}
+        told |= {
+            "seed": args.seed,
+            "seconds": round(time.monotonic() - began_s),
+            "recovery": recovered and asdict(recovered),
+        }
         told |= {"points": values(outcomes)}
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(told, indent=1) + "\n")

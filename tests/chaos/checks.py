@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +33,8 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
         yield f"after {code} MLflow says {told or 'nothing'}, and the run's folder {kept or 'nothing'}"
 
 
-def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:
-    """What is wrong with a run that has finished."""
+def in_the_end(scene: Scene, undisturbed: Ended, runs: Collection[int] = (1,)) -> Iterator[str]:
+    """What is wrong with a run that has finished; `runs`: how many MLflow may have of it."""
     found = ended(scene.run)
     for name, wanted in undisturbed.weights.items():
         if found.weights.get(name) != wanted:
@@ -43,6 +43,8 @@ def in_the_end(scene: Scene, undisturbed: Ended) -> Iterator[str]:
         yield f"metrics.jsonl: {_difference(found.metrics, undisturbed.metrics)}"
     if (mirrored := scene.store.metrics(scene.run_id)) != undisturbed.metrics:
         yield f"metrics in MLflow: {_difference(mirrored, undisturbed.metrics)}"
+    if (number := scene.store.runs()) not in runs:
+        yield f"MLflow: {number} runs, wanted is {' or '.join(map(str, sorted(runs)))}"
     if running := scene.store.running():
         yield f"MLflow: {len(running)} runs say RUNNING"
     if (status := scene.store.status(scene.run_id)) != "FINISHED":

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -73,10 +74,14 @@ class Command:
             self._log.write(line)
             self._log.flush()
 
-    def said_s(self, begins: str, number: int = 1) -> float:
-        """When a line began so for the `number`th time, by the monotonic clock; 0: not yet."""
-        times = [at_s for at_s, line in list(self.lines) if line.startswith(begins)]
+    def said_s(self, begins: str, number: int = 1, since_s: float = 0.0) -> float:
+        """When a line began so for the `number`th time since then, by the monotonic clock; 0: not yet."""
+        times = [at_s for at_s, line in list(self.lines) if at_s >= since_s and line.startswith(begins)]
         return times[number - 1] if len(times) >= number else 0.0
+
+    def told(self, pattern: str, since_s: float = 0.0) -> str:
+        """The first line since then in which a pattern is found; "" where there is none."""
+        return next((line for at_s, line in list(self.lines) if at_s >= since_s and re.search(pattern, line)), "")
 
     @property
     def last_line(self) -> str:

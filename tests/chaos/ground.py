@@ -37,6 +37,7 @@ ENVIRONMENT: Final = {
 }
 START_S: Final = 900.0  # for a start of the command; an idle machine takes 15, a busy one minutes
 LEARNED: Final = ("train/", "eval/")  # metrics that do not depend on the clock
+WEIGHTS: Final = frozenset({"weights/weights.safetensors", "export/model.safetensors"})  # of a finished run
 
 History = Mapping[str, list[tuple[int, float]]]
 
@@ -99,6 +100,18 @@ def ended(run: Path) -> Ended:
     return Ended(weights, recorded(run), files)
 
 
+def faults_of(undisturbed: Ended) -> list[str]:
+    """What an undisturbed run should have left and has not: all others are compared with it."""
+    faults = []
+    if set(undisturbed.weights) != WEIGHTS:
+        faults.append(f"weights are {sorted(undisturbed.weights)}, wanted are {sorted(WEIGHTS)}")
+    if empty := [name for name, found in undisturbed.weights.items() if found == hashlib.sha256().hexdigest()]:
+        faults.append(f"empty: {', '.join(empty)}")
+    if not undisturbed.metrics.get("train/loss") or not any(name.startswith("eval/") for name in undisturbed.metrics):
+        faults.append(f"metrics are {sorted(undisturbed.metrics)}, wanted are train/loss and one of eval/")
+    return faults
+
+
 def _plain(run: Path, path: Path) -> str:
     """The name of a file; of a checkpoint by its place among them: who was asked to stop has one of that step."""
     name = path.relative_to(run).as_posix()
@@ -139,6 +152,10 @@ class Store:
     def running(self) -> list[str]:
         """The runs that say that they run."""
         return [str(row[0]) for row in self._asked("SELECT run_uuid FROM runs WHERE status = 'RUNNING'")]
+
+    def runs(self) -> int:
+        """How many there are."""
+        return len(self._asked("SELECT run_uuid FROM runs"))
 
     def metrics(self, run_id: str) -> dict[str, list[tuple[int, float]]]:
         """The history of each metric of LEARNED, by step."""

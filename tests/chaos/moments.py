@@ -26,7 +26,7 @@ def starting(scene: Scene, aim: Aim, stages: tuple[str, ...]) -> None:
     """In a stage before the first step."""
     stage = scene.rng.choice(stages)
     scene.now.until(lambda: scene.now.said_s(f"{stage} ..."), START_S)
-    _later(scene, 0.7)
+    time.sleep(scene.part(0.7))
     aim()
     scene.notes.append(f"in '{stage}'")
 
@@ -43,7 +43,7 @@ def training(scene: Scene, aim: Aim, first: int = 2) -> None:
 def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
     """While a checkpoint is written: its folder still has the name of an unfinished one."""
     wanted = scene.rng.randrange(first, STEPS - 1, SAVE_EVERY)
-    delay_s = scene.rng.uniform(0, 0.02)
+    delay_s = scene.part(0.02)
     scene.now.until(lambda: scene.step > 0, START_S)
     aim()
     while True:
@@ -66,14 +66,14 @@ def restarting(scene: Scene, aim: Aim, stages: tuple[str, ...] = WITH_WORKERS) -
     killed.kill()
     scene.now.until(lambda: scene.now.said_s("WARNING: worker"), START_S)
     scene.now.until(lambda: scene.now.said_s(f"{stage} ...", 2), START_S)
-    _later(scene, 0.5)
+    time.sleep(scene.part(0.5))
     aim()
     scene.notes.append(f"a worker was killed after step {step}; in the second '{stage}'")
 
 
 def exporting(scene: Scene, aim: Aim) -> None:
     """While the weights are written."""
-    delay_s = scene.rng.uniform(0, 0.3)
+    delay_s = scene.part(0.3)
     scene.now.until(lambda: scene.step >= STEPS - 4, START_S)
     aim()
     scene.now.until((scene.run / WEIGHTS).exists, START_S, FAST_S)
@@ -86,7 +86,7 @@ def exporting(scene: Scene, aim: Aim) -> None:
 
 def copying(scene: Scene, aim: Aim) -> None:
     """While `sesame export` writes its folder, which has another name until it is whole."""
-    delay_s = scene.rng.uniform(0, 0.01)
+    delay_s = scene.part(0.01)
     aim()
     scene.now.until(scene.exported.with_name(f".{scene.exported.name}.unfinished").exists, START_S, FAST_S)
     time.sleep(delay_s)
@@ -101,14 +101,10 @@ def ending(scene: Scene, aim: Aim) -> None:
     """While figures and model go to MLflow."""
     scene.now.until(lambda: scene.now.said_s("logging to MLflow"), START_S)
     aim()
-    _later(scene, 0.5)
+    time.sleep(scene.part(0.5))
     scene.notes.append("in 'logging to MLflow'")
 
 
 def _unfinished(scene: Scene, wanted: int) -> bool:
     folders = (scene.run / CHECKPOINTS).glob(".tmp-step-*")
     return any(int(path.name.rpartition("-")[2]) >= wanted for path in folders)
-
-
-def _later(scene: Scene, most_s: float) -> None:
-    time.sleep(scene.rng.uniform(0, most_s))

@@ -37,6 +37,7 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
     "kill head": (faults.KillHead, {"starting": RAY_STARTED, **AT_WORK, **LATE, **THE_END}),
     "SIGTERM": (faults.Terminate, {"starting": ANY_START, **AT_WORK, **LATE, **EXPORT}),
     "SIGTERM twice": (faults.TerminateTwice, {"starting": ANY_START, **AT_WORK, **LATE}),
+    "SIGTERM on a slow disk": (faults.TerminateOnSlowDisk, {"saving": moments.saving}),
     "SIGINT": (faults.Interrupt, {"starting": ANY_START, **TRAINING}),
     "SIGSTOP worker": (faults.StopWorker, {"training": moments.training, "saving": moments.saving}),
     "SIGSTOP raylet": (faults.StopRaylet, {"training": moments.training, **LATE}),
@@ -44,11 +45,13 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
     "short partition": (faults.Partition, {"training": moments.training, "saving": moments.saving, **LATE}),
     "long partition": (faults.LongPartition, {"starting": WORKERS_START, "training": moments.training}),
     "disk full": (faults.FullDisk, {"starting": ANY_START, "training": moments.training, **LATE, **EXPORT}),
-    "MLflow locked": (faults.LockedStore, {"starting": STORE_OPENED, "training": moments.training, **LATE}),
+    "MLflow locked": (faults.LockedStore, {"starting": STORE_OPENED, "training": moments.training, **LATE, **THE_END}),
+    "MLflow locked between two starts": (faults.LockedBetween, TRAINING),
     "MLflow down": (faults.DeadServer, {"starting": ANY_START, "training": moments.training, **LATE}),
-    "MLflow hangs": (faults.HangingServer, {"training": moments.training}),
+    "MLflow hangs": (faults.HangingServer, {"training": moments.training, **THE_END}),
     "no memory": (faults.LimitMemory, {"training": moments.training, "saving": moments.saving, **LATE}),
     "killed for memory": (faults.KillForMemory, {"training": moments.training, **LATE}),
+    "killed for memory, no restart": (faults.KillForMemoryAtLast, TRAINING),
     "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),
     "checkpoint flipped": (faults.Checkpoint, SAVED),
     "checkpoint cut": (faults.CutCheckpoint, SAVED),
@@ -86,7 +89,11 @@ class Point:
     @property
     def rng(self) -> random.Random:
         """Random numbers of this point alone."""
-        return random.Random(zlib.crc32(self.name.encode()))
+        return self.drawn(0)
+
+    def drawn(self, tries: int) -> random.Random:
+        """The same where it is played again after so many tries."""
+        return random.Random(zlib.crc32(self.name.encode(), tries))
 
 
 def lacking(point: Point) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rich.markup import escape
@@ -11,6 +11,7 @@ from rich.table import Table
 from tests.chaos.plan import TABLE
 from tests.chaos.play import Outcome
 
+MOST_BEYOND_S: Final = 15.0
 WORKER_KILLED: Final = ("kill worker", "kill first worker", "killed for memory", "checkpoint damaged at work")
 
 
@@ -19,7 +20,7 @@ def line(outcome: Outcome, number: int, total: int) -> str:
     point, ends = outcome.point, ", ".join(map(str, outcome.codes))
     word = "[red]wrong[/]" if outcome.faults else "[green]right[/]"
     after = f", next step after {outcome.next_step_s:.1f} s" if outcome.next_step_s else ""
-    where = escape("; ".join(outcome.notes))
+    where = escape("; ".join(outcome.notes)) + (f" (try {outcome.tries})" if outcome.tries > 1 else "")
     return (
         f"{number}/{total} {word} {escape(point.name)}: {where}; ends {ends}{after}, {outcome.seconds:.0f} s"
         + "".join(f"\n    {escape(fault)}" for fault in outcome.faults)
@@ -44,17 +45,41 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return shown
 
 
-def recovery(outcomes: Sequence[Outcome]) -> str:
-    """From the death of a worker to the next step, beyond what the start of its process took; "" where none died."""
+@dataclass(frozen=True)
+class Recovery:
+    """From the death of a worker to the next step, in seconds; `beyond_s`: without the start of new processes and their
+    imports, as benchmarks/recovery.py takes it."""
+
+    points: int
+    after_s: tuple[float, float]  # median and 95th percentile
+    beyond_s: tuple[float, float]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes longer than it should; of a machine that does other work it says little."""
+        return self.beyond_s[1] > MOST_BEYOND_S
+
+    def __str__(self) -> str:
+        (after, most), (beyond, most_beyond) = self.after_s, self.beyond_s
+        return (
+            f"a worker killed: next step after {after:.1f} s (p50) and {most:.1f} s (p95) of {self.points} points, "
+            f"beyond the start of its process {beyond:.1f} s (p50) and {most_beyond:.1f} s (p95), wanted is "
+            f"{MOST_BEYOND_S:.0f} s"
+        )
+
+
+def recovery(outcomes: Sequence[Outcome]) -> Recovery | None:
+    """Of the points in which a worker died and the same start went on; None where there are none."""
     killed = [each for each in outcomes if each.point.fault in WORKER_KILLED and each.next_step_s and each.start_s]
     if not killed:
-        return ""
+        return None
+    after_s = [outcome.next_step_s for outcome in killed]
     beyond_s = [outcome.next_step_s - outcome.start_s for outcome in killed]
-    after_s = percentile([outcome.next_step_s for outcome in killed], 0.95)
-    return (
-        f"a worker killed: next step after {after_s:.1f} s (95th percentile of {len(killed)}), "
-        f"{percentile(beyond_s, 0.95):.1f} s beyond the start of its process"
-    )
+    return Recovery(len(killed), _median_and_most(after_s), _median_and_most(beyond_s))
+
+
+def _median_and_most(seconds: Sequence[float]) -> tuple[float, float]:
+    return percentile(seconds, 0.5), percentile(seconds, 0.95)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

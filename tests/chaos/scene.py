@@ -29,6 +29,8 @@ class Scene:
     environment: dict[str, str] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # where and what the fault has hit
+    struck_s: float = 0.0  # when it struck, by the monotonic clock
+    tries: int = 0  # how often the point was played before, as the fault had hit nothing
 
     @property
     def out(self) -> Path:
@@ -67,6 +69,18 @@ class Scene:
     def now(self) -> Command:
         """The command that runs, or ran last."""
         return self.commands[-1]
+
+    def told(self, pattern: str) -> str:
+        """The first line of the command since the strike in which a pattern is found; "" where there is none."""
+        return self.now.told(pattern, self.struck_s)
+
+    def had_said(self, begins: str) -> bool:
+        """Whether the command had said a line that begins so before the strike."""
+        return 0 < self.now.said_s(begins) < self.struck_s
+
+    def part(self, most_s: float) -> float:
+        """A part of so many seconds; a smaller one each time that the point is played again."""
+        return self.rng.uniform(0, most_s / 2**self.tries)
 
     def start(self) -> Command:
         """The command, from the start or again."""
