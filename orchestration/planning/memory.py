@@ -40,6 +40,7 @@ class Memory:
     update: float = 0.0  # what an update needs for a moment
     context: float = 0.0
     host: float = 0.0  # beside the device: offloaded states, in the memory of the host
+    disk: float = 0.0  # and on its local disk
 
     @property
     def states(self) -> float:
@@ -102,9 +103,11 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         "optimiser": 4 * demand.recipe.optim.states * owned,
     }
     aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
     if cuda:
         states = {name: value - aside.get(name, 0.0) for name, value in states.items()}
     else:
+        states = {name: value - aside.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
         states["gradients"] += aside["copies"]
     return Memory(
         **states,
@@ -119,8 +122,15 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         reducing=max(0.0, copies - done * (kept_blocks + of_heads)),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
-        host=sum(aside.values()) - aside["buffers"] if cuda else 0.0,
+        host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
+        disk=on_disk,
     )
+
+
+def _disk(layout: Layout) -> tuple[str, ...]:
+    """States that lie on a local disk."""
+    of_optimiser = ("master", "optimiser") if layout.offload and layout.optimiser_on_disk else ()
+    return of_optimiser + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
 
 
 def _gradients(layout: Layout, weights: float) -> float:

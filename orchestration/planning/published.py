@@ -13,7 +13,7 @@ from orchestration.planning.costed import HOUR
 from orchestration.planning.demand import demand_of
 from orchestration.planning.devices import DEVICES
 from orchestration.planning.layout import Layout
-from orchestration.planning.search import with_rows
+from orchestration.planning.search import in_phase
 from orchestration.planning.timing import seconds
 
 
@@ -158,9 +158,8 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
         demand, device = demand_of(recipe), DEVICES[run.device]
         total = 0.0
         for phase in recipe.phases:
-            batch = phase.batch
-            layout = with_rows(run.layout, demand.longest.length, phase.length, batch)
-            of_step = seconds(demand, layout, device, phase.length, batch, scores_in_memory=run.scores_in_memory)
+            layout = in_phase(run.layout, demand, phase)
+            of_step = seconds(demand, layout, device, phase.length, phase.batch, scores_in_memory=run.scores_in_memory)
             total += of_step.total * (1 if run.of_step else phase.steps)
         yield Compared(
             run,

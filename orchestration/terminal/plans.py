@@ -13,11 +13,22 @@ WORDS = {  # of what time goes to
     "recomputed": "recomputation",
     "traffic": "norms, activations, dropout",
     "tensor": "tensor-parallel sums",
+    "sequence": "sequence-parallel exchanges",
     "gathering": "gathering weights (ZeRO-3)",
     "reducing": "summing gradients",
     "passing": "states between stages",
     "bubble": "pipeline bubble",
     "update": "update of the weights",
+}
+
+
+SENT = {  # what is sent
+    "reducing": "gradients",
+    "gathering": "weights of layers (ZeRO-3)",
+    "spreading": "updated weights",
+    "tensor": "tensor-parallel sums",
+    "sequence": "sequence-parallel exchanges",
+    "passing": "states between stages",
 }
 
 
@@ -31,7 +42,8 @@ def shown(plan: Plan) -> Group:
         own.choice.layout.describe(),
     ]
     parts: list[RenderableType] = [Text(line) for line in head]
-    parts += [_memory(own), _time(own)]
+    parts += [_memory(plan), _time(own), _sent(own)]
+    parts += [Text(note) for note in plan.notes]
     if plan.why_not:
         parts.append(Text(f"cannot be: {plan.why_not}", "red"))
     if plan.better:
@@ -73,13 +85,34 @@ def published(runs: Sequence[Compared]) -> Table:
     return table
 
 
-def _memory(own: Costed) -> Table:
+def _memory(plan: Plan) -> Table:
+    own = plan.own
     table = Table(title="memory of a device", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
         table.add_row(name, brief_bytes(value))
     table.add_row("peak", brief_bytes(own.choice.memory.peak), style="bold")
+    if host := own.choice.memory.host:
+        node = own.device.per_node
+        said = f"{brief_bytes(node * host)} of {brief_bytes(node * own.device.host)}"
+        table.add_row(f"host of {node} devices", said)
+    for kind, one in plan.checkpointing.items():
+        said = f"{brief_bytes(one.activations)}, peak {brief_bytes(one.peak)}"
+        table.add_row(f"activations with checkpointing {kind}", said)
+    return table
+
+
+def _sent(own: Costed) -> Table:
+    """Bytes by what they are, in the phases' steps."""
+    table = Table(title="sent by a device in a step", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    each = own.choice.sent
+    names = dict.fromkeys(name for one in each for name, _ in one.items())
+    for name in (*names, "total"):
+        said = ", ".join(brief_bytes(getattr(one, name)) for one in each)
+        table.add_row(SENT.get(name, name), said, style="bold" if name == "total" else "")
     return table
 
 

@@ -252,9 +252,10 @@ def test_a_driver_says_what_gpus_there_are(monkeypatch: pytest.MonkeyPatch, tmp_
     tool.write_text("#!/bin/sh\necho 'NVIDIA A100-SXM4-80GB, 81920'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    found = devices.gpu_here()
-    assert found
-    assert (found.flops, round(found.memory / 1e9), found.per_node) == (312e12, 86, 1)
+    here = devices.gpu_here()
+    assert here
+    found, assumed = here
+    assert (found.flops, round(found.memory / 1e9), found.per_node, assumed) == (312e12, 86, 1, "")
 
 
 def test_a_deadline_and_a_budget_choose_devices() -> None:
