@@ -57,8 +57,9 @@ def shown(plan: Plan) -> Group:
     return Group(*parts)
 
 
-def published(runs: Sequence[Compared]) -> Table:
-    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted."""
+def published(runs: Sequence[Compared]) -> Group:
+    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted; below that the source
+    of each, and what makes it differ."""
     table = Table(box=None, pad_edge=False)
     names = (
         "run",
@@ -70,6 +71,7 @@ def published(runs: Sequence[Compared]) -> Table:
         "published",
         "predicted",
         "ratio",
+        "MFU",
         "cost",
         "predicted cost",
     )
@@ -79,10 +81,13 @@ def published(runs: Sequence[Compared]) -> Table:
         run = one.run
         hours = (duration(3_600 * each) for each in (run.hours, one.hours))
         cost = f"${run.usd:,.0f}" if run.usd else ""
+        ratios = f"{one.ratio:.2f}", f"{one.mfu:.0%}"
         usd = "" if run.of_step else f"${one.usd:,.0f}"
         size = f"{one.parameters / 1e6:,.0f} M", str(one.layers), one.corpus, f"{one.tokens:.1e}"
-        table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, f"{one.ratio:.2f}", cost, usd)
-    return table
+        table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, *ratios, cost, usd)
+    lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
+    about = Text("Ratio: predicted over published time. MFU: as published, of the devices' 16-bit peak.")
+    return Group(table, Text(), about, *lines)
 
 
 def _memory(plan: Plan) -> Table:
