@@ -98,7 +98,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
     states = {
         "weights": size * (owned + whole if zero == 3 else weights),
-        "gradients": _gradients(layout, weights),
+        "gradients": _gradients(demand, layout, weights),
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimiser": 4 * demand.recipe.optim.states * owned,
     }
@@ -133,10 +133,19 @@ def _disk(layout: Layout) -> tuple[str, ...]:
     return of_optimiser + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
 
 
-def _gradients(layout: Layout, weights: float) -> float:
-    """Bytes of gradients between two micro-batches."""
+def _gradients(demand: Demand, layout: Layout, weights: float) -> float:
+    """Bytes of gradients between two micro-batches, of the worker that has most.
+
+    In float32 stage 2 keeps those of a tensor whole on each worker that has a part of it: of the token table, which is
+    the first of all, and of every tensor where the optimiser has a group for each. Others that are cut count nothing.
+    """
     if layout.zero >= 2:
-        return 4 * weights / layout.replicas
+        owned = weights / layout.replicas
+        if layout.zero == 2 and not layout.mixed:
+            table = demand.weights.tables / layout.tensor
+            held = weights if demand.recipe.optim.is_one_by_one else owned * (table // owned + 1)
+            owned = min(weights, held)
+        return 4 * owned
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
 
 
