@@ -99,7 +99,7 @@ class Layout:
         ):
             if value != getattr(machine, key):
                 yield f"cluster.machine.{key}={_written(value)}"
-        if not alone and near_partition(machine) > 1:
+        if (near := near_partition(machine)) > 1 and (self.zero < 3 or not alone or self.devices % near):
             yield "cluster.machine.deepspeed={}"
         if (self.zero == 3 or not alone) and cluster.samples not in ((), _SAMPLES):
             yield "cluster.samples=[]"

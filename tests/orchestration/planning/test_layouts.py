@@ -130,6 +130,7 @@ def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
 # Hints
 
 
+HPZ = "zero_optimization.zero_hpz_partition_size"
 CLUSTERS: list[tuple[str, list[str]]] = [
     ("2240xa100", ["hardware=v100", "machine.precision=fp32"]),
     ("2240xa100", ["hardware=a100_40gb", "machine.micro_tokens=4194304"]),
@@ -138,6 +139,7 @@ CLUSTERS: list[tuple[str, list[str]]] = [
     ("8xh100", ["machine.compile=true", "machine.micro_tokens=8388608"]),
     ("8xh100", ["machine.precision=fp16", "hardware=v100", "machine.micro_tokens=8388608"]),
     ("8xh100", ["machine.sequence_parallel=8", "machine.micro_tokens=8388608"]),
+    ("1024xh100", [f"machine.deepspeed.{HPZ}=8", "machine.micro_tokens=8388608"]),
     ("one_gpu", ["hardware=l4", "machine.micro_tokens=8388608"]),
     ("cpu_cluster", ["machine.micro_tokens=8388608"]),
     ("local", ["workers=2", "machine.zero=3", "machine.micro_tokens=8388608"]),
@@ -285,7 +287,7 @@ def test_check_and_plan_refuse_the_same() -> None:
 
 
 def test_keys_that_a_plan_does_not_count_are_named() -> None:
-    given = ["compile=true", "layout=padded", "zero=3", "deepspeed.zero_optimization.zero_hpz_partition_size=8"]
+    given = ["compile=true", "layout=padded", "zero=3", f"deepspeed.{HPZ}=8"]
     cluster = load_cluster("64xa100", [f"cluster.machine.{key}" for key in given])
     assert planning.refuse_what_does_not_fit(load("gpt2"), cluster) == [
         "not counted: compile, layout padded, zero_hpz_partition_size"
