@@ -7,7 +7,8 @@ The nets are those of recipes, with published objectives and dropout, at other s
 tensors that are alive, at each operation of its third step, which has two micro-batches: their most is its peak.
 Weights, gradients, masters and moments are what DeepSpeed and the optimiser hold, each storage once, behind a backward
 pass; what is none of these, nor a bucket, is `other`. `--all` also runs small buckets, bf16, activation checkpointing
-and offloading; `--write` puts the table into benchmarks/results.
+and offloading; `--write` puts the table into benchmarks/results, and beside it the figures as JSON, which tests compare
+with the plan (tests/orchestration/planning/test_recorded.py).
 """
 
 import argparse
@@ -74,7 +75,7 @@ class Case:
         return Machine(
             zero=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
             precision=self.precision,  # type: ignore[arg-type]
-            micro_tokens=self.rows * self.length,
+            micro_tokens=self.rows * demand_of(self.recipe).row_tokens(self.length),
             activation_checkpointing=self.checkpointing,  # type: ignore[arg-type]
             offload_optimizer=self.offload_optimizer,  # type: ignore[arg-type]
             offload_parameters=self.offload_parameters,  # type: ignore[arg-type]
@@ -99,8 +100,9 @@ class Case:
 
 def planned(case: Case) -> Memory:
     """What the plan says, of CPUs."""
-    layout = layout_of(case.machine, WORLD, case.length, WORLD * case.rows)
-    return memory(demand_of(case.recipe), layout, case.length, cuda=False)
+    demand = demand_of(case.recipe)
+    layout = layout_of(case.machine, WORLD, demand.row_tokens(case.length), WORLD * case.rows)
+    return memory(demand, layout, case.length, cuda=False)
 
 
 def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:
@@ -298,14 +300,18 @@ def compared(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
         yield _line(case, planned(case), found)
 
 
-def _line(case: Case, plan: Memory, found: dict[str, float]) -> dict[str, Any]:
+def in_parts(plan: Memory) -> dict[str, float]:
+    """What a plan says, by the names of what is measured."""
     says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimiser}
-    says |= {"states": plan.states, "peak": plan.peak}
+    return says | {"states": plan.states, "peak": plan.peak}
+
+
+def _line(case: Case, plan: Memory, found: dict[str, float]) -> dict[str, Any]:
     found["states"] = sum(found[name] for name in PARTS)
     return {
         "case": asdict(case),
         "about": case.describe(),
-        "planned": says,
+        "planned": in_parts(plan),
         "measured": found,
         "plan": dict(plan.items()),
     }
@@ -389,7 +395,10 @@ all alive tensors have at once in a step. Bytes do not depend on how busy the ma
 
 {table(lines)}
 """
-    (RESULTS / f"memory-{now()[:10]}.md").write_text(text)
+    name = f"memory-{now()[:10]}"
+    (RESULTS / f"{name}.md").write_text(text)
+    kept = [{"case": line["case"], "measured": line["measured"]} for line in lines]
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -152,11 +152,11 @@ def check(
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     environment.resolved(job.cluster.env, os.environ)
-    planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+    notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
     announce((), without_effect(job.cluster))
-    values = {"recipe": job.recipe.name, "hash": job.recipe.hash}
+    values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
-    return print_answer(Answer((shown,), values | {"workers": workers}, (flags.command("run"),)), as_json)
+    return print_answer(Answer((shown, *notes), values, (flags.command("run"),)), as_json)
 
 
 @app.command()

@@ -1,19 +1,32 @@
 """The plan of a recipe on a cluster: what it needs, how long it takes, what it costs, and what would be better."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from orchestration.config import Cluster, Recipe
 from orchestration.planning.demand import Demand, demand_of
-from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, device_of, gpu_here, gpus_here
-from orchestration.planning.layout import Layout, layout_of
-from orchestration.planning.memory import Memory, memory
-from orchestration.planning.search import FILLED, Choice, best, chosen, fits, legal, smallest
-from preprocessing.errors import ResourceError
+from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, cores, device_of, gpu_here, gpus_here
+from orchestration.planning.layout import Checkpointing, Layout, layout_of, near_partition
+from orchestration.planning.memory import Memory
+from orchestration.planning.search import (
+    FILLED,
+    REFUSED,
+    Choice,
+    best,
+    chosen,
+    filled,
+    fits,
+    in_phase,
+    legal,
+    needs,
+    smallest,
+)
+from preprocessing.errors import BadInput, ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
-REFUSED = 1.1  # of a device's memory: a plan may be a tenth above what is measured
+GPU = "h100"  # what is named where a net does not fit on the CPUs of a machine
 
 
 @dataclass(frozen=True)
@@ -39,11 +52,12 @@ class Costed:
     @property
     def mfu(self) -> float:
         """Share of the devices' peak that the model's own FLOPs are (arXiv:2204.02311, appendix B)."""
-        return self.flops / (self.choice.total_s * self.choice.layout.devices * self.device.flops)
+        layout = self.choice.layout
+        return self.flops / (self.choice.total_s * layout.devices * self.device.peak(layout.precision))
 
     @property
     def fits(self) -> bool:
-        return fits(self.choice, self.device)
+        return fits(self.choice.memory, self.device)
 
     def shares(self) -> dict[str, float]:
         """Of the run's time, by what it goes to: why the MFU is what it is."""
@@ -62,6 +76,7 @@ class Costed:
             "fits": self.fits,
             "memory_bytes": dict(self.choice.memory.items()) | {"peak": self.choice.memory.peak},
             "step_s": [one.total for one in self.choice.seconds],
+            "sent_bytes": [dict(one.items()) | {"total": one.total} for one in self.choice.sent],
             "shares": self.shares(),
             "mfu": self.mfu,
             "days": self.days,
@@ -81,6 +96,8 @@ class Plan:
     assumed: str  # what was assumed of the devices; "" where the cluster file or this machine says it
     own: Costed  # the layout of the cluster file
     why_not: str  # why that cannot be; "" where it can
+    notes: tuple[str, ...]  # what to know of it: memory that is tight, keys that are not counted
+    checkpointing: dict[str, Memory]  # its memory with each kind of activation checkpointing
     better: tuple[Costed, ...]  # the best on the same devices
     wanted: Costed | None = None  # what meets the deadline or the budget
     unmet: str = ""  # why nothing does
@@ -96,6 +113,10 @@ class Plan:
             "assumed": self.assumed,
             "own": self.own.values(),
             "why_not": self.why_not,
+            "notes": list(self.notes),
+            "activation_checkpointing": {
+                kind: {"activations": one.activations, "peak": one.peak} for kind, one in self.checkpointing.items()
+            },
             "better": [one.values() for one in self.better],
             "wanted": self.wanted.values() if self.wanted else None,
             "unmet": self.unmet,
@@ -105,32 +126,85 @@ class Plan:
 def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> Plan:
     """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
     demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe))
-    layout = _own_layout(recipe, cluster, demand)
+    refuse_precision(cluster, device)
+    layout, cuda = _own_layout(recipe, cluster, demand), device.kind != "cpu"
     own = _costed(demand, chosen(demand, layout, device), device)
     devices = max(1, cluster.num_workers(recipe))
-    better = tuple(_costed(demand, one, device) for one in best(demand, device, devices))
-    why_not = legal(layout, demand, device)
-    if not why_not and not own.fits:
-        why_not = _too_much(own.choice.memory, device)
-    found = Plan(recipe, cluster, demand, device, assumed, own, why_not, better)
-    return _met(found, devices, budget, deadline_s) if budget or deadline_s else found
+    better = tuple(_costed(demand, one, device) for one in best(demand, device, devices, like=layout))
+    needed = own.choice.memory
+    why_not = legal(layout, demand)
+    if not why_not and filled(needed, device) > REFUSED:
+        why_not = _too_much(needed, device)
+    kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
+    each = {str(kind): needs(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
+    notes = _notes(cluster, device, layout, needed)
+    found = Plan(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
+    return _met(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
 
 
-def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> None:
-    """ResourceError where the layout of the cluster file needs more than its devices have, with one that fits."""
+def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> list[str]:
+    """What is to be known of a layout that fits: what was assumed, memory that is tight, what is not counted.
+
+    ResourceError where the layout of the cluster file needs more than its devices or their hosts have, with one that
+    fits; BadInput where it has a precision that they lack.
+    """
     demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe), timed=False)
+    refuse_precision(cluster, device)
     layout = _own_layout(recipe, cluster, demand)
-    needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
-    if legal(layout, demand, device) or needed.peak <= REFUSED * device.memory:
-        return  # what is not legal the other checks say
+    _, needed = needs(demand, layout, cuda=device.kind != "cpu")
+    if filled(needed, device) <= REFUSED:
+        return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
     known = f" ({assumed})" if assumed else ""
-    smaller = smallest(demand, device)
-    hint = (
-        f"the smallest that fits: {' '.join(f'cluster.{key}' for key in smaller.layout.keys(demand.longest.length))}"
-        if smaller
-        else "nothing of this kind does, however many"
-    )
+    hint = _hint(demand, cluster, layout)
     raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
+
+
+def refuse_precision(cluster: Cluster, device: Device) -> None:
+    """BadInput where weights are to be in bf16 and devices have none."""
+    if cluster.machine.precision == "bf16" and not device.has_bf16:
+        raise BadInput(
+            f"{cluster.name}: cluster.machine.precision is bf16, which {device.name} does not have; "
+            "give fp32, or fp16 without pipeline_parallel"
+        )
+
+
+def _hint(demand: Demand, cluster: Cluster, layout: Layout) -> str:
+    """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
+    if cluster.machine.device == "cpu" and not cluster.address:
+        most, kind = max(1, cores() // cluster.cpus_per_worker), "on this machine"
+    else:
+        most, kind = 1 << 16, "of this kind"
+    if found := smallest(demand, _device_for(cluster), most=most, like=layout):
+        return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
+    nothing = f"nothing {kind} does, however many"
+    if cluster.machine.device == "cuda":
+        return nothing
+    on_gpus = smallest(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
+    return f"{nothing}; of {GPU} it would be {on_gpus.layout.describe()}" if on_gpus else nothing
+
+
+def _device_for(cluster: Cluster) -> Callable[[int], Device]:
+    """What each of so many workers runs on; how fast it is does not count."""
+    if cluster.machine.device == "cuda":
+        device = devices_of(cluster, 1)[0]
+        return lambda _: device
+    return lambda workers: devices_of(cluster, workers, timed=False)[0]
+
+
+def _notes(cluster: Cluster, device: Device, layout: Layout, needed: Memory) -> tuple[str, ...]:
+    """What to know of a layout that is not refused."""
+    machine, notes, share = cluster.machine, list[str](), filled(needed, device)
+    if FILLED < share <= REFUSED:
+        notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
+    if layout.tensor > device.per_node:
+        notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
+    further = near_partition(machine) > 1
+    odd = [
+        *(["compile"] if machine.compile else []),
+        *(["layout padded"] if machine.layout == "padded" else []),
+        *(["zero_hpz_partition_size"] if further else []),
+    ]
+    return (*notes, *([f"not counted: {', '.join(odd)}"] if odd else []))
 
 
 def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
@@ -139,20 +213,21 @@ def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) 
     What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
     """
     demand = demand_of(recipe)
-    length, cuda, more = demand.longest.length, cluster.machine.device == "cuda", "set cluster.machine.micro_tokens="
+    own, cuda, more = _own_layout(recipe, cluster, demand), cluster.machine.device == "cuda", "cluster.machine."
+    length = demand.longest.length
+    row = demand.row_tokens(length)
 
     def planned(rows: int) -> float:
-        layout = replace(_own_layout(recipe, cluster, demand), rows=rows)
-        return memory(demand, layout, length, cuda=cuda).peak
+        return needs(demand, replace(own, micro_tokens=rows * row), cuda=cuda)[1].peak
 
-    now = _own_layout(recipe, cluster, demand).rows
+    now = in_phase(own, demand, demand.longest).rows
     room = FILLED * limit - max(0.0, used - planned(now))
     most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
     if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
-        return f"{rows * length:,} would fit: {more}{rows * length}; what is learned does not change"
+        return f"{rows * row:,} would fit: set {more}micro_tokens={rows * row}; what is learned does not change"
     return (
         f"by the plan not even one row of {length} tokens would fit: set "
-        "cluster.machine.activation_checkpointing=full, a higher cluster.machine.zero, or more workers"
+        f"{more}activation_checkpointing=full, a higher {more}zero, or more workers"
     )
 
 
@@ -177,7 +252,7 @@ def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[D
     elif cluster.hardware:
         device, assumed = device_of(cluster.hardware), ""
     elif here := gpu_here():
-        device, assumed = here, ""
+        device, assumed = here
     else:
         device, assumed = DEVICES[LARGEST], f"{LARGEST} assumed: the cluster file names no hardware"
     return (replace(device, price=cluster.price) if cluster.price else device), assumed
@@ -185,7 +260,7 @@ def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[D
 
 def _own_layout(recipe: Recipe, cluster: Cluster, demand: Demand) -> Layout:
     longest = demand.longest
-    return layout_of(cluster.machine, cluster.num_workers(recipe), longest.length, longest.batch)
+    return layout_of(cluster.machine, cluster.num_workers(recipe), demand.row_tokens(longest.length), longest.batch)
 
 
 def _costed(demand: Demand, choice: Choice, device: Device) -> Costed:
@@ -193,20 +268,38 @@ def _costed(demand: Demand, choice: Choice, device: Device) -> Costed:
 
 
 def _too_much(needed: Memory, device: Device) -> str:
-    largest = max(needed.items(), key=lambda item: item[1] if item[0] != "host" else 0.0)
+    if needed.peak / device.memory < filled(needed, device):
+        node = device.per_node
+        return (
+            f"the host of {node} devices needs {brief_bytes(node * needed.host)} for what is offloaded, "
+            f"hosts of {device.name} have {brief_bytes(node * device.host)}"
+        )
+    largest = max(needed.items(), key=lambda item: item[1] if item[0] not in ("host", "disk") else 0.0)
     return (
         f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), "
         f"{device.name} has {brief_bytes(device.memory)}"
     )
 
 
-def _met(found: Plan, devices: int, budget: float, deadline_s: float) -> Plan:
+def _met(found: Plan, devices: int, budget: float, deadline_s: float, like: Layout) -> Plan:
     """With the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
+    tried: list[Costed] = []
+
+    def met(count: int) -> bool:
+        """Whether so many devices meet the deadline; what was tried is kept."""
+        choices = best(found.demand, found.device, count, count=2, like=like)
+        costed = [_costed(found.demand, one, found.device) for one in choices]
+        tried.extend(costed)
+        return any(one.choice.total_s <= deadline_s for one in costed)
+
     counts = [1 << power for power in range(int(math.log2(devices)) + 1)]
     counts += [devices] if devices not in counts else []
-    tried: list[Costed] = []
+    few = 0
     for count in counts:
-        tried += [_costed(found.demand, one, found.device) for one in best(found.demand, found.device, count, count=2)]
+        if met(count) and deadline_s:
+            _bisect(met, few, count)
+            break
+        few = count
     if not tried:
         return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has room for it")
     if deadline_s:
@@ -224,6 +317,13 @@ def _met(found: Plan, devices: int, budget: float, deadline_s: float) -> Plan:
     steps = int(found.recipe.num_steps * budget / cheapest.usd)
     said = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buy {steps:,} of {found.recipe.num_steps:,} steps"
     return replace(found, unmet=said)
+
+
+def _bisect(met: Callable[[int], bool], few: int, enough: int) -> None:
+    """Try numbers of devices between two of which the larger meets a deadline, to a hundredth of it."""
+    while enough - few > max(1, enough // 100):
+        count = (few + enough) // 2
+        few, enough = (few, count) if met(count) else (count, enough)
 
 
 def brief_bytes(number: float) -> str:

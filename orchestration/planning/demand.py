@@ -28,8 +28,16 @@ class Demand:
 
     @property
     def longest(self) -> Phase:
-        """The phase with the longest rows, which needs most memory."""
+        """The phase with the longest rows."""
         return max(self.recipe.phases, key=lambda phase: phase.length)
+
+    def row_tokens(self, length: int) -> int:
+        """Tokens that the loader counts for a row of this length: two texts where an encoder reads one of them."""
+        return 2 * length if self.recipe.objective.rewrite.two_sided else length
+
+    def micro_rows(self, micro_tokens: int, phase: Phase, replicas: int) -> int:
+        """Rows of a micro-batch of a phase, at most, where so many replicas share its batch."""
+        return max(1, min(micro_tokens // self.row_tokens(phase.length), -(-phase.batch // replicas)))
 
     def work(self, rows: float, length: int) -> Work:
         """The work of so many rows, each of them full."""

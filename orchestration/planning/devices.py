@@ -1,15 +1,18 @@
 """What a device is: its memory, its arithmetic, how it is connected, and what an hour of it costs.
 
-Figures are those of data sheets. `reach` is the share of the peak that large matrix products reach, and prices are
-rates at which such devices were rented: neither is a promise, and a cluster file can give its own price.
+Figures are those of data sheets; memory of a host is that of usual machines. `reach` is the share of the peak that
+large matrix products reach, and prices are rates at which such devices were rented: neither is a promise, and a cluster
+file can give its own price.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import median
 from time import process_time
 from typing import Final
 
@@ -29,52 +32,69 @@ class Device:
 
     name: str
     memory: float  # bytes
-    flops: float  # FLOP/s at most, of matrix products in the precision that it trains in
+    flops: float  # FLOP/s at most, of matrix products in 16 bit
+    flops_fp32: float  # the same in float32; training sets no TF32
     reach: float  # share of `flops` that large products reach
     bandwidth: float  # bytes/s of its memory
     link: float  # bytes/s, one way, to the others of its node
     network: float  # bytes/s, one way, to other nodes
     per_node: int
+    host: float  # bytes of its share of the host's memory
     price: float = 0.0  # of an hour
     kind: str = "cuda"  # of a worker: cuda, cpu, or tpu, which Sesame does not train on
     launch_s: float = 5e-6  # from one operation to the next, however small it is
+    has_bf16: bool = True
+
+    def peak(self, precision: str) -> float:
+        """FLOP/s at most in this precision."""
+        return self.flops_fp32 if precision == "fp32" else self.flops
 
 
 def _gpu(
-    name: str, memory_gb: float, tflops: float, tb_s: float, link_gb: float, net_gb: float, price: float
+    name: str,
+    memory_gb: float,
+    tflops: tuple[float, float],
+    tb_s: float,
+    link_gb: float,
+    net_gb: float,
+    host_tb: float,
+    price: float,
 ) -> Device:
+    """One of eight in a machine; `tflops` in 16 bit and in float32, `host_tb` of the whole machine."""
     older = name.startswith("v100")
     reach = 0.75 if older else 0.8 if name.startswith("a100") else 0.7
-    return Device(name, memory_gb * GB, tflops * TERA, reach, tb_s * TERA, link_gb * GB, net_gb * GB, 8, price)
+    speed = tflops[0] * TERA, tflops[1] * TERA, reach, tb_s * TERA, link_gb * GB, net_gb * GB
+    return Device(name, memory_gb * GB, *speed, 8, host_tb * TERA / 8, price, has_bf16=not older)
 
 
 _H100, _A100 = PEAK_BF16["H100"] / TERA, PEAK_BF16["A100"] / TERA
 DEVICES: Final[Mapping[str, Device]] = {
     device.name: device
     for device in (
-        _gpu("v100_16gb", 16, 125, 0.9, 150, 6.25, 2.48),  # DGX-1; price: a list price of 2020
-        _gpu("v100", 32, 125, 0.9, 150, 6.25, 2.48),
-        _gpu("a100_40gb", 40, _A100, 1.555, 300, 25, 2.0),
-        _gpu("a100", 80, _A100, 2.039, 300, 25, 2.2),  # price: arXiv:2312.17482, $20 for 1.13 h of 8
-        _gpu("h100", 80, _H100, 3.35, 450, 50, 3.0),  # price: nanochat, $73 for 3.04 h of 8
-        _gpu("h200", 141, PEAK_BF16["H200"] / TERA, 4.8, 450, 50, 3.5),
-        _gpu("b200", 180, PEAK_BF16["B200"] / TERA, 8.0, 900, 50, 6.0),
-        _gpu("l40s", 48, PEAK_BF16["L40S"] / TERA, 0.864, 25, 12.5, 1.2),
-        _gpu("l4", 24, PEAK_BF16["L4"] / TERA, 0.3, 25, 6.25, 0.7),
-        _gpu("a10g", 24, 70, 0.6, 25, 6.25, 1.2),
+        _gpu("v100_16gb", 16, (125, 15.7), 0.9, 150, 6.25, 1, 2.48),  # DGX-1; price: a list price of 2020
+        _gpu("v100", 32, (125, 15.7), 0.9, 150, 6.25, 1, 2.48),
+        _gpu("a100_40gb", 40, (_A100, 19.5), 1.555, 300, 25, 1, 2.0),
+        _gpu("a100", 80, (_A100, 19.5), 2.039, 300, 25, 1, 2.2),  # price: arXiv:2312.17482, $20 for 1.13 h of 8
+        _gpu("h100", 80, (_H100, 67), 3.35, 450, 50, 2, 3.0),  # price: nanochat, $73 for 3.04 h of 8
+        _gpu("h200", 141, (PEAK_BF16["H200"] / TERA, 67), 4.8, 450, 50, 2, 3.5),
+        _gpu("b200", 180, (PEAK_BF16["B200"] / TERA, 75), 8.0, 900, 50, 2, 6.0),
+        _gpu("l40s", 48, (PEAK_BF16["L40S"] / TERA, 91.6), 0.864, 25, 12.5, 1, 1.2),
+        _gpu("l4", 24, (PEAK_BF16["L4"] / TERA, 30.3), 0.3, 25, 6.25, 0.75, 0.7),
+        _gpu("a10g", 24, (70, 31.5), 0.6, 25, 6.25, 0.75, 1.2),
         # chips; a Cloud TPU of four was $4.50 (v2) and $8 (v3) an hour, of which published costs are made
-        Device("tpu_v2", 16 * GB, 46 * TERA, 0.6, 0.7 * TERA, 62 * GB, 62 * GB, 4, 4.50 / 4, "tpu"),
-        Device("tpu_v3", 32 * GB, 123 * TERA, 0.6, 0.9 * TERA, 82 * GB, 82 * GB, 4, 8.0 / 4, "tpu"),
+        Device("tpu_v2", 16 * GB, 46 * TERA, 3 * TERA, 0.6, 0.7 * TERA, 62 * GB, 62 * GB, 4, 0.0, 4.50 / 4, "tpu"),
+        Device("tpu_v3", 32 * GB, 123 * TERA, 4 * TERA, 0.6, 0.9 * TERA, 82 * GB, 82 * GB, 4, 0.0, 8.0 / 4, "tpu"),
     )
 }
+GPUS: Final = tuple(name for name, device in DEVICES.items() if device.kind == "cuda")
 LARGEST: Final = "b200"  # by memory of those that rent by the node: what an unknown GPU is taken for
 
 
 def device_of(name: str) -> Device:
     """The device of a name in a cluster file. BadInput where there is none."""
-    if name in DEVICES:
+    if name in GPUS:
         return DEVICES[name]
-    raise BadInput(f"hardware is {name!r}, allowed is {', '.join(DEVICES)}, or nothing: the devices of this machine")
+    raise BadInput(f"hardware is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
 
 
 def gpus_here() -> list[tuple[str, float]]:
@@ -90,15 +110,19 @@ def gpus_here() -> list[tuple[str, float]]:
     return [(name.strip(), float(mib) * 2**20) for name, _, mib in found]
 
 
-def gpu_here() -> Device | None:
-    """The GPU of this machine, with the figures of its make; None where there is none."""
+def gpu_here() -> tuple[Device, str] | None:
+    """The GPU of this machine, with the figures of its make, and what was assumed of it; None where there is none."""
     if not (gpus := gpus_here()):
         return None
     (name, memory), number = gpus[0], len(gpus)
-    flops = peak(name)
-    near = flops or 100 * TERA
-    alike = min(DEVICES.values(), key=lambda one: (abs(one.flops - near), abs(one.memory - memory)))
-    return replace(alike, name=name, memory=memory, flops=flops or alike.flops, per_node=number)
+    makes = [one for one in GPUS if re.search(rf"\b{one.partition('_')[0]}\b", name, re.IGNORECASE)]
+    alike = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
+    flops, host = peak(name), psutil.virtual_memory().total / number
+    assumed = (
+        "" if makes else f"speed as of {alike.name} assumed, whose memory is nearest: no figures of {name} are known"
+    )
+    known = replace(alike, name=name, memory=memory, flops=flops or alike.flops, per_node=number, host=host)
+    return known, assumed
 
 
 def cores() -> int:
@@ -111,24 +135,25 @@ def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> De
     measured, in a moment."""
     flops, bandwidth = _speed() if timed else (TERA, TERA)
     memory = psutil.virtual_memory().total / max(workers, cores() / share)
-    speed = share * flops, 0.8, share * bandwidth
-    return Device(HERE, memory, *speed, bandwidth / 4, 1.25 * GB, cores(), 0.0, "cpu", launch_s=1e-5)
+    speed = share * flops, share * flops, 0.8, share * bandwidth
+    return Device(HERE, memory, *speed, bandwidth / 4, 1.25 * GB, cores(), memory, 0.0, "cpu", launch_s=1e-5)
 
 
 @cache
 def _speed() -> tuple[float, float]:
-    """FLOP/s of products in float32 and bytes/s of copies of one core: the best of a few, each of a few hundredths of a
-    second of all cores together, so that neither how many take part nor what else they do counts."""
+    """FLOP/s of products in float32 and bytes/s of copies of one core: the median of several, each of some hundredths
+    of a second of all cores together, so that neither how many take part nor what else they do counts."""
     one = np.ones((384, 384), np.float32)
     many = np.ones(8_000_000, np.float32)
-    flops = bandwidth = 0.0
     one @ one
-    for _ in range(3):
+    flops, bandwidth = list[float](), list[float]()
+    for _ in range(5):
         start = process_time()
-        for _ in range(4):
+        for _ in range(8):
             one @ one
-        flops = max(flops, 4 * 2 * 384**3 / (process_time() - start))
+        flops.append(8 * 2 * 384**3 / (process_time() - start))
         start = process_time()
-        many.copy()
-        bandwidth = max(bandwidth, 2 * many.nbytes / (process_time() - start))
-    return flops, bandwidth
+        for _ in range(2):
+            many.copy()
+        bandwidth.append(2 * 2 * many.nbytes / (process_time() - start))
+    return median(flops), median(bandwidth)

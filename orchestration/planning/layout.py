@@ -1,12 +1,14 @@
 """A layout: how a net and its batch are spread over devices. What is learned never depends on it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from orchestration.config import Cluster
 from training.specs import BUCKET, LIVE, PREFETCH, Machine
 
 Checkpointing = Literal["none", "selective", "full"]
+_SAMPLES = next(field.default for field in fields(Cluster) if field.name == "samples")
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,12 @@ class Layout:
     sequence: int = 1  # workers that share the tokens of a micro-batch (Ulysses, arXiv:2309.14509)
     zero: int = 2
     rows: int = 1  # of a micro-batch
+    micro_tokens: int = 0  # of a micro-batch at most, in any phase; 0: those of its rows
     checkpointing: Checkpointing = "none"  # of activations
     offload: bool = False  # optimiser states and master weights in the host's memory
     offload_parameters: bool = False  # ZeRO-3: the weights too, until a layer needs them
+    optimiser_on_disk: bool = False  # what is offloaded of the optimiser lies on a local disk
+    parameters_on_disk: bool = False  # so do offloaded weights
     precision: str = "bf16"
     reduce_bytes: int = 4  # of an element of a gradient, while workers sum it
     overlap: bool = False  # gradients are summed while the backward pass goes on
@@ -57,39 +62,65 @@ class Layout:
     def describe(self) -> str:
         """
         >>> Layout(data=8, tensor=8, zero=1, checkpointing="full").describe()
-        '64 devices: data 8 x tensor 8, ZeRO 1, micro-batch 1, full checkpointing'
+        '64 devices: data 8 x tensor 8, bf16, ZeRO 1, micro-batch 1, full checkpointing'
         """
         degrees = [f"data {self.data}"]
         degrees += [f"tensor {self.tensor}"] if self.tensor > 1 else []
         degrees += [f"pipeline {self.pipeline}"] if self.pipeline > 1 else []
         degrees += [f"sequence {self.sequence}"] if self.sequence > 1 else []
-        more = [f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
+        more = [self.precision, f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
         more += [f"{self.checkpointing} checkpointing"] if self.checkpointing != "none" else []
-        more += ["optimiser offloaded"] if self.offload else []
-        more += ["weights offloaded"] if self.offload_parameters else []
+        more += ["optimiser offloaded" + " to disk" * self.optimiser_on_disk] if self.offload else []
+        more += ["weights offloaded" + " to disk" * self.parameters_on_disk] if self.offload_parameters else []
         devices = f"{self.devices:,} device{'s' if self.devices > 1 else ''}"
         return f"{devices}: {' x '.join(degrees)}, {', '.join(more)}"
 
-    def keys(self, length: int) -> Iterator[str]:
-        """The keys of the cluster file that say it, for rows of so many tokens."""
-        yield f"workers={self.devices}"
-        yield f"machine.zero={self.zero}"
-        yield f"machine.micro_tokens={self.rows * length}"
-        yield f"machine.precision={self.precision}"
-        for key, value, default in (
-            ("tensor_parallel", self.tensor, 1),
-            ("pipeline_parallel", self.pipeline, 1),
-            ("sequence_parallel", self.sequence, 1),
-            ("activation_checkpointing", self.checkpointing, "none"),
-            ("offload_optimizer", "cpu" if self.offload else "none", "none"),
-            ("offload_parameters", "cpu" if self.offload_parameters else "none", "none"),
+    def overrides(self, cluster: Cluster) -> Iterator[str]:
+        """What to change in a cluster file to have it: each key of which the file has another value."""
+        machine = cluster.machine
+        nvme = self.optimiser_on_disk or self.parameters_on_disk
+        alone = self.tensor * self.pipeline * self.sequence == 1
+        yield f"cluster.workers={self.devices}"
+        if cluster.min_workers > self.devices:
+            yield "cluster.min_workers=1"
+        for key, value in (
+            ("zero", self.zero),
+            ("micro_tokens", self.micro_tokens),
+            ("precision", self.precision),
+            ("tensor_parallel", self.tensor),
+            ("pipeline_parallel", self.pipeline),
+            ("sequence_parallel", self.sequence),
+            ("activation_checkpointing", self.checkpointing),
+            ("offload_optimizer", _place(self.offload, self.optimiser_on_disk)),
+            ("offload_parameters", _place(self.offload_parameters, self.parameters_on_disk)),
+            ("nvme_dir", machine.nvme_dir if nvme else ""),
+            ("overlap_comm", self.overlap),
+            ("compile", machine.compile and alone),
         ):
-            if value != default:
-                yield f"machine.{key}={value}"
+            if value != getattr(machine, key):
+                yield f"cluster.machine.{key}={_written(value)}"
+        if (near := near_partition(machine)) > 1 and (self.zero < 3 or not alone or self.devices % near):
+            yield "cluster.machine.deepspeed={}"
+        if (self.zero == 3 or not alone) and cluster.samples not in ((), _SAMPLES):
+            yield "cluster.samples=[]"
 
 
-def layout_of(machine: Machine, workers: int, length: int, batch: int) -> Layout:
-    """The layout that a cluster file says, for rows of `length` tokens of which a batch has so many."""
+def _place(offloaded: bool, on_disk: bool) -> str:
+    return "nvme" if offloaded and on_disk else "cpu" if offloaded else "none"
+
+
+def _written(value: object) -> str:
+    """As an override says it."""
+    return str(value).lower() if isinstance(value, bool) else '""' if value == "" else str(value)
+
+
+def near_partition(machine: Machine) -> int:
+    """Workers that have all weights together, of ZeRO-3's second partition; 1: there is none."""
+    return int(machine.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1))
+
+
+def layout_of(machine: Machine, workers: int, row_tokens: int, batch: int) -> Layout:
+    """The layout that a cluster file says, for rows of so many tokens (Demand.row_tokens), `batch` of them."""
     tensor, sequence = machine.tensor_parallel, machine.sequence_parallel
     data = max(1, workers // machine.workers_per_row)
     further = machine.deepspeed.get("zero_optimization", {})
@@ -99,10 +130,13 @@ def layout_of(machine: Machine, workers: int, length: int, batch: int) -> Layout
         pipeline=machine.pipeline_parallel,
         sequence=sequence,
         zero=machine.zero,
-        rows=max(1, min(machine.micro_tokens // length, -(-batch // data))),
+        rows=max(1, min(machine.micro_tokens // row_tokens, -(-batch // data))),
+        micro_tokens=machine.micro_tokens,
         checkpointing=machine.activation_checkpointing,
         offload=machine.offload_optimizer != "none",
         offload_parameters=machine.offload_parameters != "none",
+        optimiser_on_disk=machine.offload_optimizer == "nvme",
+        parameters_on_disk=machine.offload_parameters == "nvme",
         precision=machine.precision,
         reduce_bytes=4 if machine.reduce_dtype == "fp32" else 2,
         overlap=machine.overlap_comm,

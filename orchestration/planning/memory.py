@@ -40,6 +40,7 @@ class Memory:
     update: float = 0.0  # what an update needs for a moment
     context: float = 0.0
     host: float = 0.0  # beside the device: offloaded states, in the memory of the host
+    disk: float = 0.0  # and on its local disk
 
     @property
     def states(self) -> float:
@@ -97,14 +98,16 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
     states = {
         "weights": size * (owned + whole if zero == 3 else weights),
-        "gradients": _gradients(layout, weights),
+        "gradients": _gradients(demand, layout, weights),
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimiser": 4 * demand.recipe.optim.states * owned,
     }
     aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
     if cuda:
         states = {name: value - aside.get(name, 0.0) for name, value in states.items()}
     else:
+        states = {name: value - aside.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
         states["gradients"] += aside["copies"]
     return Memory(
         **states,
@@ -119,14 +122,30 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         reducing=max(0.0, copies - done * (kept_blocks + of_heads)),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
-        host=sum(aside.values()) - aside["buffers"] if cuda else 0.0,
+        host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
+        disk=on_disk,
     )
 
 
-def _gradients(layout: Layout, weights: float) -> float:
-    """Bytes of gradients between two micro-batches."""
+def _disk(layout: Layout) -> tuple[str, ...]:
+    """States that lie on a local disk."""
+    of_optimiser = ("master", "optimiser") if layout.offload and layout.optimiser_on_disk else ()
+    return of_optimiser + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
+
+
+def _gradients(demand: Demand, layout: Layout, weights: float) -> float:
+    """Bytes of gradients between two micro-batches, of the worker that has most.
+
+    In float32 stage 2 keeps those of a tensor whole on each worker that has a part of it: of the token table, which is
+    the first of all, and of every tensor where the optimiser has a group for each. Others that are cut count nothing.
+    """
     if layout.zero >= 2:
-        return 4 * weights / layout.replicas
+        owned = weights / layout.replicas
+        if layout.zero == 2 and not layout.mixed:
+            table = demand.weights.tables / layout.tensor
+            held = weights if demand.recipe.optim.is_one_by_one else owned * (table // owned + 1)
+            owned = min(weights, held)
+        return 4 * owned
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
 
 

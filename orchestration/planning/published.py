@@ -13,7 +13,7 @@ from orchestration.planning.costed import HOUR
 from orchestration.planning.demand import demand_of
 from orchestration.planning.devices import DEVICES
 from orchestration.planning.layout import Layout
-from orchestration.planning.search import with_rows
+from orchestration.planning.search import in_phase
 from orchestration.planning.timing import seconds
 
 
@@ -42,23 +42,42 @@ def _steps(length: int, batch: int, steps: int) -> str:
     return f'phases=[{{"length": {length}, "batch": {batch}, "steps": {steps}}}]'
 
 
+_TWO_LENGTHS: Final = (
+    'phases=[{"length": 128, "batch": 256, "steps": 900000}, {"length": 512, "batch": 256, "steps": 100000}]'
+)
 _GIANT: Final[dict[str, Any]] = {"zero": 1, "rows": 1, "checkpointing": "full"}
 RUNS: Final[Sequence[Published]] = (
-    Published("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs", usd=500),
     Published(
-        "BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs", usd=7_000
+        *("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs; cost: decks"),
+        usd=500,
+        note="a tenth of the peak; where the rest went is not published",
     ),
-    Published("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "decks: 8 V100, 12 days"),
+    Published(
+        *("BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs; cost: decks"),
+        usd=7_000,
+        note="the same, with four rows a chip; the cost is more than that of 64 chips at the list price",
+    ),
+    Published(
+        *("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "decks: 8 V100, 12 days"),
+        note="precision not said: float32, without tensor cores, has an eighth of the peak",
+    ),
     Published("BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "decks: 280 V100, one day (256 counted)"),
+    Published(
+        *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and decks"),
+        overrides=(_TWO_LENGTHS, "optim.horizon=0", "optim.warmup=10000"),
+        note="published: 1.7 times the speed of BERT large, of the row above, which mostly sums gradients with "
+        "one row a device; ALBERT has few to sum, and the 1.7 were measured with larger batches",
+    ),
     Published(
         *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),
         overrides=(_steps(512, 8_192, 100_000), "optim.warmup=1000"),
-        note="the first 100,000 steps",
+        note="the first 100,000 steps; a twelfth of the peak, where the rest went is not published",
     ),
     Published(
         *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
         overrides=("trunk.layers=6", _steps(512, 4_096, 6_300), "optim.warmup=100"),
-        note="three epochs of 4.4e9 tokens, as its code has it; the teacher's forward pass is not counted",
+        note="three epochs of 4.4e9 tokens, as its code has it; not counted is the teacher, two thirds of the "
+        "student's work; precision not said",
     ),
     Published(
         *("BERT in 44 minutes", "bert_large_lamb", "v100", _data(1024, 64), 44 / 60, "DeepSpeed 2020: 1,024 V100"),
@@ -67,7 +86,7 @@ RUNS: Final[Sequence[Published]] = (
     Published(
         *("BERT base, Composer", "bert_base", "a100", _data(8, 256), 11.5, "mosaicml/examples, README: 8 A100"),
         overrides=(_steps(128, 4_096, 70_000), "objective.choose.rate=0.3", "optim.warmup=1000"),
-        usd=8 * 11.5 * 2.2,
+        note="the net of transformers, unfused, and its head on all tokens, not on masked ones alone",
     ),
     Published(
         *("MosaicBERT base", "bert_base", "a100", _data(8, 256), 11.5 / 3, "the same: roughly a third of the time"),
@@ -80,6 +99,22 @@ RUNS: Final[Sequence[Published]] = (
         overrides=(_steps(1_024, 512, 19_073), "optim.warmup=700"),
         usd=20,
         scores_in_memory=False,
+    ),
+    Published(
+        *("GPT-2 1.5B, llm.c", "gpt2_xl", "h100", _data(8, 16), 24, "llm.c: 33.6e9 tokens, 8 H100, 24 hours, $672"),
+        overrides=(_steps(1_024, 1_024, 32_000), "optim.warmup=700"),
+        usd=672,
+        scores_in_memory=False,
+    ),
+    Published(
+        *("GPT of 26 layers, nanochat", "gpt2", "h100", _data(8, 32), 3.04, "nanochat: 8 H100, 4.33e19 FLOPs, $73"),
+        overrides=(
+            *("trunk.layers=26", "trunk.width=1664", "trunk.heads=13", "trunk.positions.max=2048"),
+            *(_steps(2_048, 256, 13_350), "optim.warmup=100"),
+        ),
+        usd=73,
+        scores_in_memory=False,
+        note="counted as GPT-2 of these sizes, with as many FLOPs",
     ),
     Published(
         *("Megatron 8.3B", "megatron_8b", "v100", Layout(data=64, tensor=8, **_GIANT | {"rows": 8})),
@@ -107,10 +142,13 @@ RUNS: Final[Sequence[Published]] = (
         for data, step_s in ((8, 60.1), (10, 50.2), (12, 44.4))
     ),
     Published(
-        "XLNet large", "xlnet_large", "tpu_v3", _data(512, 16), 60, "arXiv:1906.08237: 512 TPU v3, 2.5 days", usd=61_440
+        *("XLNet large", "xlnet_large", "tpu_v3", _data(512, 16), 132, "arXiv:1906.08237v2: 512 TPU v3, 5.5 days"),
+        note="the $30,000 to $60,000 of the decks are of the first version, with a batch of 2,048",
     ),
     Published(
-        "Grover mega", "grover_mega", "tpu_v3", _data(128, 4), 336, "arXiv:1905.12616: 256 cores, two weeks", usd=25_000
+        *("Grover mega", "grover_mega", "tpu_v3", _data(128, 4), 336, "arXiv:1905.12616: 256 cores, two weeks"),
+        usd=25_000,
+        note="the cost is less than half of the list price",
     ),
 )
 
@@ -126,6 +164,7 @@ class Compared:
     corpus: str
     hours: float  # predicted
     usd: float  # predicted
+    mfu: float  # as published: share of the devices' 16-bit peak that the model's own FLOPs are
 
     @property
     def ratio(self) -> float:
@@ -146,6 +185,7 @@ class Compared:
             "ratio": self.ratio,
             "published_usd": self.run.usd or None,
             "predicted_usd": self.usd,
+            "published_mfu": self.mfu,
             "source": self.run.source,
             "note": self.run.note,
         }
@@ -156,12 +196,12 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
     for run in runs:
         recipe = load(run.recipe, run.overrides)
         demand, device = demand_of(recipe), DEVICES[run.device]
-        total = 0.0
+        total = flops = 0.0
         for phase in recipe.phases:
-            batch = phase.batch
-            layout = with_rows(run.layout, demand.longest.length, phase.length, batch)
-            of_step = seconds(demand, layout, device, phase.length, batch, scores_in_memory=run.scores_in_memory)
+            layout = in_phase(run.layout, demand, phase)
+            of_step = seconds(demand, layout, device, phase.length, phase.batch, scores_in_memory=run.scores_in_memory)
             total += of_step.total * (1 if run.of_step else phase.steps)
+            flops += demand.flops(phase.batch, phase.length) * (1 if run.of_step else phase.steps)
         yield Compared(
             run,
             demand.parameters,
@@ -170,4 +210,5 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
             recipe.data.corpus,
             total / HOUR,
             total / HOUR * run.layout.devices * device.price,
+            flops / (HOUR * run.hours * run.layout.devices * device.peak(run.layout.precision)),
         )

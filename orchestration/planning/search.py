@@ -1,6 +1,6 @@
 """The layouts that a number of devices allows, and which of them is best."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, get_args
@@ -9,10 +9,12 @@ from orchestration.planning.demand import Demand
 from orchestration.planning.devices import Device
 from orchestration.planning.layout import Checkpointing, Layout
 from orchestration.planning.memory import Memory, memory
-from orchestration.planning.timing import Seconds, seconds
+from orchestration.planning.timing import Seconds, Sent, seconds, sent
+from training.specs import Phase
 
 FILLED: Final = 0.95  # share of a device's memory that a plan may fill
-MOST_ROWS: Final = 10  # powers of two of a micro-batch's rows, up to 1,024
+REFUSED: Final = 1.1  # share above which it is refused: a plan may be a tenth above what is measured
+MOST_ROWS: Final = 10  # powers of two of a micro-batch's longest rows, up to 1,024
 MOST_ROWS_PIPED: Final = 3  # with a pipeline up to 8
 
 
@@ -20,10 +22,11 @@ MOST_ROWS_PIPED: Final = 3  # with a pipeline up to 8
 class Choice:
     """A layout with what it needs and how long it takes."""
 
-    layout: Layout
-    memory: Memory  # in the phase with the longest rows
+    layout: Layout  # with the rows of the phase that needs most memory
+    memory: Memory  # in that phase
     seconds: tuple[Seconds, ...]  # of a step in each phase
     steps: tuple[int, ...]
+    sent: tuple[Sent, ...]  # by each device in a step of each phase
 
     @property
     def total_s(self) -> float:
@@ -32,37 +35,52 @@ class Choice:
 
 
 def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
-    """A layout, costed. Rows are as many in each phase as tokens allow in the one with the longest."""
+    """A layout, costed, in all phases."""
     phases = demand.recipe.phases
-    longest = demand.longest.length
-    needed = memory(demand, layout, longest, cuda=device.kind != "cpu")
-    times = tuple(
-        seconds(demand, with_rows(layout, longest, phase.length, phase.batch), device, phase.length, phase.batch)
-        for phase in phases
+    largest, needed = needs(demand, layout, cuda=device.kind != "cpu")
+    each = [(in_phase(layout, demand, phase), phase.length, phase.batch) for phase in phases]
+    return Choice(
+        largest,
+        needed,
+        tuple(seconds(demand, one, device, length, batch) for one, length, batch in each),
+        tuple(phase.steps for phase in phases),
+        tuple(sent(demand, one, length, batch) for one, length, batch in each),
     )
-    return Choice(layout, needed, times, tuple(phase.steps for phase in phases))
 
 
-def with_rows(layout: Layout, longest: int, length: int, batch: int) -> Layout:
-    """The same with as many tokens in rows of another length."""
-    rows = max(1, min(layout.rows * longest // length, -(-batch // layout.data)))
-    return replace(layout, rows=rows)
+def needs(demand: Demand, layout: Layout, *, cuda: bool) -> tuple[Layout, Memory]:
+    """What a layout needs in the phase that needs most, and the layout with the rows of that phase."""
+    shapes = {(phase.length, phase.batch): phase for phase in demand.recipe.phases}
+    each = [(in_phase(layout, demand, phase), phase.length) for phase in shapes.values()]
+    found = [(one, memory(demand, one, length, cuda=cuda)) for one, length in each]
+    return max(found, key=lambda one: one[1].peak)
 
 
-def fits(choice: Choice, device: Device) -> bool:
-    return choice.memory.peak <= FILLED * device.memory
+def in_phase(layout: Layout, demand: Demand, phase: Phase) -> Layout:
+    """The same with as many rows of a phase as the tokens of a micro-batch hold."""
+    tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.length)
+    return replace(layout, micro_tokens=tokens, rows=demand.micro_rows(tokens, phase, layout.data))
 
 
-def legal(layout: Layout, demand: Demand, device: Device) -> str:
+def filled(needed: Memory, device: Device) -> float:
+    """Share of a device's memory, or of its host's where that is fuller."""
+    return max(needed.peak / device.memory, needed.host / device.host if needed.host else 0.0)
+
+
+def fits(needed: Memory, device: Device) -> bool:
+    return filled(needed, device) <= FILLED
+
+
+def legal(layout: Layout, demand: Demand) -> str:
     """Why a layout cannot be, in words; "" where it can."""
     trunk, batch = demand.recipe.trunk, min(phase.batch for phase in demand.recipe.phases)
-    if layout.tensor > device.per_node:
-        return f"tensor_parallel is {layout.tensor}, a node has {device.per_node} devices"
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
             return f"tensor_parallel is {layout.tensor}, {reason}"
         if not demand.recipe.optim.takes_slices:
             return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
+        if demand.vocab_size < layout.tensor:
+            return f"tensor_parallel is {layout.tensor}, the token table has {demand.vocab_size} rows"
     if layout.pipeline > 1:
         if reason := trunk.stages_over(layout.pipeline):
             return f"pipeline_parallel is {layout.pipeline}, {reason}"
@@ -73,56 +91,90 @@ def legal(layout: Layout, demand: Demand, device: Device) -> str:
     return ""
 
 
-def layouts(demand: Demand, device: Device, devices: int) -> Iterator[Layout]:
-    """Those that are worth a look, on so many devices at most. Stages are alike: as many as divide the layers, with
-    ZeRO 1 and small micro-batches, which leave them less time to wait."""
-    batch = min(phase.batch for phase in demand.recipe.phases)
-    degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and device.kind != "cpu"]
-    precision = "fp32" if device.kind == "cpu" else "bf16"
-    layers = demand.recipe.trunk.layers
-    stages = [stages for stages in range(1, layers + 1) if layers % stages == 0] if device.kind != "cpu" else [1]
-    for tensor, pipeline in product(degrees or [1], stages):
+def layouts(demand: Demand, device: Device, devices: int, like: Layout) -> Iterator[Layout]:
+    """Those that are worth a look, on so many devices at most, in the precision and with the buffers of `like`.
+
+    Stages are alike: as many as divide the layers, with ZeRO 1 and small micro-batches, which leave them less time to
+    wait. A CPU has nothing to offload to.
+    """
+    batch, layers, gpu = min(phase.batch for phase in demand.recipe.phases), demand.recipe.trunk.layers, _is_gpu(device)
+    degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and gpu] or [1]
+    stages = [stages for stages in range(1, layers + 1) if layers % stages == 0 and gpu] or [1]
+    for tensor, pipeline in product(degrees, stages if like.precision != "fp16" else [1]):
         data = min(devices // (tensor * pipeline), batch)
         if data == 0:
             continue
         piped = pipeline > 1
-        most = -(-batch // data)
-        rows = [1 << power for power in range((MOST_ROWS_PIPED if piped else MOST_ROWS) + 1) if 1 << power <= most]
-        zeros, offloads = ((1,), (False,)) if piped else ((1, 2, 3), (False, True))
-        for zero, checkpointing, at_once, offload in product(zeros, get_args(Checkpointing), rows, offloads):
+        zeros, offloads = ((1,), (False,)) if piped else ((1, 2, 3), (False, True) if gpu else (False,))
+        sizes = list(_micro_tokens(demand, data, MOST_ROWS_PIPED if piped else MOST_ROWS))
+        for zero, checkpointing, tokens, offload in product(zeros, get_args(Checkpointing), sizes, offloads):
             yield Layout(
                 data=data,
                 tensor=tensor,
                 pipeline=pipeline,
                 zero=zero,
-                rows=at_once,
+                micro_tokens=tokens,
                 checkpointing=checkpointing,
                 offload=offload,
-                precision=precision,
+                precision=like.precision,
+                reduce_bytes=like.reduce_bytes,
+                overlap=like.overlap and zero == 2,
+                persistent=like.persistent,
+                bucket=like.bucket,
+                prefetch=like.prefetch,
+                live=like.live,
             )
 
 
-def best(demand: Demand, device: Device, devices: int, *, count: int = 4) -> list[Choice]:
-    """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits."""
+def _is_gpu(device: Device) -> bool:
+    return device.kind != "cpu"
+
+
+def _micro_tokens(demand: Demand, replicas: int, most: int) -> Iterator[int]:
+    """Tokens of one of the longest rows, of two, four and so on, until a replica's share of each batch is at once."""
+    one = demand.row_tokens(demand.longest.length)
+    whole = max(-(-phase.batch // replicas) * demand.row_tokens(phase.length) for phase in demand.recipe.phases)
+    for power in range(most + 1):
+        yield one << power
+        if one << power >= whole:
+            return
+
+
+def best(demand: Demand, device: Device, devices: int, *, count: int = 4, like: Layout | None = None) -> list[Choice]:
+    """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits.
+
+    Precision and buffers are those of `like`; without it those of a layout that says nothing. What is recomputed
+    without need is left out.
+    """
     found: dict[tuple[int, int, int, str, bool], Choice] = {}
-    for layout in layouts(demand, device, devices):
-        if legal(layout, demand, device):
-            continue
-        needed = memory(demand, layout, demand.longest.length, cuda=device.kind != "cpu")
-        if needed.peak > FILLED * device.memory:
+    for layout in layouts(demand, device, devices, like or Layout(precision="bf16" if _is_gpu(device) else "fp32")):
+        if legal(layout, demand) or not fits(needs(demand, layout, cuda=_is_gpu(device))[1], device):
             continue
         choice = chosen(demand, layout, device)
         key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
         if key not in found or choice.total_s < found[key].total_s:
             found[key] = choice
-    return sorted(found.values(), key=lambda choice: choice.total_s)[:count]
+    ordered = sorted(found.values(), key=lambda choice: choice.total_s)
+    return [one for one in ordered if not _is_in_vain(one, found)][:count]
 
 
-def smallest(demand: Demand, device: Device, most: int = 1 << 16) -> Choice | None:
-    """The best layout on the fewest devices (a power of two) on which any fits; None where none does."""
+def _is_in_vain(choice: Choice, found: dict[tuple[int, int, int, str, bool], Choice]) -> bool:
+    """Whether it recomputes the scores of attention where kernels keep none: no other memory and time than without."""
+    layout = choice.layout
+    if layout.checkpointing != "selective":
+        return False
+    plain = found.get((layout.tensor, layout.pipeline, layout.zero, "none", layout.offload))
+    return plain is not None and (plain.memory.peak, plain.total_s) == (choice.memory.peak, choice.total_s)
+
+
+def smallest(
+    demand: Demand, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: Layout | None = None
+) -> Choice | None:
+    """The best layout on the fewest devices (a power of two) on which any fits; None where none does. `device_for` says
+    what each of so many devices is: cores of one machine share its memory."""
     devices = 1
     while devices <= most:
-        if found := best(demand, device, devices, count=1):
+        if found := best(demand, device_for(devices), devices, count=1, like=like):
             return found[0]
         devices *= 2
     return None

@@ -26,6 +26,7 @@ LAUNCHES: Final = 45  # operations of a block, forward and backward
 MEMORY_REACH: Final = 0.8  # share of a memory's speed that copies reach
 HOST_BANDWIDTH: Final = 25e9  # bytes/s, one way, between a device and its host
 HOST_UPDATE: Final = 20e9  # bytes/s at which a host updates offloaded states, for each device
+DISK: Final = 5e9  # bytes/s, one way, of the local disks of a node, for all of its devices
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Seconds:
     recomputed: float = 0.0  # the same again, for activations that were not kept
     traffic: float = 0.0  # norms, activations, dropout, softmax: at the speed of memory
     tensor: float = 0.0  # sums over a tensor group
+    sequence: float = 0.0  # exchanges of heads for tokens, and back
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
     reducing: float = 0.0  # gradients, over the replicas
     passing: float = 0.0  # states and their gradients, between the stages of a pipeline
@@ -61,14 +63,22 @@ class Sent:
     gathering: float = 0.0  # ZeRO-3: weights of each layer
     spreading: float = 0.0  # ZeRO-1 and 2: updated weights; ZeRO-3: those that stay whole
     tensor: float = 0.0  # sums of activations over a tensor group
+    sequence: float = 0.0  # queries, keys, values and what attention makes of them, over workers that share a row
+    passing: float = 0.0  # states and their gradients to other stages of a pipeline, the token table and its gradient
 
     @property
     def total(self) -> float:
-        return self.reducing + self.gathering + self.spreading + self.tensor
+        return sum(sent for _, sent in self.items())
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        """Name and bytes of each that is not nothing."""
+        for field in fields(self):
+            if value := getattr(self, field.name):
+                yield field.name, value
 
 
 def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
-    """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it, without what passes between stages.
+    """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it; of a pipeline by a stage in the middle.
 
     Stages 0 and 1 sum gradients once a step, 2 and 3 after each micro-batch; all but stage 3, which scatters sums, give
     each worker the sum of all. Stage 3 gathers a layer anew for the backward pass only where not all weights fit into
@@ -79,19 +89,34 @@ def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
     whole = persistent(demand, layout, length) if layout.zero == 3 else 0.0
     reduced, spread = part * layout.reduce_bytes * weights, part * size * weights
     passes = 1 if weights - whole <= layout.live else 2
-    summed = 0.0
-    if layout.tensor > 1:  # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
-        rows = batch / (layout.replicas * micro)
-        again = _again(layout)
-        for stack in demand.blocks(rows, length):
-            of_block = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
-            summed += _share(stack, demand, layout) * 2 * (layout.tensor - 1) / layout.tensor * of_block
+    summed = exchanged = 0.0
+    again, stacks = _again(layout), demand.blocks(batch / (layout.replicas * micro), length)
+    for stack in stacks:
+        share = _share(stack, demand, layout)
+        # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
+        of_block = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
+        summed += share * 2 * (layout.tensor - 1) / layout.tensor * of_block
+        # four exchanges forward, of queries, keys, values and results, and four backward (arXiv:2309.14509, 3)
+        of_heads = stack.tokens * stack.heads_width / layout.tensor * size * stack.attentions * 4 * (2 + 3 * again)
+        exchanged += share * (layout.sequence - 1) / layout.sequence * of_heads
     return Sent(
         reducing={0: 2, 1: 2, 2: 2 * micro, 3: micro}[layout.zero] * reduced,
         gathering=passes * micro * part * size * (weights - whole) if layout.zero == 3 else 0.0,
         spreading=part * size * whole if layout.zero == 3 else spread if layout.zero else 0.0,
         tensor=summed * micro,
+        sequence=exchanged * micro,
+        passing=_passed(demand, layout, sum(stack.tokens for stack in stacks) * micro),
     )
+
+
+def _passed(demand: Demand, layout: Layout, tokens: float) -> float:
+    """Bytes that a stage of a pipeline sends for so many tokens: states go down, gradients up, the token table to the
+    last stage, and its gradient in float32 back."""
+    if layout.pipeline == 1:
+        return 0.0
+    size = layout.bytes_per_weight
+    tables = (size + 4) * demand.weights.tables / layout.tensor
+    return 2 * tokens * demand.recipe.trunk.width * size + tables
 
 
 def _again(layout: Layout) -> float:
@@ -132,7 +157,7 @@ def seconds(
     most = share_of_stage(demand, layout)  # the slowest stage has more than its share where it does not come out even,
     of_heads = demand.flops_of_heads(rows, length)  # and is the last, with the heads
     flops = ((demand.flops(rows, length) - of_heads) * most + of_heads) / layout.tensor
-    speed = device.flops * device.reach
+    speed = device.peak(layout.precision) * device.reach
     products = flops / speed
     traffic = launches = 0.0
     again = _again(layout)
@@ -144,11 +169,13 @@ def seconds(
     one = products + traffic + slow
     weights, bytes_sent = weights_of(demand, layout), sent(demand, layout, length, batch)
     over = ring(device, layout.replicas, layout.tensor)
-    exchanged = bytes_sent.tensor / micro / ring(device, layout.tensor, 1)
+    summed = bytes_sent.tensor / micro / ring(device, layout.tensor, 1)
+    exchanged = bytes_sent.sequence / micro / ring(device, layout.sequence, layout.tensor)
     gathering, spread = bytes_sent.gathering / over, bytes_sent.spreading / over
     owned = weights / (layout.replicas if layout.zero else 1)
+    disk = DISK / min(device.per_node, layout.devices)
     if layout.offload_parameters:
-        gathering += micro * size * owned / HOST_BANDWIDTH
+        gathering += micro * size * owned / (disk if layout.parameters_on_disk else HOST_BANDWIDTH)
     states = (16 + 8 * demand.recipe.optim.states) * owned
     working, passed = one * (1 + again), 0.0
     if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
@@ -159,15 +186,20 @@ def seconds(
     update = states / (device.bandwidth * MEMORY_REACH) + spread
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
+    if layout.offload and layout.optimiser_on_disk:  # master weights and moments, read and written
+        update += 2 * 4 * (1 + demand.recipe.optim.states) * owned / disk
+    if layout.parameters_on_disk:
+        update += size * owned / disk
     return Seconds(
         products=products * micro,
         recomputed=one * again * micro,
         traffic=(traffic + slow) * micro,
-        tensor=exchanged * micro,
+        tensor=summed * micro,
+        sequence=exchanged * micro,
         gathering=gathering,
         reducing=bytes_sent.reducing / over,
         passing=passed * micro,
-        bubble=(layout.pipeline - 1) * (working + exchanged + passed),
+        bubble=(layout.pipeline - 1) * (working + summed + exchanged + passed),
         update=update,
     )
 

@@ -13,11 +13,22 @@ WORDS = {  # of what time goes to
     "recomputed": "recomputation",
     "traffic": "norms, activations, dropout",
     "tensor": "tensor-parallel sums",
+    "sequence": "sequence-parallel exchanges",
     "gathering": "gathering weights (ZeRO-3)",
     "reducing": "summing gradients",
     "passing": "states between stages",
     "bubble": "pipeline bubble",
     "update": "update of the weights",
+}
+
+
+SENT = {  # what is sent
+    "reducing": "gradients",
+    "gathering": "weights of layers (ZeRO-3)",
+    "spreading": "updated weights",
+    "tensor": "tensor-parallel sums",
+    "sequence": "sequence-parallel exchanges",
+    "passing": "states between stages",
 }
 
 
@@ -31,7 +42,8 @@ def shown(plan: Plan) -> Group:
         own.choice.layout.describe(),
     ]
     parts: list[RenderableType] = [Text(line) for line in head]
-    parts += [_memory(own), _time(own)]
+    parts += [_memory(plan), _time(own), _sent(own)]
+    parts += [Text(note) for note in plan.notes]
     if plan.why_not:
         parts.append(Text(f"cannot be: {plan.why_not}", "red"))
     if plan.better:
@@ -45,8 +57,9 @@ def shown(plan: Plan) -> Group:
     return Group(*parts)
 
 
-def published(runs: Sequence[Compared]) -> Table:
-    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted."""
+def published(runs: Sequence[Compared]) -> Group:
+    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted; below that the source
+    of each, and what makes it differ."""
     table = Table(box=None, pad_edge=False)
     names = (
         "run",
@@ -58,6 +71,7 @@ def published(runs: Sequence[Compared]) -> Table:
         "published",
         "predicted",
         "ratio",
+        "MFU",
         "cost",
         "predicted cost",
     )
@@ -67,19 +81,43 @@ def published(runs: Sequence[Compared]) -> Table:
         run = one.run
         hours = (duration(3_600 * each) for each in (run.hours, one.hours))
         cost = f"${run.usd:,.0f}" if run.usd else ""
+        ratios = f"{one.ratio:.2f}", f"{one.mfu:.0%}"
         usd = "" if run.of_step else f"${one.usd:,.0f}"
         size = f"{one.parameters / 1e6:,.0f} M", str(one.layers), one.corpus, f"{one.tokens:.1e}"
-        table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, f"{one.ratio:.2f}", cost, usd)
-    return table
+        table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, *ratios, cost, usd)
+    lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
+    about = Text("Ratio: predicted over published time. MFU: as published, of the devices' 16-bit peak.")
+    return Group(table, Text(), about, *lines)
 
 
-def _memory(own: Costed) -> Table:
+def _memory(plan: Plan) -> Table:
+    own = plan.own
     table = Table(title="memory of a device", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
         table.add_row(name, brief_bytes(value))
     table.add_row("peak", brief_bytes(own.choice.memory.peak), style="bold")
+    if host := own.choice.memory.host:
+        node = own.device.per_node
+        said = f"{brief_bytes(node * host)} of {brief_bytes(node * own.device.host)}"
+        table.add_row(f"host of {node} devices", said)
+    for kind, one in plan.checkpointing.items():
+        said = f"{brief_bytes(one.activations)}, peak {brief_bytes(one.peak)}"
+        table.add_row(f"activations with checkpointing {kind}", said)
+    return table
+
+
+def _sent(own: Costed) -> Table:
+    """Bytes by what they are, in the phases' steps."""
+    table = Table(title="sent by a device in a step", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    each = own.choice.sent
+    names = dict.fromkeys(name for one in each for name, _ in one.items())
+    for name in (*names, "total"):
+        said = ", ".join(brief_bytes(getattr(one, name)) for one in each)
+        table.add_row(SENT.get(name, name), said, style="bold" if name == "total" else "")
     return table
 
 

@@ -26,6 +26,7 @@ class Adafactor(Updates):
     states: ClassVar[float] = 0.0
 
     takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = True
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(
         Updates.shrinks, {"tiny": {"peak": 3e-2, "relative": True}, "small": {"peak": 2e-2, "relative": True}}

@@ -19,6 +19,7 @@ class AdamW(Moments):
     states: ClassVar[float] = 2.0
 
     takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = False
     # without bias correction the first rates are several times the peak
     shrinks: ClassVar[Shrinks] = shrunk(
         Moments.shrinks,

@@ -19,6 +19,7 @@ class Lamb(Moments):
     states: ClassVar[float] = 2.0
 
     takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = True
     # relative to the weights; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 1e-2}})
 

@@ -19,6 +19,7 @@ class Lion(Updates):
     beta1: float = 0.9  # share of the running mean in what has its sign taken
     beta2: float = 0.99  # share of the running mean of gradients that is kept
     takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = False
     states: ClassVar[float] = 1.0
 
     # a third of AdamW's, as in the paper

@@ -27,6 +27,7 @@ class Muon(Moments):
     newton_schulz: Literal["fp32", "bf16"] = "fp32"  # numbers of the iteration; bf16 is the author's, faster on a GPU
     eps: float = 1e-8  # of AdamW
     takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = True
     states: ClassVar[float] = 1.0  # momentum of matrices; of tables two
 
     # three times AdamW's: on made-up text, 400 steps, both a third and three times as much learn more slowly (BERT)

@@ -22,6 +22,8 @@ class OptimPart(Rates, Protocol):
     takes_slices: ClassVar[bool]
     """Whether its step is that of whole tensors where a worker has slices of them, as under tensor parallelism: it
     updates each number by itself, or adds up over the slices (steps/pieces.py)."""
+    is_one_by_one: ClassVar[bool]
+    """Whether each tensor is a group of its own, which ZeRO divides over the workers by itself."""
 
     @property
     def kind(self) -> str:

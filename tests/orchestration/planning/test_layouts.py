@@ -1,0 +1,342 @@
+"""Layouts: what fits in all phases, in the memory of devices and hosts, and how a hint becomes a cluster that runs."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestration import planning
+from orchestration.cli import main
+from orchestration.config import Cluster, Recipe, check, load, load_cluster, names
+from orchestration.planning import DEVICES, Layout, costed, demand_of, devices
+from orchestration.planning.layout import layout_of
+from orchestration.planning.search import REFUSED, filled, in_phase, needs, smallest
+from orchestration.planning.timing import DISK, micro_batches, seconds, sent
+from preprocessing.errors import BadInput, ResourceError
+from training.data import Loader
+from training.specs import Machine, Phase
+
+TWO_SIDED = [name for name in names("recipes") if load(name).objective.rewrite.two_sided]
+SHORT_AND_LONG = (
+    'phases=[{"length":128,"batch":4096,"steps":900},{"length":512,"batch":8,"steps":100}]',
+    "optim.warmup=10",
+)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "cluster", "keys"),
+    [
+        ("gpt3_175b", "1024xh100", ["tensor_parallel=16", "micro_tokens=999999999"]),
+        ("bert_base", "local", ["tensor_parallel=4", "micro_tokens=9999999"]),
+    ],
+)
+def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, keys: list[str]) -> None:
+    given = [f"cluster.machine.{key}" for key in keys] + (["cluster.workers=4"] if cluster == "local" else [])
+    with pytest.raises(ResourceError, match="each device needs"):
+        planning.refuse_what_does_not_fit(load(recipe), load_cluster(cluster, given))
+
+
+# Rows
+
+
+@pytest.mark.parametrize("name", ["bert_base", *TWO_SIDED])
+def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
+    demand = demand_of(load(name))
+    phase = Phase(length=64, batch=48, steps=1)
+    machine = Machine(micro_tokens=10 * 64)
+    row = {"ids": np.arange(64), "labels": np.arange(64)}
+    if demand.recipe.trunk.reads_source:
+        row |= {"source_ids": np.arange(64)}
+    loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
+    batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]
+    rows = demand.micro_rows(machine.micro_tokens, phase, 2)
+    assert rows == len(batches[0]["lengths"]) == (5 if name in TWO_SIDED else 10)
+    layout = layout_of(machine, 2, demand.row_tokens(64), 48)
+    assert (layout.rows, in_phase(layout, demand, phase).rows) == (rows, rows)
+
+
+def test_t5_has_half_the_rows_of_its_tokens() -> None:
+    demand, cluster = demand_of(load("t5_base")), load_cluster("8xh100")
+    length = demand.longest.length
+    own = planning.plan(demand.recipe, cluster).own.choice.layout
+    assert own.rows == min(cluster.machine.micro_tokens // (2 * length), demand.longest.batch // 8)
+    fits = planning.what_would_fit(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
+    assert int(fits.rpartition("micro_tokens=")[2].split(";")[0]) % (2 * length) == 0
+
+
+def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
+    recipe = load("bert_base", SHORT_AND_LONG)
+    own = planning.plan(recipe, load_cluster("8xh100")).own
+    demand, machine = demand_of(recipe), load_cluster("8xh100").machine
+    layout = layout_of(machine, 8, 512, 8)
+    rows = [in_phase(layout, demand, phase).rows for phase in recipe.phases]
+    assert rows == [512, 1]
+    assert own.choice.layout.rows == 512
+    alone = planning.memory(demand, replace(layout, rows=512), 128)
+    assert own.choice.memory.peak == alone.peak > 4 * planning.memory(demand, layout, 512).peak
+    assert [micro_batches(in_phase(layout, demand, phase), phase.batch) for phase in recipe.phases] == [1, 1]
+    best = planning.best(demand, DEVICES["h100"], 8)
+    assert max(choice.layout.rows for choice in best) > 8  # the batch of one phase is no limit for another
+
+
+# Memory of hosts
+
+
+def test_what_is_offloaded_must_fit_into_the_host() -> None:
+    demand = demand_of(load("mt_nlg_530b"))
+    layout = Layout(data=32, zero=3, checkpointing="full", offload=True)
+    _, needed = needs(demand, layout, cuda=True)
+    device = DEVICES["h100"]
+    assert needed.peak < device.memory
+    assert needed.host > device.host
+    assert not planning.costed.fits(needed, device)
+    found = smallest(demand, lambda _: device)
+    assert found
+    assert found.memory.host <= 0.95 * device.host
+    assert all(one.memory.host <= 0.95 * device.host for one in planning.best(demand, device, 256, count=99))
+
+
+def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["zero=3", "activation_checkpointing=full", "offload_optimizer=cpu", "micro_tokens=2048"]
+    assert main(["check", "gpt3_175b", "--on", "8xh100", *(f"cluster.machine.{key}" for key in given)]) == 4
+    said = capsys.readouterr().err
+    assert "the host of 8 devices needs 3." in said
+    assert "hosts of h100 have 2.0 TB" in said
+    assert main(["plan", "gpt3_175b", "--on", "8xh100", *(f"cluster.machine.{key}" for key in given)]) == 0
+    assert "host of 8 devices" in capsys.readouterr().out
+
+
+def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
+    demand, device = demand_of(load("gpt2")), DEVICES["h100"]
+    to_host = Layout(data=8, zero=3, offload=True, offload_parameters=True)
+    to_disk = replace(to_host, optimiser_on_disk=True, parameters_on_disk=True)
+    host, disk = (planning.memory(demand, one, 1024) for one in (to_host, to_disk))
+    owned = demand.parameters / 8
+    assert disk.disk == pytest.approx((4 + 8 + 2) * owned)
+    assert disk.host == pytest.approx(host.host - disk.disk)
+    assert host.disk == 0
+    assert disk.peak == host.peak
+    slower = seconds(demand, to_disk, device, 1024, 512).update - seconds(demand, to_host, device, 1024, 512).update
+    assert slower == pytest.approx((2 * 12 + 2) * owned / (DISK / 8))
+    machine = Machine(
+        device="cuda", precision="bf16", zero=3, offload_optimizer="nvme", nvme_dir="/local", offload_parameters="cpu"
+    )
+    own = layout_of(machine, 8, 1024, 512)
+    assert (own.optimiser_on_disk, own.parameters_on_disk) == (True, False)
+
+
+# Hints
+
+
+HPZ = "zero_optimization.zero_hpz_partition_size"
+CLUSTERS: list[tuple[str, list[str]]] = [
+    ("2240xa100", ["hardware=v100", "machine.precision=fp32"]),
+    ("2240xa100", ["hardware=a100_40gb", "machine.micro_tokens=4194304"]),
+    ("1024xh100", ["machine.micro_tokens=8388608", "min_workers=1024"]),
+    ("8xh100", ["machine.overlap_comm=true", "machine.micro_tokens=8388608", "samples=[A]"]),
+    ("8xh100", ["machine.compile=true", "machine.micro_tokens=8388608"]),
+    ("8xh100", ["machine.precision=fp16", "hardware=v100", "machine.micro_tokens=8388608"]),
+    ("8xh100", ["machine.sequence_parallel=8", "machine.micro_tokens=8388608"]),
+    ("1024xh100", [f"machine.deepspeed.{HPZ}=8", "machine.micro_tokens=8388608"]),
+    ("one_gpu", ["hardware=l4", "machine.micro_tokens=8388608"]),
+    ("cpu_cluster", ["machine.micro_tokens=8388608"]),
+    ("local", ["workers=2", "machine.zero=3", "machine.micro_tokens=8388608"]),
+]
+
+
+@pytest.mark.parametrize("name", ["mt_nlg_530b", "gpt3_175b", "t5_11b", "bert_base", "albert_xxlarge", "xlnet_large"])
+@pytest.mark.parametrize("number", range(len(CLUSTERS)))
+def test_a_hint_can_be_pasted(name: str, number: int) -> None:
+    base, keys = CLUSTERS[number]
+    given, recipe = [f"cluster.{key}" for key in keys], load(name)
+    cluster = load_cluster(base, given)
+    said = _refused(recipe, cluster)
+    hint = said.partition("the smallest that fits: ")[2].split()
+    assert hint or not said or "nothing " in said
+    hinted = load_cluster(base, given + hint)
+    assert not hint or (check(recipe, hinted), _refused(recipe, hinted)) == ([], "")
+
+
+def _refused(recipe: Recipe, cluster: Cluster) -> str:
+    try:
+        planning.refuse_what_does_not_fit(recipe, cluster)
+    except ResourceError as error:
+        return str(error)
+    return ""
+
+
+def test_a_hint_resets_what_the_cluster_file_has() -> None:
+    cluster = load_cluster("2240xa100", ["cluster.hardware=v100", "cluster.machine.precision=fp32"])
+    keys = set(Layout(data=4, zero=3, micro_tokens=2048, precision="fp32", offload=True).overrides(cluster))
+    assert keys == {
+        "cluster.workers=4",
+        "cluster.machine.zero=3",
+        "cluster.machine.tensor_parallel=1",
+        "cluster.machine.pipeline_parallel=1",
+        "cluster.machine.activation_checkpointing=none",
+        "cluster.machine.offload_optimizer=cpu",
+    }
+
+
+def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costed, "cores", lambda: 2)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    with pytest.raises(ResourceError, match=r"nothing on this machine does, however many; of h100 it would be \d+ dev"):
+        planning.refuse_what_does_not_fit(load("mt_nlg_530b"), load_cluster("local"))
+    memory = type("Virtual", (), {"total": 8e9})()
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    one, two = (costed.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
+    assert (one, two) == (4e9, 2e9)
+
+
+# Devices
+
+
+def test_float32_runs_at_its_own_peak() -> None:
+    demand, device = demand_of(load("gpt2")), DEVICES["a100"]
+    half, single = (seconds(demand, Layout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32"))
+    assert single / half == pytest.approx(312 / 19.5)
+    given = ["cluster.hardware=a100", "cluster.machine.precision=fp32"]
+    own = planning.plan(demand.recipe, load_cluster("one_gpu", given)).own
+    assert 0.3 < own.mfu < 1
+
+
+@pytest.mark.parametrize("ask", [planning.plan, planning.refuse_what_does_not_fit])
+def test_precision_that_devices_lack_is_refused(ask: Any) -> None:
+    with pytest.raises(BadInput, match="precision is bf16, which v100 does not have; give fp32, or fp16"):
+        ask(load("gpt2"), load_cluster("8xh100", ["cluster.hardware=v100"]))
+    with pytest.raises(BadInput, match="hardware is 'tpu_v3', allowed is v100_16gb"):
+        ask(load("gpt2"), load_cluster("8xh100", ["cluster.hardware=tpu_v3"]))
+
+
+def test_proposals_have_the_precision_of_the_cluster() -> None:
+    given = ["cluster.hardware=v100", "cluster.machine.precision=fp16"]
+    found = planning.plan(load("gpt2"), load_cluster("8xh100", given))
+    assert {one.choice.layout.precision for one in found.better} == {"fp16"}
+    assert {one.choice.layout.pipeline for one in found.better} == {1}  # which does not go with fp16
+    assert "fp16" in found.own.choice.layout.describe()
+
+
+@pytest.mark.parametrize(
+    ("said", "like", "is_assumed"),
+    [
+        ("Tesla V100-SXM2-16GB, 16384", "v100_16gb", False),
+        ("Tesla V100-SXM2-32GB, 32768", "v100", False),
+        ("NVIDIA A10G, 23028", "a10g", False),
+        ("NVIDIA L4, 23034", "l4", False),
+        ("NVIDIA A100-SXM4-40GB, 40960", "a100_40gb", False),
+        ("NVIDIA H100 80GB HBM3, 81559", "h100", False),
+        ("Tesla T4, 15360", "v100_16gb", True),
+        ("NVIDIA GeForce RTX 4090, 24564", "l4", True),
+        ("NVIDIA RTX A6000, 49140", "l40s", True),
+    ],
+)
+def test_a_gpu_of_this_machine_is_known_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, said: str, like: str, is_assumed: bool
+) -> None:
+    name, _, mib = said.rpartition(", ")
+    monkeypatch.setattr(devices, "gpus_here", lambda: [(name, float(mib) * 2**20)])
+    here = devices.gpu_here()
+    assert here
+    found, assumed = here
+    assert (found.bandwidth, found.price) == (DEVICES[like].bandwidth, DEVICES[like].price)
+    assert bool(assumed) == is_assumed
+    assert not assumed or f"as of {like} assumed" in assumed
+
+
+def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(devices, "gpus_here", list)
+    assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
+    assert "b200 assumed: the cluster file names no hardware" in capsys.readouterr().out
+    assert main(["check", "bert_base", "--on", "one_gpu", "--json"]) == 0
+    assert "b200 assumed" in json.loads(capsys.readouterr().out)["notes"][0]
+
+
+def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = iter([0.01, 0.01, 9.0, 9.0, *[0.5] * 6])
+    clock = [0.0, True]
+
+    def process_time() -> float:
+        clock[1] = not clock[1]
+        clock[0] += next(odd) if clock[1] else 0.0
+        return clock[0]
+
+    monkeypatch.setattr(devices, "process_time", process_time)
+    flops, bandwidth = devices._speed.__wrapped__()
+    assert (flops, bandwidth) == pytest.approx((8 * 2 * 384**3 / 0.5, 2 * 2 * 32e6 / 0.5))
+
+
+# check and plan
+
+
+def test_check_and_plan_refuse_the_same() -> None:
+    recipe, cluster = load("megatron_8b"), load_cluster("64xa100")
+    found = planning.plan(recipe, cluster)
+    assert 0.95 < filled(found.own.choice.memory, found.device) <= REFUSED
+    assert found.why_not == ""
+    notes = planning.refuse_what_does_not_fit(recipe, cluster)
+    assert list(found.notes) == notes
+    assert notes[0].startswith("tight: 10")
+    recipe = load("mt_nlg_530b")
+    more = load_cluster("64xa100")
+    assert planning.plan(recipe, more).why_not.startswith("each device needs")
+    with pytest.raises(ResourceError, match="each device needs"):
+        planning.refuse_what_does_not_fit(recipe, more)
+
+
+def test_keys_that_a_plan_does_not_count_are_named() -> None:
+    given = ["compile=true", "layout=padded", "zero=3", f"deepspeed.{HPZ}=8"]
+    cluster = load_cluster("64xa100", [f"cluster.machine.{key}" for key in given])
+    assert planning.refuse_what_does_not_fit(load("gpt2"), cluster) == [
+        "not counted: compile, layout padded, zero_hpz_partition_size"
+    ]
+
+
+def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "gpt2", "--on", "8xh100"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "sent by a device" in said
+    assert [f"activations with checkpointing {kind}" in said for kind in ("none", "selective", "full")] == [True] * 3
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["own"]["sent_bytes"][0]["total"] > found["own"]["sent_bytes"][0]["reducing"] > 0
+    kinds = found["activation_checkpointing"]
+    assert kinds["full"]["activations"] < kinds["none"]["activations"] == found["own"]["memory_bytes"]["activations"]
+
+
+def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
+    demand, device = demand_of(load("gpt2")), DEVICES["h100"]
+    width, tokens = 768, 64 * 1024
+    piped = Layout(pipeline=4, zero=1, rows=4)
+    passing = sent(demand, piped, 1024, 64).passing
+    assert passing == pytest.approx(2 * tokens * width * 2 + 6 * demand.weights.tables)
+    shared = Layout(sequence=8, rows=4)
+    exchanged = sent(demand, shared, 1024, 64).sequence
+    assert exchanged == pytest.approx(12 * 8 * 7 / 8 * tokens / 8 * width * 2)  # layers, exchanges, of a ring
+    assert seconds(demand, shared, device, 1024, 64).sequence == pytest.approx(exchanged / device.link)
+    again = sent(demand, replace(shared, checkpointing="full"), 1024, 64).sequence
+    assert again == pytest.approx(1.5 * exchanged)
+
+
+# The best
+
+
+def test_a_deadline_is_met_on_few_devices() -> None:
+    recipe, cluster = load("bert_base"), load_cluster("8xh100")
+    demand, device = demand_of(recipe), DEVICES["h100"]
+    deadline = planning.best(demand, device, 3, count=1)[0].total_s * 1.0001
+    found = planning.plan(recipe, cluster, deadline_s=deadline)
+    assert found.wanted
+    assert found.wanted.choice.layout.devices == 3  # not 4
+    assert found.wanted.choice.total_s <= deadline
+
+
+def test_runners_up_are_different_and_of_use() -> None:
+    demand = demand_of(load("gpt2"))
+    found = planning.best(demand, DEVICES["h100"], 8, count=99)
+    assert all(one.layout.checkpointing != "selective" for one in found)  # kernels of a GPU keep no scores
+    core = devices.core_here(1, 2, timed=False)
+    assert not any(one.layout.offload for one in planning.best(demand, replace(core, memory=1e12), 2, count=99))
