@@ -1,6 +1,5 @@
 """A memory is part of a checkpoint: a run that died goes on with it, on any engine, to the last bit."""
 
-import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ import safetensors.torch
 import torch
 
 from preprocessing.choose import Nothing, Partial
+from preprocessing.files import checked_json, from_checked_json
 from preprocessing.rewrite import Permute, Shift
 from preprocessing.segment import Stream, StreamPair
 from tests.training.corpora import mini_run, resampled
@@ -117,10 +117,10 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
     manifest = Path(run.folder) / "checkpoints" / "step-000000008" / "manifest.json"
-    written = json.loads(manifest.read_text())
+    written = from_checked_json(manifest.read_bytes())
     assert key in written
     changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
-    manifest.write_text(json.dumps(changed))
+    manifest.write_bytes(checked_json(changed))
     assert train(run)[0].finished
     assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
 
