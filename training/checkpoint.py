@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,9 @@ from preprocessing.files import checked_json, from_checked_json, is_beside
 from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.engines.fragments import BUFFER
 from training.model import Model
+from training.recut import Layout, recut
 from training.run import Resume
+from training.specs import Phase
 from training.workers import Alone, Workers
 
 Topology = dict[str, str | int]
@@ -51,10 +54,13 @@ ALONE: Final = Alone()
 log = logging.getLogger(__name__)
 
 
-def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:
+def restore(
+    engine: Engine[Model], folder: Path, topology: Topology, resume: Resume, phases: Sequence[Phase] = ()
+) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into `engine` and return its state; None: there is none, start from scratch.
 
-    All workers call it. Raises BadInput where none is whole of those that are there, where there is none at all and
+    The `phases` of the run say which rows the memory of a net is of, so that other workers can go on with it. All
+    workers call it. Raises BadInput where none is whole of those that are there, where there is none at all and
     `resume` is "must", and where it does not fit `topology`.
     """
     present = _present(engine, folder, resume)
@@ -66,7 +72,7 @@ def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Res
             for broken in present[:at]:  # out of the way, so that `keep` counts whole ones
                 os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
-        _load(engine, path, topology)
+        _load(engine, path, topology, phases)
         return json.loads((path / STATE).read_text())
     if present:
         raise BadInput(
@@ -226,15 +232,15 @@ def _fault_seen_by(workers: Workers, path: Path) -> str | None:
     return own or f"{path}: {faulty[0][0]} is not the same on all machines of the workers"
 
 
-def _load(engine: Engine[Model], path: Path, topology: Topology) -> None:
+def _load(engine: Engine[Model], path: Path, topology: Topology, phases: Sequence[Phase]) -> None:
     """Each worker reads what it needs; its own file comes first, which with the same layout has all of it."""
     written = _manifest(path)
     own = path / part_name(engine.rank)
     # checkpoints of before have fewer keys: of what rows their memories are is not known
     others = [key for key in SAME_ROWS if written.get(key) != topology.get(key)]
-    memory = {} if others else memory_in(own)
-    engine.load(_fragments(path, own if written["workers"] == engine.world else None), memory)
-    if others and engine.rank == 0 and memory_in(path / part_name(0)):
+    memory = _recut_memory(engine, path, topology, phases) if others else memory_in(own)
+    engine.load(_fragments(path, own if written["workers"] == engine.world else None), memory or {})
+    if memory is None and engine.rank == 0:
         log.warning(
             "%s: was written with %s, this run has %s: what the net remembers of the rows before is forgotten, as at "
             "the start of an epoch",
@@ -242,6 +248,33 @@ def _load(engine: Engine[Model], path: Path, topology: Topology) -> None:
             ", ".join(f"{key} {written.get(key, 'unknown')}" for key in others),
             ", ".join(f"{key} {topology[key]}" for key in others),
         )
+
+
+def _recut_memory(
+    engine: Engine[Model], path: Path, topology: Topology, phases: Sequence[Phase]
+) -> Mapping[str, Tensor] | None:
+    """The memory of this worker from those of another layout; empty where the net has none, None where not all workers
+    find theirs."""
+    (has_memory,) = engine.reduce_sums([engine.rank == 0 and bool(memory_in(path / part_name(0)))])
+    if not has_memory:
+        return {}
+    memory, written = None, _manifest(path)
+    if phase := _phase_of(phases, written["step"]):
+        theirs, ours = Layout.of(written, phase), Layout.of(topology, phase)
+        if theirs and ours:
+            with suppress(LookupError, ValueError):  # rows of another phase, or of a layout that is none
+                files = dict(enumerate(_parts(path)))
+                memory = recut(lambda rank: memory_in(files[rank]), theirs, ours, engine.data_rank)
+    return memory if engine.reduce_sums([memory is None]) == [0] else None
+
+
+def _phase_of(phases: Sequence[Phase], step: int) -> Phase | None:
+    """The phase of an update, counted from 1."""
+    for phase in phases:
+        if step <= phase.steps:
+            return phase
+        step -= phase.steps
+    return None
 
 
 def _parts(path: Path) -> list[Path]:
