@@ -31,7 +31,6 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, is_beside
 from training.engines import Engine, Fragments, Part, Seal, memory_in
-from training.engines.fragments import BUFFER
 from training.model import Model
 from training.recut import Layout, recut
 from training.run import Resume
@@ -117,7 +116,7 @@ class Stored(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._buffers:
-            return self._fragments.of_whole(name, BUFFER)
+            return self._fragments.buffer(name)
         if name not in self.shapes:
             raise KeyError(name)
         return self._fragments.full(name)

@@ -194,9 +194,13 @@ class Fragments:
         return [name for name, states in self._entries.items() if WEIGHT in states]
 
     def buffers(self) -> list[str]:
-        """The buffers of the net, which `of_whole` gives."""
+        """The buffers of the net."""
         self._read_all()
         return [name for name, states in self._entries.items() if BUFFER in states]
+
+    def buffer(self, name: str) -> Tensor:
+        """One of them."""
+        return self.of_whole(name, BUFFER)
 
     def states(self, name: str) -> set[str]:
         """What is kept for the elements of a parameter beside its weights, or for all of it."""

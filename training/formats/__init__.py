@@ -8,6 +8,7 @@ from training.formats.electra import half
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
 from training.formats.load import from_transformers
 from training.formats.named import Pipeline
+from training.formats.sharded import beating
 from training.formats.sharded import files as weight_files
 from training.formats.start import build_model, describe_model
 from training.formats.weights import load_spec, load_weights, save_weights
@@ -16,6 +17,7 @@ __all__ = [
     "FORMATS",
     "Pipeline",
     "auto_class",
+    "beating",
     "build_model",
     "describe_model",
     "described",

@@ -6,7 +6,7 @@ what several layers share is there once.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,13 @@ def to_transformers(
     *,
     heads: bool = True,
     shard_bytes: int = sharded.SHARD_BYTES,
+    beat: Callable[[], None] | None = None,
 ) -> None:
     """Write a folder for `from_pretrained`: model.safetensors (or several and an index), tokenizer, config.json.
 
     The class is the one that computes the same; a head that none has is left out (see `described`). `heads` False:
     the trunk alone, which `AutoModel` takes without a word; it has a pooler there, which begins at random where this
-    net has none. BadInput where transformers has no such net.
+    net has none. BadInput where transformers has no such net. `beat` is called before each tensor is written.
     """
     vocab = Vocab.load(vocab_dir)
     if vocab.size > spec.vocab_size:
@@ -84,7 +85,7 @@ def to_transformers(
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
     tensors = _by_layer(format, state, names, known, pooler)
-    sharded.write(tensors, out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
+    sharded.write(sharded.beating(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     vocab.save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}

@@ -8,10 +8,10 @@ They are written as they come and read where they lie: neither holds all of them
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,11 +20,20 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import is_beside, write_atomic
 
+T = TypeVar("T")
 SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
 HEADER_BYTES: Final = 16_000_000  # of a file of others, and of an index: 100 bytes for each tensor are usual
 TENSORS: Final = 100_000  # in all files of others; MT-NLG 530B has some 1,300
 DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+
+
+def beating(items: Iterable[T], beat: Callable[[], None] | None) -> Iterator[T]:
+    """The same items; `beat` is called before each of them, for whoever watches whether this gets on."""
+    for item in items:
+        if beat:
+            beat()
+        yield item
 
 
 def write(

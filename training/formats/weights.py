@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from preprocessing.files import write_atomic
 from preprocessing.spec import part
 from training.checkpoint import ALONE, is_checkpoint, weights_of
 from training.formats import sharded
+from training.formats.sharded import beating
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
@@ -38,13 +39,14 @@ def save_weights(
     folder: Path,
     *,
     shard_bytes: int = sharded.SHARD_BYTES,
+    beat: Callable[[], None] | None = None,
 ) -> None:
     """Write `weights.safetensors`, or several of them with an index, then `spec.json` with the spec and their sha256.
 
-    The weights are taken one by one, and hashed while they are written.
+    The weights are taken one by one, and hashed while they are written. `beat` is called before each of them.
     """
     tensors = state.items() if isinstance(state, Mapping) else state
-    written = sharded.write(tensors, folder, STEM, shard_bytes=shard_bytes)
+    written = sharded.write(beating(tensors, beat), folder, STEM, shard_bytes=shard_bytes)
     write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(list(written.values()))})
 
 
@@ -53,11 +55,11 @@ def _digest(digests: Sequence[str]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _digests(files: Sequence[Path], workers: Workers) -> list[str]:
+def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] | None) -> list[str]:
     """The sha256 of each file, of which each worker hashes its share; all workers call it, and get all."""
     found = [0.0] * SHA256_BYTES * len(files)
     lacks = [0.0] * len(files)
-    for number in range(workers.rank, len(files), workers.world):
+    for number in beating(range(workers.rank, len(files), workers.world), beat):
         try:
             with files[number].open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()
@@ -83,18 +85,20 @@ def load_spec(folder: Path) -> ModelSpec:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None
 
 
-def load_weights(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Weights]:
+def load_weights(
+    folder: Path, workers: Workers = ALONE, *, beat: Callable[[], None] | None = None
+) -> tuple[ModelSpec, Weights]:
     """What `save_weights` wrote, or a checkpoint of any workers; tensors stay in their files until they are looked at.
 
     Of several `workers`, all of which call it, each hashes its share of the files. BadInput where a file is missing,
-    garbled, or not the one that was written.
+    garbled, or not the one that was written. `beat` is called before each is hashed.
     """
     if is_checkpoint(folder):
         weights = weights_of(folder, workers)
         return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
-    found = _digest(_digests(files, workers))
+    found = _digest(_digests(files, workers, beat))
     if found != wanted:
         raise BadInput(
             f"{files[0]}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "

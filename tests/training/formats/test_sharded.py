@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import local
@@ -303,3 +303,15 @@ def test_headers_and_numbers_of_tensors_that_no_net_has_are_refused(
     monkeypatch.setattr("training.formats.weights.JSON_BYTES", 1)
     with pytest.raises(BadInput, match=r"config.json: has 2 bytes, allowed are 1"):
         read_json(tmp_path / "config.json")
+
+
+def test_whoever_watches_hears_of_each_tensor_and_each_file(tmp_path: Path) -> None:
+    beats, state = list[int](), weights(built(BERT))
+
+    def heard(task: Callable[..., Any], *given: Any, **named: Any) -> int:
+        beats.clear()
+        task(*given, **named, beat=lambda: beats.append(1))
+        return len(beats)
+
+    assert heard(save_weights, state, BERT, tmp_path, shard_bytes=20_000) == len(state)
+    assert heard(load_weights, tmp_path) == len(weight_files(tmp_path, "weights"))
