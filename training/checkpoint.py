@@ -349,8 +349,10 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     """
     seals, index = {}, ""
     for file in parts:
-        seals[file] = json.loads(_taken(unfinished / f"{file}.seal"))
-        index += _taken(unfinished / f"{file}.line") + "\n"
+        told = unfinished / f"{file}.seal"
+        seal, line = told.read_text().splitlines()
+        told.unlink()
+        seals[file], index = json.loads(seal), f"{index}{line}\n"
     for file, text in {**texts, INDEX: index}.items():
         content = text.encode()
         (unfinished / file).write_bytes(content)
@@ -366,15 +368,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
 
 def tell(part: Part, seal: Seal, file: Path) -> None:
     """Say beside a worker's file what `publish` wants to know of it. Raises OSError."""
-    file.with_name(f"{file.name}.seal").write_text(json.dumps(asdict(seal)))
-    file.with_name(f"{file.name}.line").write_text(part.line(file.name))
-
-
-def _taken(file: Path) -> str:
-    """The text of a file that is then removed."""
-    text = file.read_text()
-    file.unlink()
-    return text
+    file.with_name(f"{file.name}.seal").write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
 
 
 def remove_old(folder: Path, keep: int, keep_every: int) -> None:
