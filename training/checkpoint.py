@@ -1,11 +1,12 @@
 """Checkpoints that are whole or are not there: a folder `step-000000123` whose manifest was written last.
 
     step-000000123/
-      manifest.json            step, topology, and size and sha256 of every other file
+      manifest.json            step, topology, size and sha256 of every other file, and a checksum of itself
       state.json               what the loop needs to go on
       spec.json                the net, so that its weights can be read without the run
       rank-00000.safetensors   what each worker had of weights and optimiser (engines/fragments.py): it says of what it
       ...                      is, so that any number of workers with any ZeRO stage goes on from it
+      index.jsonl              what is in which of these files, so that a worker opens only those that it needs
 
 No format notices a flipped bit by itself: nothing is loaded before its hash agrees. Each worker hashes the file that it
 writes, while it writes it (saver.py). When a run goes on, the workers share the files out among them, so that each is
@@ -18,36 +19,47 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import is_beside
-from training.engines import Engine, Fragments, Seal, memory_in
+from preprocessing.files import checked_json, from_checked_json, is_beside
+from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.model import Model
+from training.recut import Layout, recut
 from training.run import Resume
+from training.specs import Phase
+from training.workers import Alone, Workers
 
 Topology = dict[str, str | int]
 """What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
 from, and number of workers, ZeRO stage and what else says which rows a worker reads, which it need not."""
 
+FOLDER: Final = r"step-[0-9]{9,}"
 PART: Final = r"rank-\d+\.safetensors"  # the files of workers
-MANIFEST, STATE, SPEC, UNFINISHED = "manifest.json", "state.json", "spec.json", ".tmp-"
-FORMAT: Final = 2  # of the files; the first was DeepSpeed's own
+MANIFEST, STATE, SPEC, INDEX, UNFINISHED = "manifest.json", "state.json", "spec.json", "index.jsonl", ".tmp-"
+FORMAT: Final = 3  # of the files; the first was DeepSpeed's own, the second had no checksum of the manifest, no index
+READABLE: Final = (2, FORMAT)
 REFUSED: Final = ("recipe", "precision")  # where they differ, the numbers would be those of neither run
 # where one of them differs, a worker's micro-batches have other rows than those that its memory is of
 SAME_ROWS: Final = ("workers", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "micro_tokens")
+ALONE: Final = Alone()
 log = logging.getLogger(__name__)
 
 
-def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Resume) -> dict[str, Any] | None:
+def restore(
+    engine: Engine[Model], folder: Path, topology: Topology, resume: Resume, phases: Sequence[Phase] = ()
+) -> dict[str, Any] | None:
     """Load the newest whole checkpoint into `engine` and return its state; None: there is none, start from scratch.
 
-    All workers call it. Raises BadInput where none is whole of those that are there, where there is none at all and
+    The `phases` of the run say which rows the memory of a net is of, so that other workers can go on with it. All
+    workers call it. Raises BadInput where none is whole of those that are there, where there is none at all and
     `resume` is "must", and where it does not fit `topology`.
     """
     present = _present(engine, folder, resume)
@@ -59,7 +71,7 @@ def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Res
             for broken in present[:at]:  # out of the way, so that `keep` counts whole ones
                 os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
-        _load(engine, path, topology)
+        _load(engine, path, topology, phases)
         return json.loads((path / STATE).read_text())
     if present:
         raise BadInput(
@@ -72,15 +84,16 @@ def restore(engine: Engine[Model], folder: Path, topology: Topology, resume: Res
 
 
 def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
-    """Remove the checkpoints of steps after this one; False, and nothing removed, where there is no other."""
-    earlier = [path for path in steps(folder) if path.name <= name(step)] if engine.rank == 0 else []
-    any_earlier = engine.reduce_sums([len(earlier)])[0] > 0
-    if engine.rank == 0 and any_earlier:
+    """Remove the checkpoints of steps after this one; False, and nothing removed, where no other one is whole."""
+    earlier = (each for each in _seen_by_the_first(engine, folder) if each <= step)
+    if not any(_is_whole(engine, folder / name(each)) for each in earlier):
+        return False
+    if engine.rank == 0:
         for path in steps(folder):
-            if path.name > name(step):
+            if step_of(path) > step:
                 shutil.rmtree(path)
     engine.reduce_sums([0.0])  # nobody looks before it is done
-    return any_earlier
+    return True
 
 
 def newest(folder: Path) -> Path | None:
@@ -93,13 +106,34 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-def weights_of(path: Path) -> dict[str, Tensor]:
-    """The float32 weights by name, and buffers, in a checkpoint of any workers. BadInput where it is not whole."""
-    if fault := find_fault(path):
+class Stored(Mapping[str, Tensor]):
+    """Float32 weights by name, and buffers, in a checkpoint: each is read whenever it is asked for, and not kept."""
+
+    def __init__(self, fragments: Fragments) -> None:
+        self._fragments = fragments
+        self._buffers = dict.fromkeys(fragments.buffers())
+        self.shapes = {name: fragments.shape(name) for name in fragments.names()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._buffers:
+            return self._fragments.buffer(name)
+        if name not in self.shapes:
+            raise KeyError(name)
+        return self._fragments.full(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.shapes, self._buffers)
+
+    def __len__(self) -> int:
+        return len(self.shapes) + len(self._buffers)
+
+
+def weights_of(path: Path, workers: Workers = ALONE) -> Stored:
+    """The weights in a checkpoint of any workers. BadInput where it is not whole, for which `workers` share it out."""
+    if fault := _fault_seen_by(workers, path):
         raise BadInput(fault)
     _check_format(path)
-    fragments = Fragments(_parts(path))
-    return {name: fragments.full(name) for name in fragments.names()} | fragments.buffers()
+    return Stored(_fragments(path))
 
 
 def goes_on(folder: Path, resume: Resume) -> bool:
@@ -113,16 +147,24 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def steps(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, whole or not, the newest first."""
-    return sorted(folder.glob("step-*"), reverse=True)
+    """The checkpoints in `folder`, whole or not, the newest first; a copy with a longer name is none."""
+    return sorted(
+        (path for path in folder.glob("step-*") if re.fullmatch(FOLDER, path.name)), key=step_of, reverse=True
+    )
+
+
+def step_of(path: Path) -> int:
+    """The step of a checkpoint.
+
+    >>> step_of(Path("checkpoints/step-000000123"))
+    123
+    """
+    return int(path.name.removeprefix("step-"))
 
 
 def find_fault(path: Path) -> str | None:
     """What is wrong with a checkpoint, in one line; None where every file is as it was written."""
-    seals = _seals(path)
-    if isinstance(seals, str):
-        return seals
-    return next((fault for file, seal in seals.items() if (fault := _fault_of(path, file, seal))), None)
+    return _fault_seen_by(ALONE, path)
 
 
 def name(step: int) -> str:
@@ -148,47 +190,56 @@ def part_name(rank: int) -> str:
 
 def _present(engine: Engine[Model], folder: Path, resume: Resume) -> list[int]:
     """The steps of the checkpoints that the first worker sees, the newest first; it clears what is in the way."""
-    found: list[float] = []
     if engine.rank == 0:
         for unfinished in folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(unfinished)
         if resume == "never" and steps(folder):
             os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
-        found = [int(path.name.removeprefix("step-")) for path in steps(folder)]
+    return _seen_by_the_first(engine, folder)
+
+
+def _seen_by_the_first(engine: Engine[Model], folder: Path) -> list[int]:
+    """The steps of the checkpoints that the first worker sees, the newest first: others may not see them yet."""
+    found = [float(step_of(path)) for path in steps(folder)] if engine.rank == 0 else []
     (count,) = engine.reduce_sums([len(found)])
     return [int(step) for step in engine.reduce_sums(found or [0.0] * int(count))]
 
 
-def _is_whole(engine: Engine[Model], path: Path) -> bool:
+def _is_whole(workers: Workers, path: Path) -> bool:
     """Whether no worker finds a fault in its share of the files; all workers call it, and say the same."""
+    fault = _fault_seen_by(workers, path)
+    if fault and workers.rank == 0:
+        log.warning("%s; looking for an older checkpoint", fault)
+    return not fault
+
+
+def _fault_seen_by(workers: Workers, path: Path) -> str | None:
+    """What is wrong with a checkpoint, of which each worker looks at its share of the files; all workers call it, and
+    hear of it."""
     seals = _seals(path)
     files = [] if isinstance(seals, str) else list(seals.items())
-    num_files, cannot_read = engine.reduce_sums([len(files), not files])
-    if cannot_read or num_files != engine.world * len(files):
-        if engine.rank == 0:
-            fault = seals if isinstance(seals, str) else f"{path}: not all workers see the {MANIFEST} of the first one"
-            log.warning("%s; looking for an older checkpoint", fault)
-        return False
+    num_files, cannot_read = workers.reduce_sums([len(files), not files])
+    if cannot_read or num_files != workers.world * len(files):
+        return seals if isinstance(seals, str) else f"{path}: not all workers see the {MANIFEST} of the first one"
     marks = [0.0] * len(files)
-    for number in range(engine.rank, len(files), engine.world):
+    for number in range(workers.rank, len(files), workers.world):
         marks[number] = bool(_fault_of(path, *files[number]))
-    faulty = [file for file, mark in zip(files, engine.reduce_sums(marks), strict=True) if mark]
-    if faulty and engine.rank == 0:
-        fault = _fault_of(path, *faulty[0]) or f"{path}: {faulty[0][0]} is not the same on all machines of the workers"
-        log.warning("%s; looking for an older checkpoint", fault)
-    return not faulty
+    faulty = [file for file, mark in zip(files, workers.reduce_sums(marks), strict=True) if mark]
+    if not faulty:
+        return None
+    own = _fault_of(path, *faulty[0])
+    return own or f"{path}: {faulty[0][0]} is not the same on all machines of the workers"
 
 
-def _load(engine: Engine[Model], path: Path, topology: Topology) -> None:
+def _load(engine: Engine[Model], path: Path, topology: Topology, phases: Sequence[Phase]) -> None:
     """Each worker reads what it needs; its own file comes first, which with the same layout has all of it."""
-    files, written = _parts(path), _manifest(path)
+    written = _manifest(path)
     own = path / part_name(engine.rank)
-    first = [own] if written["workers"] == engine.world else []
     # checkpoints of before have fewer keys: of what rows their memories are is not known
     others = [key for key in SAME_ROWS if written.get(key) != topology.get(key)]
-    memory = {} if others else memory_in(own)
-    engine.load(Fragments([*first, *(file for file in files if file not in first)]), memory)
-    if others and engine.rank == 0 and memory_in(files[0]):
+    memory = _recut_memory(engine, path, topology, phases) if others else memory_in(own)
+    engine.load(_fragments(path, own if written["workers"] == engine.world else None), memory or {})
+    if memory is None and engine.rank == 0:
         log.warning(
             "%s: was written with %s, this run has %s: what the net remembers of the rows before is forgotten, as at "
             "the start of an epoch",
@@ -198,13 +249,50 @@ def _load(engine: Engine[Model], path: Path, topology: Topology) -> None:
         )
 
 
+def _recut_memory(
+    engine: Engine[Model], path: Path, topology: Topology, phases: Sequence[Phase]
+) -> Mapping[str, Tensor] | None:
+    """The memory of this worker from those of another layout; empty where the net has none, None where not all workers
+    find theirs."""
+    (has_memory,) = engine.reduce_sums([engine.rank == 0 and bool(memory_in(path / part_name(0)))])
+    if not has_memory:
+        return {}
+    memory, written = None, _manifest(path)
+    if phase := _phase_of(phases, written["step"]):
+        theirs, ours = Layout.of(written, phase), Layout.of(topology, phase)
+        if theirs and ours:
+            with suppress(LookupError, ValueError):  # rows of another phase, or of a layout that is none
+                files = dict(enumerate(_parts(path)))
+                memory = recut(lambda rank: memory_in(files[rank]), theirs, ours, engine.data_rank)
+    return memory if engine.reduce_sums([memory is None]) == [0] else None
+
+
+def _phase_of(phases: Sequence[Phase], step: int) -> Phase | None:
+    """The phase of an update, counted from 1."""
+    for phase in phases:
+        if step <= phase.steps:
+            return phase
+        step -= phase.steps
+    return None
+
+
 def _parts(path: Path) -> list[Path]:
     """The files of the workers, by rank: those of the manifest, as nothing else was verified."""
     return [path / file for file in sorted(_manifest(path)["files"]) if re.fullmatch(PART, file)]
 
 
+def _fragments(path: Path, own: Path | None = None) -> Fragments:
+    """What the workers' files have."""
+    return Fragments(_parts(path), own, path / INDEX if INDEX in _manifest(path)["files"] else None)
+
+
 def _manifest(path: Path) -> dict[str, Any]:
-    return json.loads((path / MANIFEST).read_text())
+    """What the manifest says; ValueError where it is not as it was written. Former formats have no checksum."""
+    content = (path / MANIFEST).read_bytes()
+    value = json.loads(content)
+    if "checksum" not in value and value.get("format", 1) < FORMAT:
+        return value
+    return from_checked_json(content)
 
 
 def _seals(path: Path) -> dict[str, Seal] | str:
@@ -230,7 +318,9 @@ def _fault_of(path: Path, file: str, seal: Seal) -> str | None:
 
 
 def _check_format(path: Path) -> None:
-    if _manifest(path).get("format") != FORMAT:
+    if (found := _manifest(path).get("format", 1)) > FORMAT:
+        raise BadInput(f"{path}: is of format {found}, allowed is up to {FORMAT}; use the version that wrote it")
+    if found not in READABLE:
         raise BadInput(
             f"{path}: was written by an earlier version of Sesame, in DeepSpeed's format; finish the run with that "
             "version, start another one from its weights with start=FOLDER/weights-STEP, or start again with "
@@ -253,21 +343,22 @@ def _check_topology(path: Path, topology: Topology) -> None:
 
 
 def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, str], parts: Sequence[str]) -> None:
-    """Merge the seals of the workers' files, write the manifest, make all durable, and give the folder its name.
+    """Merge what the workers say of their files, write the manifest, make all durable, and give the folder its name.
 
     `texts` are further files, by name. Raises OSError, among others when the disk is full.
     """
-    seals = {}
+    seals, index = {}, ""
     for file in parts:
-        seal = unfinished / f"{file}.seal"
-        seals[file] = json.loads(seal.read_text())
-        seal.unlink()
-    for file, text in texts.items():
+        told = unfinished / f"{file}.seal"
+        seal, line = told.read_text().splitlines()
+        told.unlink()
+        seals[file], index = json.loads(seal), f"{index}{line}\n"
+    for file, text in {**texts, INDEX: index}.items():
         content = text.encode()
         (unfinished / file).write_bytes(content)
         sync(unfinished / file)
         seals[file] = asdict(Seal(len(content), hashlib.sha256(content).hexdigest()))
-    (unfinished / MANIFEST).write_text(json.dumps({"format": FORMAT, **about, "files": seals}, indent=1))
+    (unfinished / MANIFEST).write_bytes(checked_json({"format": FORMAT, **about, "files": seals}))
     sync(unfinished / MANIFEST)
     sync(unfinished)
     shutil.rmtree(final, ignore_errors=True)  # an older save of the same step
@@ -275,10 +366,15 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     sync(final.parent)
 
 
+def tell(part: Part, seal: Seal, file: Path) -> None:
+    """Say beside a worker's file what `publish` wants to know of it. Raises OSError."""
+    file.with_name(f"{file.name}.seal").write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
+
+
 def remove_old(folder: Path, keep: int, keep_every: int) -> None:
     """Remove all checkpoints but the newest `keep`, and those at multiples of `keep_every` steps (0: of none)."""
     for old in steps(folder)[keep:]:
-        if not keep_every or int(old.name.removeprefix("step-")) % keep_every:
+        if not keep_every or step_of(old) % keep_every:
             shutil.rmtree(old)
 
 

@@ -389,8 +389,8 @@ def _noise_seed(seed: int, step: int, rank: int) -> int:
 
 
 def _resume(run: Run, engine: Engine[Model]) -> State:
-    stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume) or {}
-    state = State.of(stored)
+    stored = checkpoint.restore(engine, _checkpoints(run), _topology(run, engine), run.resume, run.phases)
+    state = State.of(stored or {})
     learned = [step for step in run.skip_steps if step <= state.step and step not in state.skip_steps]
     if learned:
         raise BadInput(

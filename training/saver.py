@@ -10,11 +10,11 @@ thread after the first update, and kept.
 """
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,8 @@ from preprocessing.errors import BadInput
 from training import checkpoint
 from training.engines import Engine, Part, write
 from training.model import Model
+
+log = logging.getLogger(__name__)
 
 
 class Staging:
@@ -137,16 +139,18 @@ class Saver:
 
     def _write(self, part: Part) -> None:
         self._unfinished.mkdir(parents=True, exist_ok=True)
-        file = checkpoint.part_name(self.engine.rank)
-        seal = write(part, self._unfinished / file)
-        (self._unfinished / f"{file}.seal").write_text(json.dumps(asdict(seal)))
+        file = self._unfinished / checkpoint.part_name(self.engine.rank)
+        checkpoint.tell(part, write(part, file), file)
 
     def _publish(self) -> None:
         texts = {checkpoint.STATE: self._state, checkpoint.SPEC: json.dumps({"spec": self.spec}, indent=1)}
         parts = [checkpoint.part_name(rank) for rank in range(self.engine.world)]
         final = self.folder / checkpoint.name(self._step)
         checkpoint.publish(self._unfinished, final, {"step": self._step, **self.about}, texts, parts)
-        checkpoint.remove_old(self.folder, self.keep, self.keep_every)
+        try:
+            checkpoint.remove_old(self.folder, self.keep, self.keep_every)
+        except OSError as error:  # this one is written
+            log.warning("%s: an old checkpoint cannot be removed (%s); remove it by hand", self.folder, error)
 
     def _fail(self, number: int) -> None:
         error = self._work.exception() if self._work and self._work.done() else None

@@ -272,8 +272,9 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
 def kept_steps(folder: Path) -> dict[int, str]:
     """By step, where a run keeps a checkpoint or weights of it, in its folder."""
-    kept = (*folder.glob(f"{CHECKPOINTS}/step-*[0-9]"), *folder.glob(f"{launch.WEIGHTS}-*[0-9]"))
-    return {int(path.name.rpartition("-")[2]): str(path.relative_to(folder)) for path in kept}
+    kept = (*folder.glob(f"{CHECKPOINTS}/step-*"), *folder.glob(f"{launch.WEIGHTS}-*"))
+    found = ((re.fullmatch(rf"(?:step|{launch.WEIGHTS})-([0-9]+)", path.name), path) for path in kept)
+    return {int(number[1]): str(path.relative_to(folder)) for number, path in found if number}
 
 
 def _named(flags: Flags) -> Path | None:

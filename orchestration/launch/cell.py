@@ -231,7 +231,7 @@ def _identity(cell: Cell, net: "Net", items: Sequence[Item]) -> str:
     return found.hexdigest()
 
 
-def _whole(place: Path) -> "dict[str, Tensor] | None":
+def _whole(place: Path) -> "Mapping[str, Tensor] | None":
     """The weights in a folder; None where they are not there, or not whole."""
     from training.formats import load_weights
 

@@ -1,4 +1,5 @@
 import errno
+import json
 import logging
 import shutil
 import threading
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from tests.training.together import together
 from training import checkpoint
 from training import saver as saving
 from training.engines import Copy, Fragments, Part
@@ -118,13 +120,39 @@ def test_every_flipped_bit_is_noticed_and_the_file_named(tmp_path: Path, file: s
         assert fault == f"{path}: {file} is damaged, its sha256 is not the one in manifest.json"
 
 
-def test_a_flipped_bit_in_the_manifest_never_lets_another_file_through(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path: Path) -> None:
+    """Of a manifest without a checksum one in six was not: another format, other workers, one file fewer."""
     write(tmp_path, 1)
-    manifest = tmp_path / "step-000000001" / "manifest.json"
-    whole = manifest.read_bytes()
-    at = whole.index(b"sha256") + 15
-    manifest.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    assert checkpoint.newest(tmp_path) is None
+    path = tmp_path / "step-000000001"
+    whole = (path / "manifest.json").read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (path / "manifest.json").write_bytes(flipped)
+        assert "manifest.json cannot be read" in str(checkpoint.find_fault(path)), (bit, flipped)
+
+
+def former(path: Path, **changes: object) -> None:
+    """Give a checkpoint the manifest of the format before, which had neither a checksum nor an index."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "index.jsonl").unlink()
+    del manifest["checksum"], manifest["files"]["index.jsonl"]
+    written = {key: value for key, value in (manifest | {"format": 2} | changes).items() if value is not None}
+    (path / "manifest.json").write_text(json.dumps(written))
+
+
+def test_a_checkpoint_of_the_format_before_is_read(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    former(tmp_path / "step-000000001")
+    assert restore(tmp_path, workers=2) == ({"step": 1}, content(1))
+
+
+def test_a_checkpoint_of_a_later_format_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", 9)
+        write(tmp_path, 1)
+    with pytest.raises(BadInput, match="is of format 9, allowed is up to 3; use the version that wrote it"):
+        restore(tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 1, 999])
@@ -211,8 +239,7 @@ def test_other_workers_and_another_stage_go_on(tmp_path: Path, key: str, value: 
 
 def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    manifest = tmp_path / "step-000000001" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 2,', ""))
+    former(tmp_path / "step-000000001", format=None)
     for read in (restore, lambda folder: checkpoint.weights_of(folder / "step-000000001")):
         with pytest.raises(BadInput, match=r"written by an earlier version of Sesame.*start=FOLDER/weights-STEP, or"):
             read(tmp_path)
@@ -221,6 +248,44 @@ def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path:
 def test_checkpoints_at_multiples_stay_for_good(tmp_path: Path) -> None:
     write(tmp_path, 5, 10, 15, 20, 25, 30, keep=2, keep_every=10)
     assert names(tmp_path) == [f"step-{step:09d}" for step in (10, 20, 25, 30)]
+
+
+def test_a_copy_that_a_user_made_is_no_checkpoint(tmp_path: Path) -> None:
+    """It ended a living training in the thread that removes old ones."""
+    write(tmp_path, 1)
+    shutil.copytree(tmp_path / "step-000000001", tmp_path / "step-000000001-backup")
+    write(tmp_path, 2, 3, keep=1)
+    assert restore(tmp_path) == ({"step": 3}, content(3))
+    assert names(tmp_path) == ["step-000000001-backup", "step-000000003"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, background: bool
+) -> None:
+    def fail(*given: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", ".nfs0001")
+
+    monkeypatch.setattr(checkpoint, "remove_old", fail)
+    begun = saver(Disk(content(2)), tmp_path, background=background)
+    begun.save(2, {"step": 2})
+    begun.finish()
+    assert restore(tmp_path) == ({"step": 2}, content(2))
+    assert "an old checkpoint cannot be removed" in caplog.text
+    assert "Device or resource busy" in caplog.text
+
+
+def test_newer_checkpoints_go_when_an_earlier_one_is_whole(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3)
+    assert checkpoint.forget_after(Disk(), tmp_path, 2)
+    assert names(tmp_path) == ["step-000000001", "step-000000002"]
+
+
+def test_newer_checkpoints_stay_when_no_earlier_one_is_whole(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3)
+    (tmp_path / "step-000000001" / "state.json").write_text("")
+    assert not checkpoint.forget_after(Disk(), tmp_path, 1)
+    assert names(tmp_path) == ["step-000000001", "step-000000002", "step-000000003"]
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -304,8 +369,24 @@ def test_a_worker_s_fault_in_its_share_is_everyone_s(tmp_path: Path, monkeypatch
     """The first worker finds nothing in its share; the sums say that another one did."""
     write(tmp_path, 1, 2)
     engine = Disk()
-    sums = iter([[2], [2, 1], [3, 0], [0, 1, 0], [3, 0], [0, 0, 0]])
+    sums = iter([[2], [2, 1], [4, 0], [0, 1, 0, 0], [4, 0], [0, 0, 0, 0]])
     monkeypatch.setattr(engine, "reduce_sums", lambda values: next(sums))
     assert checkpoint.restore(engine, tmp_path, TOPOLOGY, "allow") == {"step": 1}
     assert engine.content == content(1)
     assert names(tmp_path) == ["broken-step-000000002", "step-000000001"]
+
+
+def test_workers_share_a_checkpoint_out_and_all_hear_of_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 1)
+    path, hashed, digest = tmp_path / "step-000000001", list[str](), checkpoint._sha256
+    monkeypatch.setattr(checkpoint, "_sha256", lambda file: hashed.append(file.name) or digest(file))
+    for weights in together(3, lambda workers: checkpoint.weights_of(path, workers)):
+        assert weights["net"].numpy().tobytes() == content(1)
+        assert list(weights) == ["net"]
+        assert weights.shapes == {"net": (250,)}
+    assert sorted(hashed) == ["index.jsonl", PART, "spec.json", "state.json"]
+    (path / "spec.json").write_text("")
+    for error in together(3, lambda workers: checkpoint.weights_of(path, workers)):
+        assert "spec.json has 0 bytes" in str(error)

@@ -85,10 +85,14 @@ class Part:
     scaler: Numbers = field(default_factory=dict)  # the state of the loss scale, where there is one
     cuts: dict[str, Cut] = field(default_factory=dict)  # by name; a parameter without one is counted as a whole
 
-    def about(self) -> str:
+    def about(self) -> dict[str, Any]:
         cuts = {name: [cut.dimension, cut.pieces] for name, cut in self.cuts.items()}
-        about = {"shapes": self.shapes, "numbers": self.numbers, "scaler": self.scaler, "cuts": cuts}
-        return json.dumps(about)
+        return {"shapes": self.shapes, "numbers": self.numbers, "scaler": self.scaler, "cuts": cuts}
+
+    def line(self, file: str) -> str:
+        """Of an index: what a file of this name has."""
+        lengths = {key: tensor.numel() for key, tensor in self.tensors.items()}
+        return json.dumps({"file": file, "lengths": lengths, **self.about()})
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def whole(name: str, state: str) -> str:
 
 def write(part: Part, file: Path) -> Seal:
     """Write one worker's file and make it durable; it is hashed on its way. Raises OSError."""
-    header: dict[str, Any] = {"__metadata__": {ABOUT: part.about()}}
+    header: dict[str, Any] = {"__metadata__": {ABOUT: json.dumps(part.about())}}
     end = 0
     for key, tensor in part.tensors.items():
         start, end = end, end + tensor.numel() * tensor.element_size()
@@ -155,33 +159,53 @@ class _Place:
     offset: int
 
 
-class Fragments:
-    """What the files of a checkpoint have. They are read in the order given, and no further than what is asked for."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A tensor of a file."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.files = list(files)
+    file: Path
+    key: str
+    start: int  # of its elements in the parameter, or in its slice
+    length: int
+    cut: Cut | None
+
+
+class Fragments:
+    """What the files of a checkpoint have. They are read no further than what is asked for: first `own`, where a worker
+    has written one in the same layout, then the others in their order.
+
+    Where there is an `index` (`Part.line` of each file) it is read in place of headers, and a file is opened only for
+    its tensors.
+    """
+
+    def __init__(self, files: Sequence[Path], own: Path | None = None, index: Path | None = None) -> None:
+        self.files, self._own, self._index = list(files), own, index
         self.shapes: dict[str, Shape] = {}
         self.scaler: Numbers = {}
         self._numbers: dict[str, Numbers] = {}
-        self._keys: dict[tuple[str, str], list[tuple[Path, str, int | None, Cut | None]]] = {}
+        self._entries: dict[str, dict[str, list[_Entry]]] = {}  # by parameter, then by state
         self._places: dict[tuple[str, str], list[_Place]] = {}
-        self._unread = iter(self.files)
+        self._unread = self._reading()
         self._open = lru_cache(maxsize=OPEN_FILES)(_opened)
 
     def names(self) -> list[str]:
         """All parameters."""
         self._read_all()
-        return [name for name, state in self._keys if state == WEIGHT]
+        return [name for name, states in self._entries.items() if WEIGHT in states]
 
-    def buffers(self) -> dict[str, Tensor]:
-        """The buffers of the net, by name."""
+    def buffers(self) -> list[str]:
+        """The buffers of the net."""
         self._read_all()
-        return {name: self.of_whole(name, BUFFER) for name, state in list(self._keys) if state == BUFFER}
+        return [name for name, states in self._entries.items() if BUFFER in states]
+
+    def buffer(self, name: str) -> Tensor:
+        """One of them."""
+        return self.of_whole(name, BUFFER)
 
     def states(self, name: str) -> set[str]:
         """What is kept for the elements of a parameter beside its weights, or for all of it."""
         self.has(name, WEIGHT)
-        return {state for of, state in self._keys if of == name} - {WEIGHT, BUFFER}
+        return self._entries.get(name, {}).keys() - {WEIGHT, BUFFER}
 
     def numbers(self, name: str) -> Numbers:
         """The optimiser's numbers of a parameter."""
@@ -191,16 +215,16 @@ class Fragments:
 
     def has(self, name: str, state: str) -> bool:
         """Whether any worker had something of this."""
-        while (name, state) not in self._keys and self._read_next():
+        while not (found := state in self._entries.get(name, {})) and self._read_next():
             pass
-        return (name, state) in self._keys
+        return found
 
     def of_whole(self, name: str, state: str) -> Tensor:
         """What belongs to a whole parameter; BadInput where no file has it."""
         if not self.has(name, state):
             raise BadInput(f"{self.folder}: has no {state} of {name}; take an older checkpoint")
-        file, key, _, _ = self._keys[name, state][0]
-        return self._open(file).get_tensor(key)
+        entry = self._entries[name][state][0]
+        return self._open(entry.file).get_tensor(entry.key)
 
     def fill(self, name: str, state: str, out: Tensor, start: int = 0, cut: Cut | None = None) -> None:
         """Copy the elements from `start` on of a parameter, or of its slice, to `out` [N]; BadInput where some lack."""
@@ -236,30 +260,32 @@ class Fragments:
     def _copied(self, name: str, state: str, first: int, out: Tensor) -> bool:
         """Copy the elements of the whole parameter from `first` on; False where the files read so far lack some."""
         places = self._sorted(name, state)
-        at, wanted = 0, out.numel()
+        pieces, at, wanted = [], 0, out.numel()
         index = bisect_right(places, first, key=lambda place: place.start) - 1
         while at < wanted:
             index = next((i for i in range(max(index, 0), len(places)) if places[i].stop > first + at), len(places))
             if index == len(places) or places[index].start > first + at:
                 return False
             place = places[index]
-            begin = place.offset + first + at - place.start
             count = min(wanted - at, place.stop - first - at)
-            out[at : at + count] = self._open(place.file).get_slice(place.key)[begin : begin + count]
+            pieces.append((place, place.offset + first + at - place.start, at, count))
             at += count
+        for place, begin, at, count in pieces:  # nothing is read before all is known to be there
+            out[at : at + count] = self._open(place.file).get_slice(place.key)[begin : begin + count]
         return True
 
     def _sorted(self, name: str, state: str) -> list[_Place]:
-        """Where the elements are, by their place in the whole parameter."""
+        """Where the elements are, by their place in the whole parameter; what several files have is in the first."""
         if (name, state) not in self._places:
-            places = []
-            for file, key, start, cut in self._keys[name, state]:
-                (length,) = self._open(file).get_slice(key).get_shape()
-                runs, offset = cut.runs(self.shapes[name], start or 0, length) if cut else [(start or 0, length)], 0
+            places = dict[tuple[int, int], _Place]()
+            for entry in self._entries[name][state]:
+                cut, start, offset = entry.cut, entry.start, 0
+                runs = cut.runs(self.shapes[name], start, entry.length) if cut else [(start, entry.length)]
                 for first, count in runs:
-                    places.append(_Place(first, first + count, file, key, offset))
+                    stretch = first, first + count
+                    places.setdefault(stretch, _Place(*stretch, entry.file, entry.key, offset))
                     offset += count
-            self._places[name, state] = sorted(places, key=lambda place: place.start)
+            self._places[name, state] = sorted(places.values(), key=lambda place: place.start)
         return self._places[name, state]
 
     def _read_all(self) -> None:
@@ -267,22 +293,44 @@ class Fragments:
             pass
 
     def _read_next(self) -> bool:
-        """Read the header of one more file; False where there is none."""
-        file = next(self._unread, None)
-        if file is None:
-            return False
+        """Read what one more file has; False where there is none."""
+        return next(self._unread, False)
+
+    def _reading(self) -> Iterator[bool]:
+        """Reads what one more file has at each step."""
+        if self._own:
+            self._read_header(self._own)
+            yield True
+        if self._index:
+            files = {file.name: file for file in self.files}
+            with open(self._index, "rb") as lines:
+                for line in lines:
+                    about = json.loads(line)
+                    if (file := files[about["file"]]) != self._own:
+                        self._add(file, about, about["lengths"])
+                        yield True
+            return
+        for file in self.files:
+            if file != self._own:
+                self._read_header(file)
+                yield True
+
+    def _read_header(self, file: Path) -> None:
         opened = self._open(file)
-        about = json.loads((opened.metadata() or {}).get(ABOUT, "{}"))
+        lengths = {key: math.prod(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+        self._add(file, json.loads((opened.metadata() or {}).get(ABOUT, "{}")), lengths)
+
+    def _add(self, file: Path, about: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
+        """Take in what a file has: what it says of itself, and the lengths of its tensors."""
         cuts = {name: Cut(dimension, tuple(map(tuple, pieces))) for name, (dimension, pieces) in about["cuts"].items()}
         self.shapes |= {name: tuple(shape) for name, shape in about["shapes"].items()}
         self._numbers |= about["numbers"]
         self.scaler = self.scaler or about["scaler"]
-        for key in opened.keys():  # noqa: SIM118  # it is no dictionary
+        for key, length in lengths.items():
             name, state, *start = key.split("|")
-            entry = (file, key, int(start[0]) if start else None, cuts.get(name))
-            self._keys.setdefault((name, state), []).append(entry)
-        self._places.clear()
-        return True
+            entry = _Entry(file, key, int(start[0]) if start else 0, length, cuts.get(name))
+            self._entries.setdefault(name, {}).setdefault(state, []).append(entry)
+            self._places.pop((name, state), None)
 
 
 def memory_in(file: Path) -> dict[str, Tensor]:

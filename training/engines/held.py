@@ -139,9 +139,8 @@ def part_of(
             rest = {key: value for key, value in state.items() if key not in tensors}
             part.numbers.update({held.name: _numbers(held.name, rest) for held in flat.members})
     if is_first:
-        names = model.state_dict().keys()  # without buffers that are none of a file
-        buffers = {name: buffer for name, buffer in model.named_buffers() if name in names}
-        part.tensors.update({whole(name, BUFFER): copy(whole(name, BUFFER), value) for name, value in buffers.items()})
+        buffers = _kept_buffers(model).items()
+        part.tensors.update({whole(name, BUFFER): copy(whole(name, BUFFER), value) for name, value in buffers})
     return part
 
 
@@ -201,11 +200,20 @@ def load(flats: Iterable[Flat], optimizer: torch.optim.Optimizer, fragments: Fra
 
 @torch.no_grad()
 def load_buffers(model: nn.Module, fragments: Fragments) -> None:
-    """Take the buffers of the net from a checkpoint."""
-    given = dict(model.named_buffers())
-    for name, buffer in fragments.buffers().items():
-        if name in given:  # another stage has others
-            given[name].copy_(buffer)
+    """Take the buffers of the net from a checkpoint; most nets have none in their files, and then nothing is read."""
+    for name, buffer in _kept_buffers(model).items():
+        if fragments.has(name, BUFFER):
+            buffer.copy_(fragments.of_whole(name, BUFFER))
+
+
+def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that are in a file, by name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer
+        for prefix, module in model.named_modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name not in module._non_persistent_buffers_set
+    }
 
 
 def _fill(flat: Flat, state: str, out: Tensor, fragments: Fragments) -> None:

@@ -1,6 +1,7 @@
 """What is evaluated, from disk: the net of a finished run of ours, or that of any folder of `transformers`."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,7 @@ def _no_weights(folder: Path) -> str:
     return "has no model.safetensors; give a folder that save_pretrained wrote"
 
 
-def _checked(folder: Path, spec: ModelSpec, weights: dict[str, Tensor], vocab: Vocab) -> Net:
+def _checked(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> Net:
     """The net; BadInput where the vocabulary has more pieces than the token table rows."""
     if vocab.size > spec.vocab_size:
         sizes = f"the tokenizer has {vocab.size} pieces, the net's table {spec.vocab_size} rows"

@@ -6,7 +6,7 @@ what several layers share is there once.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,11 @@ def to_transformers(
     known = _known(spec)
     format, architecture = _format(known, vocab.pad)
     left_out = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
-    given = {name: tensor for name, tensor in state.items() if not name.startswith(left_out)}
-    given = given if heads else _trunk(given)
+    names = [name for name in state if not name.startswith(left_out) and (heads or _is_of_trunk(name))]
     architecture = architecture if heads else without_heads(architecture)
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
-    tensors = _by_layer(format, given, known, pooler)
+    tensors = _by_layer(format, state, names, known, pooler)
     sharded.write(sharded.beating(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     vocab.save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
@@ -93,18 +92,22 @@ def to_transformers(
     write_json(out / "config.json", config | format.config(known, vocab))
 
 
-def _by_layer(format: Format, state: Weights, spec: ModelSpec, pooler: str) -> Iterator[tuple[str, Tensor]]:
-    """Our tensors as they have them, with a pooler of this name where there is none; a layer at a time where their
-    tensors of it are made of ours of it alone."""
+def _by_layer(
+    format: Format, state: Weights, given: Iterable[str], spec: ModelSpec, pooler: str
+) -> Iterator[tuple[str, Tensor]]:
+    """Our tensors of these names as they have them, with a pooler of this name where there is none; a layer at a time
+    where their tensors of it are made of ours of it alone."""
     groups: dict[str, list[str]] = {}
-    for name in state:
+    for name in given:
         found = re.match(r".*?\.\d+\.", name) if format.by_layer else None
         groups.setdefault(found[0] if found else "", []).append(name)
     names = set[str]()
     for group in groups.values():
         tensors = format.theirs({name: state[name] for name in group}, spec)
         names |= tensors.keys()
-        yield from tensors.items()
+        while tensors:  # each goes as soon as it is taken
+            name = next(iter(tensors))
+            yield name, tensors.pop(name)
     yield from _pooler(pooler, names, spec.trunk).items()
 
 
@@ -114,13 +117,9 @@ def pipeline(folder: Path) -> Pipeline:
     return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
 
 
-def _trunk(state: Weights) -> dict[str, Tensor]:
-    """The tensors that are no head's, but for the pooler of pairs, which is transformers' own."""
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
-    }
+def _is_of_trunk(name: str) -> bool:
+    """Whether a tensor is no head's, or of the pooler of pairs, which is transformers' own."""
+    return not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
 
 
 def _pooler(name: str, tensors: Collection[str], trunk: Trunk) -> dict[str, Tensor]:

@@ -1,34 +1,56 @@
 """Folders of `transformers` -> our spec and weights."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from training.checkpoint import ALONE, Stored
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.named import Format
 from training.formats.weights import load_weights, read_json
 from training.model import Model, ModelSpec
-
-Lazy = Mapping[str, Callable[[], Tensor]]
-"""What gives the tensors of a net, by our names: each is read when it is asked for."""
+from training.workers import Workers
 
 
-def lazily(folder: Path) -> tuple[ModelSpec, Lazy]:
-    """Spec and weights of a folder, ours or of transformers; BadInput as of load_weights and from_transformers."""
+@dataclass(frozen=True)
+class Later:
+    """A tensor that is read when it is called for, each time, and whose shape is known before."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+    def __call__(self) -> Tensor:
+        return self.read()
+
+
+Lazy = Mapping[str, Later]
+"""What gives the tensors of a net, by our names."""
+
+
+def lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
+    """Spec and weights of a folder, ours or of transformers; BadInput as of load_weights and from_transformers.
+
+    All `workers` call it.
+    """
     if (folder / "spec.json").exists():
-        spec, weights = load_weights(folder)
-        return spec, {name: (lambda tensor=tensor: tensor) for name, tensor in weights.items()}
+        spec, weights = load_weights(folder, workers)
+        stored = weights.shapes if isinstance(weights, Stored) else {name: each.shape for name, each in weights.items()}
+        return spec, {name: Later(tuple(shape), partial(weights.__getitem__, name)) for name, shape in stored.items()}
     format, spec, tensors = _opened(folder)
     wanted = _wanted(spec)
+    # whether all are there and of the right shapes is known without reading them
+    _taken(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, wanted)
 
     def get(name: str) -> Tensor:
         return _taken(folder, format, spec, tensors, {name: wanted[name]})[name]
 
-    return spec, {name: (lambda name=name: get(name)) for name in wanted}
+    return spec, {name: Later(tuple(empty.shape), partial(get, name)) for name, empty in wanted.items()}
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:

@@ -6,8 +6,10 @@
 They are written as they come and read where they lie: neither holds all of them in memory.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -20,6 +22,8 @@ from preprocessing.files import is_beside, write_atomic
 
 T = TypeVar("T")
 SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
+HEADER_BYTES: Final = 16_000_000  # of a file of others, and of an index: 100 bytes for each tensor are usual
+TENSORS: Final = 100_000  # in all files of others; MT-NLG 530B has some 1,300
 DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 
@@ -39,15 +43,19 @@ def write(
     metadata: Mapping[str, str] | None = None,
     *,
     shard_bytes: int = SHARD_BYTES,
-) -> list[Path]:
-    """Write tensors by name, and remove what an earlier call left; the files, without the index. Raises OSError."""
+) -> dict[Path, str]:
+    """Write tensors by name, and remove what an earlier call left; the files and their sha256, without the index.
+
+    Each file is hashed on its way. Raises OSError.
+    """
     held: dict[str, Tensor] = {}
     shards: list[tuple[Path, list[str]]] = []
+    digests: list[str] = []
     size = total = 0
 
     def flush() -> None:
         path = folder / f".{stem}-{len(shards)}.unfinished"
-        write_atomic(path, lambda file: _write(file, held, metadata or {}))
+        write_atomic(path, lambda file: digests.append(_write(file, held, metadata or {})))
         shards.append((path, list(held)))
         held.clear()
 
@@ -69,11 +77,12 @@ def write(
     if len(shards) > 1:
         place = {name: file for (_, held_there), file in zip(shards, names, strict=True) for name in held_there}
         write_atomic(index, json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2).encode())
-    return [folder / file for file in names]
+    return {folder / file: digest for file, digest in zip(names, digests, strict=True)}
 
 
-def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """The format of safetensors: the length of a header, the header, the bytes. Its own writer holds all of them."""
+def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """The format of safetensors: the length of a header, the header, the bytes. Its own writer holds all of them. The
+    sha256 of the file."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():
@@ -82,10 +91,12 @@ def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str,
         at += tensor.nbytes
     content = json.dumps(header, separators=(",", ":")).encode()
     content += b" " * (-len(content) % 8)
-    file.write(len(content).to_bytes(8, "little"))
-    file.write(content)
-    for tensor in tensors.values():
-        file.write(tensor.flatten().view(torch.uint8).numpy().data)
+    heads = memoryview(len(content).to_bytes(8, "little")), memoryview(content)
+    digest = hashlib.sha256()
+    for piece in chain(heads, (tensor.flatten().view(torch.uint8).numpy().data for tensor in tensors.values())):
+        digest.update(piece)
+        file.write(piece)
+    return digest.hexdigest()
 
 
 def files(folder: Path, stem: str) -> list[Path]:
@@ -94,6 +105,8 @@ def files(folder: Path, stem: str) -> list[Path]:
     if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
         return [folder / f"{stem}.safetensors"]
     try:
+        if index.stat().st_size > HEADER_BYTES:
+            raise ValueError(f"it has more than {HEADER_BYTES:,} bytes")
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         if outside := [name for name in names if not is_beside(name)]:
             raise BadInput(f"{index}: names {outside[0]!r}, allowed are files beside it; fetch it again")
@@ -109,11 +122,25 @@ def read(folder: Path, stem: str) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in files(folder, stem):
         try:
-            file.open("rb").close()
+            _check_header(file)
             with safe_open(file, framework="pt") as opened:
-                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+                names = opened.keys()
+                if len(found) + len(names) > TENSORS:
+                    raise BadInput(f"{file}: has {len(names):,} tensors, allowed are {TENSORS:,}; is it a net?")
+                found |= {name: opened.get_tensor(name) for name in names}
         except OSError as error:
             raise BadInput(f"{file}: {error.strerror}; give a folder with exported weights") from None
         except SafetensorError as error:
             raise BadInput(f"{file}: not a safetensors file ({error}); fetch it again") from None
     return found
+
+
+def _check_header(file: Path) -> None:
+    """Raise BadInput where a header is longer than that of any net, before anything parses it."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+    if length > HEADER_BYTES:
+        raise BadInput(
+            f"{file}: not a safetensors file (its header would have {length:,} bytes, allowed are {HEADER_BYTES:,}); "
+            "fetch it again"
+        )

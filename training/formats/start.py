@@ -11,11 +11,12 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from training import checkpoint
-from training.formats.load import Lazy, lazily
+from training.formats.load import Later, Lazy, lazily
 from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.specs import Trunk
 from training.trunks import ONLY, WHOLE, Share, Stage
+from training.workers import Workers, all_workers
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,16 @@ def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model
     """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them.
 
     Where the run goes on from a checkpoint nothing is drawn: a weight that this did not load would make the loss NaN.
+    Whether it does is what the first worker sees: on a network file system others may not see it yet. All workers call
+    it, after `connect` where they have met.
     """
+    workers = all_workers()
     with torch.device("meta"):
         model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share, stage)
-    model.replaced = checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
+    goes_on = workers.rank == 0 and checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
+    model.replaced = any(workers.reduce_sums([goes_on]))
     if run.start and not model.replaced:
-        model.given = _taken(model, Path(run.start))
+        model.given = dict(_taken(model, Path(run.start), workers))
     return _compiled(run, model)
 
 
@@ -65,13 +70,13 @@ def take_over(model: Model, folder: Path) -> None:
         model.get_parameter(name).copy_(cut.of(value()) if cut else value())
 
 
-def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
+def _taken(model: Model, folder: Path, workers: Workers = checkpoint.ALONE) -> Lazy:
     """What `model` takes over, by name."""
-    spec, given = lazily(folder)
+    spec, given = lazily(folder, workers)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
     wanted = model.whole_shapes
     for name, shape in wanted.items():
-        if name in given and (found := tuple(given[name]().shape)) != shape:
+        if name in given and (found := given[name].shape) != shape:
             shapes = f"{list(found)}, this recipe wants {list(shape)}"
             raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
         if name not in given and name.startswith("trunk."):
@@ -84,7 +89,7 @@ def _taken(model: Model, folder: Path) -> dict[str, Callable[[], Tensor]]:
     return {name: get for name, get in given.items() if name in wanted}
 
 
-def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> dict[str, Callable[[], Tensor]]:
+def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> Lazy:
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
     The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the
@@ -94,21 +99,26 @@ def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> dict[str, Callable[[], Te
     (ours_at, theirs_at) = (trunk.positions.offset for trunk in (ours, theirs))
     moved = (ours.longest, ours_at) != (theirs.longest, theirs_at)
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
-        rows = given[POSITIONS]()[theirs_at:]
-        read = rows[torch.arange(ours.longest) % len(rows)]
-        state[POSITIONS] = _is(torch.cat([read[:ours_at], read]))  # nothing reads the rows before the offset
-    if SEGMENTS in state and ours.segments > len(segments := given[SEGMENTS]()) == 2:
-        state[SEGMENTS] = _is(segments[list(FURTHER_SEGMENTS[: ours.segments])])
+        table = given[POSITIONS]
+        shape = (ours_at + ours.longest, *table.shape[1:])
+        state[POSITIONS] = Later(shape, lambda: _repeated(table()[theirs_at:], ours.longest, ours_at))
+    if SEGMENTS in state and ours.segments > given[SEGMENTS].shape[0] == 2:
+        segments, rows = given[SEGMENTS], list(FURTHER_SEGMENTS[: ours.segments])
+        state[SEGMENTS] = Later((len(rows), *segments.shape[1:]), lambda: segments()[rows])
     if ours.window.global_first and not theirs.window.global_first:
         for name, get in given.items():
             if ".attention.qkv." in name:
-                state[name.replace("qkv", "global_query")] = partial(_third_and_others, get, of_query=True)
-                state[name.replace("qkv", "global_key_value")] = partial(_third_and_others, get, of_query=False)
+                third, *others = get.shape[0] // 3, *get.shape[1:]
+                query, key_value = (partial(_third_and_others, get, of_query=of_query) for of_query in (True, False))
+                state[name.replace("qkv", "global_query")] = Later((third, *others), query)
+                state[name.replace("qkv", "global_key_value")] = Later((2 * third, *others), key_value)
     return state
 
 
-def _is(tensor: Tensor) -> Callable[[], Tensor]:
-    return lambda: tensor
+def _repeated(rows: Tensor, longest: int, offset: int) -> Tensor:
+    """A table of positions of which nothing reads the rows before the offset."""
+    read = rows[torch.arange(longest) % len(rows)]
+    return torch.cat([read[:offset], read])
 
 
 def _third_and_others(get: Callable[[], Tensor], *, of_query: bool) -> Tensor:

@@ -3,29 +3,34 @@
 The JSON that makes a folder valid is written last.
 """
 
+import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
-from training.checkpoint import is_checkpoint, weights_of
+from training.checkpoint import ALONE, is_checkpoint, weights_of
 from training.formats import sharded
 from training.formats.sharded import beating
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
+from training.workers import Workers
 
 Weights = Mapping[str, Tensor]
 
 
 STEM = "weights"  # of the files
+SHA256_BYTES: Final = 32
+JSON_BYTES: Final = 16_000_000  # of a file of others
 
 
 def save_weights(
@@ -38,23 +43,35 @@ def save_weights(
 ) -> None:
     """Write `weights.safetensors`, or several of them with an index, then `spec.json` with the spec and their sha256.
 
-    The weights are taken one by one. `beat` is called before each file is hashed.
+    The weights are taken one by one, and hashed while they are written. `beat` is called before each of them.
     """
     tensors = state.items() if isinstance(state, Mapping) else state
-    written = sharded.write(tensors, folder, STEM, shard_bytes=shard_bytes)
-    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(written, beat)})
+    written = sharded.write(beating(tensors, beat), folder, STEM, shard_bytes=shard_bytes)
+    write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(list(written.values()))})
 
 
-def _digest(files: Iterable[Path], beat: Callable[[], None] | None = None) -> str:
+def _digest(digests: Sequence[str]) -> str:
     """The sha256 of a file; of several, of theirs."""
-    found = []
-    for file in beating(files, beat):
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] | None) -> list[str]:
+    """The sha256 of each file, of which each worker hashes its share; all workers call it, and get all."""
+    found = [0.0] * SHA256_BYTES * len(files)
+    lacks = [0.0] * len(files)
+    for number in beating(range(workers.rank, len(files), workers.world), beat):
         try:
-            with file.open("rb") as opened:
-                found.append(hashlib.file_digest(opened, "sha256").hexdigest())
+            with files[number].open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").digest()
+            found[number * SHA256_BYTES : (number + 1) * SHA256_BYTES] = digest
         except OSError as error:
-            raise BadInput(f"{file}: {error.strerror}; give a folder with exported weights") from None
-    return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
+            lacks[number] = error.errno or errno.EIO
+    sums = [int(value) for value in workers.reduce_sums([*found, *lacks])]
+    content, numbers = bytes(sums[: len(found)]), sums[len(found) :]
+    for file, number in zip(files, numbers, strict=True):
+        if number:
+            raise BadInput(f"{file}: {os.strerror(number)}; give a folder with exported weights")
+    return [content[at : at + SHA256_BYTES].hex() for at in range(0, len(content), SHA256_BYTES)]
 
 
 def load_spec(folder: Path) -> ModelSpec:
@@ -68,17 +85,20 @@ def load_spec(folder: Path) -> ModelSpec:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None
 
 
-def load_weights(folder: Path, *, beat: Callable[[], None] | None = None) -> tuple[ModelSpec, dict[str, Tensor]]:
+def load_weights(
+    folder: Path, workers: Workers = ALONE, *, beat: Callable[[], None] | None = None
+) -> tuple[ModelSpec, Weights]:
     """What `save_weights` wrote, or a checkpoint of any workers; tensors stay in their files until they are looked at.
 
-    BadInput where a file is missing, garbled, or not the one that was written. `beat` is called before each is hashed.
+    Of several `workers`, all of which call it, each hashes its share of the files. BadInput where a file is missing,
+    garbled, or not the one that was written. `beat` is called before each is hashed.
     """
     if is_checkpoint(folder):
-        weights = weights_of(folder)
+        weights = weights_of(folder, workers)
         return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
-    found = _digest(files, beat)
+    found = _digest(_digests(files, workers, beat))
     if found != wanted:
         raise BadInput(
             f"{files[0]}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "
@@ -89,6 +109,8 @@ def load_weights(folder: Path, *, beat: Callable[[], None] | None = None) -> tup
 
 def read_file(path: Path) -> bytes:
     try:
+        if (size := path.stat().st_size) > JSON_BYTES:
+            raise BadInput(f"{path}: has {size:,} bytes, allowed are {JSON_BYTES:,}; fetch it again")
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give a folder with exported weights") from None

@@ -4,13 +4,17 @@ import hashlib
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from torch import nn
 
 from preprocessing.errors import BadInput
+from training.engines import fragments as fragments_module
 from training.engines.fragments import Cut, Fragments, Part, fragment, memory_in, whole, write
+from training.engines.held import load_buffers
 
 SHAPE = (12, 6)
 WHOLE = torch.arange(72.0)
@@ -47,6 +51,96 @@ def test_a_worker_that_finds_all_in_the_first_file_reads_no_other(tmp_path: Path
     out = torch.empty(36)
     fragments.fill("net", "weight", out)
     assert torch.equal(out, WHOLE[:36])
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are opened, in this order."""
+    files, open_it = list[str](), fragments_module._opened
+
+    def noted(file: Path) -> Any:
+        files.append(file.name)
+        return open_it(file)
+
+    monkeypatch.setattr(fragments_module, "_opened", noted)
+    return files
+
+
+def names_of(*ranks: int) -> list[str]:
+    return [f"rank-{rank:05d}.safetensors" for rank in ranks]
+
+
+def many(folder: Path, workers: int) -> tuple[list[Path], Path]:
+    """Files of so many workers, each with a stretch of two parameters and of their moments, and the index."""
+    bounds = [round(72 * rank / workers) for rank in range(workers + 1)]
+    files = []
+    with (folder / "index").open("w") as index:
+        for rank, (start, stop) in enumerate(pairwise(bounds)):
+            keys = [fragment(name, state, start) for name in ("a", "b") for state in ("weight", "exp_avg")]
+            part = Part(dict.fromkeys(keys, WHOLE[start:stop]), {"a": SHAPE, "b": SHAPE}, {"a": {"step": 3}})
+            files.append(folder / names_of(rank)[0])
+            write(part, files[-1])
+            index.write(part.line(files[-1].name) + "\n")
+    return files, folder / "index"
+
+
+def filled(fragments: Fragments, start: int, count: int) -> None:
+    """Read a stretch of everything."""
+    for name in ("a", "b"):
+        assert fragments.numbers(name) == ({"step": 3} if name == "a" else {})
+        assert fragments.shape(name) == SHAPE
+        for state in ("weight", *fragments.states(name)):
+            out = torch.empty(count)
+            fragments.fill(name, state, out, start)
+            assert torch.equal(out, WHOLE[start : start + count])
+
+
+def test_in_the_same_layout_a_worker_opens_its_own_file_alone(tmp_path: Path, opened: list[str]) -> None:
+    files, index = many(tmp_path, 36)
+    filled(Fragments(files, files[20], index), 40, 2)
+    assert opened == names_of(20)
+
+
+def test_in_another_layout_a_worker_opens_what_it_needs(tmp_path: Path, opened: list[str]) -> None:
+    files, index = many(tmp_path, 36)
+    filled(Fragments(files, None, index), 40, 7)
+    assert opened == names_of(20, 21, 22, 23)
+
+
+def test_a_file_of_more_than_stay_open_is_opened_again_for_its_tensors_alone(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file was opened again for the length of each fragment of it, whenever one more header was read."""
+    monkeypatch.setattr(fragments_module, "OPEN_FILES", 4)
+    files, _ = many(tmp_path, 36)
+    filled(Fragments(files), 40, 2)
+    assert opened == names_of(*range(36), 20)
+
+
+def test_what_several_workers_wrote_is_taken_from_the_own_file(tmp_path: Path, opened: list[str]) -> None:
+    """As on stage 0."""
+    files = [tmp_path / name for name in names_of(0, 1, 2)]
+    part = Part({fragment("net", "weight", 0): WHOLE, whole("scale", "buffer"): WHOLE[:1]}, {"net": SHAPE})
+    for file in files:
+        write(part, file)
+    (tmp_path / "index").write_text("".join(part.line(file.name) + "\n" for file in files))
+    fragments = Fragments(files, files[1], tmp_path / "index")
+    assert fragments.names() == ["net"]  # all of the index is read
+    assert fragments.buffers() == ["scale"]
+    assert fragments.full("net").shape == SHAPE
+    assert fragments.of_whole("scale", "buffer").tolist() == [0.0]
+    assert opened == names_of(1)
+
+
+def test_a_net_without_buffers_reads_nothing_for_them(tmp_path: Path, opened: list[str]) -> None:
+    net = nn.Linear(2, 2)
+    net.register_buffer("scale", torch.ones(1), persistent=False)
+    load_buffers(net, Fragments(many(tmp_path, 3)[0]))
+    assert opened == []
+    net.register_buffer("scale", torch.ones(1))
+    write(Part({whole("scale", "buffer"): torch.full((1,), 5.0)}), tmp_path / "buffers")
+    load_buffers(net, Fragments([tmp_path / "buffers"]))
+    assert net.scale.tolist() == [5.0]
 
 
 def test_elements_that_nobody_wrote_are_one_line(tmp_path: Path) -> None:

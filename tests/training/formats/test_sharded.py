@@ -1,11 +1,15 @@
 """Weights in several files with an index: transformers reads ours, we read theirs, and neither is held whole."""
 
+import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from threading import local
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -15,17 +19,29 @@ from preprocessing.errors import BadInput
 from tests.training.corpora import mini_run
 from tests.training.formats.test_weights import BERT, GPT2, SHARED
 from tests.training.parity import ZERO_PAD, built, hf, loaded, vocabulary, weights
+from tests.training.together import together
+from training.checkpoint import Stored
+from training.engines import Fragments, LocalEngine, Part
+from training.engines import write as write_fragments
+from training.engines.fragments import fragment
 from training.formats import (
     build_model,
     describe_model,
     from_transformers,
     load_weights,
     save_weights,
+    sharded,
+    start,
     to_transformers,
+    weight_files,
 )
 from training.formats.load import lazily
 from training.formats.sharded import read, write
+from training.formats.weights import read_json
 from training.model import ModelSpec
+from training.saver import Saver
+from training.specs import Decoder
+from training.workers import Workers
 
 EXPORTED = [replace(spec, vocab_size=100) for spec in (BERT, GPT2)]
 
@@ -157,6 +173,145 @@ def test_a_garbled_index_is_refused(content: str, tmp_path: Path) -> None:
 
 def test_a_file_that_the_index_names_and_is_not_there_is_refused(tmp_path: Path) -> None:
     files = write([("a", torch.zeros(9)), ("b", torch.zeros(9))], tmp_path, "model", shard_bytes=1)
-    files[1].unlink()
+    list(files)[1].unlink()
     with pytest.raises(BadInput, match=r"model-00002-of-00002.safetensors: No such file"):
         read(tmp_path, "model")
+
+
+def test_weights_are_hashed_while_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other workers wait as long as that takes."""
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", lambda *_: pytest.fail("read again"))
+        save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=20_000)
+    assert load_weights(tmp_path)[0] == BERT
+
+
+@pytest.mark.parametrize("shard_bytes", [20_000, 10**9])
+def test_workers_share_out_the_hashing(shard_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=shard_bytes)
+    files, hashed, digest = weight_files(tmp_path, "weights"), list[str](), hashlib.file_digest
+
+    def noted(file: Any, name: str) -> Any:
+        hashed.append(Path(file.name).name)
+        return digest(file, name)
+
+    monkeypatch.setattr("hashlib.file_digest", noted)
+    for spec, found in together(3, lambda workers: load_weights(tmp_path, workers)):
+        assert spec == BERT
+        assert all(torch.equal(found[name], tensor) for name, tensor in weights(built(BERT)).items())
+    assert sorted(hashed) == [file.name for file in files]
+    files[-1].write_bytes(b"damaged")
+    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+        assert "damaged or exchanged" in str(error)
+    files[-1].unlink()
+    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+        assert f"{files[-1]}: No such file or directory; give" in str(error)
+
+
+DEEP = replace(GPT2, trunk=Decoder(layers=24, width=96, heads=4), vocab_size=100)
+
+
+def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = weights(built(DEEP))
+    part = Part(
+        {fragment(name, "weight", 0): weight.flatten() for name, weight in state.items()},
+        {name: tuple(weight.shape) for name, weight in state.items()},
+    )
+    write_fragments(part, tmp_path / "file")
+    full = Fragments.full
+    # tracemalloc knows of the memory of numpy, not of torch
+    monkeypatch.setattr(Fragments, "full", lambda self, name: torch.from_numpy(np.array(full(self, name))))
+    layer = sum(weight.nbytes for name, weight in state.items() if ".blocks.0." in name)
+    stored, vocab = Stored(Fragments([tmp_path / "file"])), vocabulary(ZERO_PAD, tmp_path / "vocab")
+    tracemalloc.start()
+    try:
+        to_transformers(stored, DEEP, vocab, tmp_path / "export", shard_bytes=layer)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(weight.nbytes for weight in state.values()) > 20 * layer
+    assert most < 5 * layer
+    found = from_transformers(tmp_path / "export")[1]
+    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+
+
+def test_what_a_checkpoint_has_is_known_without_reading_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = mini_run(corpus, tmp_path / "run")
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    Saver(engine, tmp_path, {}, asdict(engine.model.spec), keep=1, background=False).save(1, {})
+    run = replace(run, start=str(tmp_path / "step-000000001"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Fragments, "fill", lambda *_: pytest.fail("read"))
+        given = describe_model(run).given
+    assert all(torch.equal(given[name](), weight) for name, weight in engine.weights())
+    assert given.keys() == dict(engine.weights()).keys()
+
+
+def test_what_a_folder_of_transformers_has_is_known_without_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tensor was made twice: once for its shape."""
+    folder, devices, cat = tmp_path / "export", set[str](), torch.cat
+    to_transformers(weights(built(EXPORTED[1])), EXPORTED[1], vocabulary(ZERO_PAD, tmp_path / "vocab"), folder)
+
+    def noted(tensors: list[Tensor], *given: Any, **named: Any) -> Tensor:
+        devices.update(tensor.device.type for tensor in tensors)
+        return cat(tensors, *given, **named)
+
+    monkeypatch.setattr(torch, "cat", noted)
+    _, given = lazily(folder)
+    assert devices == {"meta"}
+    assert all(given[name]().shape == given[name].shape for name in given)
+
+
+@pytest.mark.parametrize("seen", [{0}, {1}])
+def test_whether_a_run_goes_on_is_what_the_first_worker_sees(
+    seen: set[int], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network file system another one may not see the checkpoint yet, or still see one that is gone."""
+    run, here = mini_run(corpus, tmp_path), local()
+    monkeypatch.setattr(start, "all_workers", lambda: here.workers)
+    monkeypatch.setattr(start.checkpoint, "goes_on", lambda *_: here.workers.rank in seen)
+
+    def replaced(workers: Workers) -> bool:
+        here.workers = workers
+        return describe_model(run).replaced
+
+    assert together(2, replaced) == [0 in seen] * 2
+
+
+def test_headers_and_numbers_of_tensors_that_no_net_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write({"a": torch.zeros(1), "b": torch.zeros(1)}.items(), tmp_path, "model", shard_bytes=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(sharded, "TENSORS", 1)
+        with pytest.raises(BadInput, match=r"00002\.safetensors: has 1 tensors, allowed are 1"):
+            read(tmp_path, "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(sharded, "HEADER_BYTES", 100)
+        with pytest.raises(BadInput, match=r"no index of safetensors \(it has more than 100 bytes\)"):
+            read(tmp_path, "model")
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write((90_000_000).to_bytes(8, "little"))
+        file.truncate(90_000_100)
+    with pytest.raises(BadInput, match="its header would have 90,000,000 bytes, allowed are 16,000,000"):
+        read(tmp_path, "model")
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("training.formats.weights.JSON_BYTES", 1)
+    with pytest.raises(BadInput, match=r"config.json: has 2 bytes, allowed are 1"):
+        read_json(tmp_path / "config.json")
+
+
+def test_whoever_watches_hears_of_each_tensor_and_each_file(tmp_path: Path) -> None:
+    beats, state = list[int](), weights(built(BERT))
+
+    def heard(task: Callable[..., Any], *given: Any, **named: Any) -> int:
+        beats.clear()
+        task(*given, **named, beat=lambda: beats.append(1))
+        return len(beats)
+
+    assert heard(save_weights, state, BERT, tmp_path, shard_bytes=20_000) == len(state)
+    assert heard(load_weights, tmp_path) == len(weight_files(tmp_path, "weights"))

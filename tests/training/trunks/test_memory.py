@@ -1,9 +1,10 @@
 """A memory is part of a checkpoint: a run that died goes on with it, on any engine, to the last bit."""
 
-import json
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import safetensors.torch
 import torch
 
 from preprocessing.choose import Nothing, Partial
+from preprocessing.files import checked_json, from_checked_json
 from preprocessing.rewrite import Permute, Shift
 from preprocessing.segment import Stream, StreamPair
 from tests.training.corpora import mini_run, resampled
@@ -22,6 +24,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import Result, pretrain
 from training.losses import MaskedTokens, NextToken
+from training.recut import Layout, recut
 from training.run import Run
 from training.specs import Adaptive, Decoder, Machine, Phase, Relative, RelativeStreams, TwoStream
 
@@ -117,21 +120,59 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
     manifest = Path(run.folder) / "checkpoints" / "step-000000008" / "manifest.json"
-    written = json.loads(manifest.read_text())
+    written = from_checked_json(manifest.read_bytes())
     assert key in written
     changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
-    manifest.write_text(json.dumps(changed))
+    manifest.write_bytes(checked_json(changed))
     assert train(run)[0].finished
     assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
 
 
-def test_a_run_with_other_micro_batches_goes_on_without_the_memory_of_the_old_ones(run: Run) -> None:
-    """Their slots had other rows: as many by chance, and then of other texts, or too many for a batch."""
-    run = transformer_xl(run)
+@BOTH
+@pytest.mark.parametrize("micro_tokens", [32, 96, 192])
+def test_a_run_with_other_micro_batches_goes_on_with_the_memory_of_the_old_ones(
+    run: Run, make: Make, micro_tokens: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = steady(make(run))
+    _, wanted, _ = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
-    smaller = replace(run, machine=replace(run.machine, micro_tokens=32))
-    assert train(smaller)[0].finished
+    _, found, _ = train(replace(run, machine=replace(run.machine, micro_tokens=micro_tokens)))
+    assert found == pytest.approx(wanted[8:], rel=1e-6)
+    assert "forgotten" not in caplog.text
+
+
+@pytest.mark.parametrize("batch", [6, 7])
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_a_memory_is_cut_for_any_other_layout(batch: int, tensor: int) -> None:
+    """Each row keeps what is its own, and none reads more than it needs."""
+    layouts = [Layout(batch, micro_rows, world, tensor) for micro_rows in (1, 2, 9) for world in (1, 2, 3)]
+    row_B = torch.arange(1, batch + 1)
+    state_LBMD = row_B.float()[None, :, None, None].expand(2, -1, 4, 3)
+
+    def memory(layout: Layout, number: int) -> dict[str, torch.Tensor]:
+        """Of one of its workers; the first slot has fewer states than the others."""
+        slots = dict(enumerate(layout.slots(number)))
+        states = {f"states.{slot}": state_LBMD[:, list(rows), slot > 0 :] for slot, rows in slots.items()}
+        return states | {f"counts.{slot}": row_B[list(rows)] for slot, rows in slots.items()}
+
+    for theirs, ours in product(layouts, layouts):
+        for number in range(ours.world):
+            read = list[int]()
+
+            def noted(rank: int, theirs: Layout = theirs, read: list[int] = read) -> dict[str, torch.Tensor]:
+                read.append(rank)
+                return memory(theirs, rank // tensor)
+
+            found = recut(noted, theirs, ours, number)
+            for slot, rows in enumerate(ours.slots(number)):
+                states = found[f"states.{slot}"]
+                assert found[f"counts.{slot}"].tolist() == row_B[list(rows)].tolist()
+                assert torch.equal(states[:, :, -3:], state_LBMD[:, list(rows), -3:])
+                assert len(found) == 2 * len(ours.slots(number))
+            assert all(rank % tensor == 0 for rank in read)
+            if theirs == ours:
+                assert read == [number * tensor]
 
 
 @BOTH
@@ -205,3 +246,22 @@ def test_killed_workers_go_on_with_their_memories_to_the_last_bit(
         for at in (Path(run.folder), folder / f"{make.__name__} {zero}")
     )
     assert all(torch.equal(weight, wanted[name]) for name, weight in final.items())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)  # a busy machine takes minutes for what an idle one does in one
+@pytest.mark.parametrize("make", [transformer_xl, xlnet])
+def test_a_run_moves_with_its_memory_from_one_worker_to_two_and_back(group, make, corpus: Path, tmp_path: Path) -> None:
+    folder, seen = group
+    wanted = losses(seen[f"{make.__name__} 2"])
+    first = on(corpus, tmp_path / "run", make, 2)
+    for path in (folder / f"{make.__name__} 2" / "checkpoints").iterdir():
+        if path.name in ("step-000000004", "step-000000008"):
+            shutil.copytree(path, Path(first.folder) / "checkpoints" / path.name)
+    (alone,) = outcome(1, [job(first)], tmp_path / "alone")
+    assert losses(alone) == pytest.approx(wanted[8:], rel=1e-6)
+    shutil.rmtree(Path(first.folder) / "checkpoints" / "step-000000014")
+    (again,) = outcome(2, [job(first)], tmp_path / "again")
+    assert losses(again) == pytest.approx(wanted[12:], rel=1e-6)
+    said = "".join(file.read_text() for file in tmp_path.rglob("*.log"))
+    assert "forgotten" not in said

@@ -1,0 +1,44 @@
+"""Workers that agree on something before they have an engine, as on what all of them will load."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import distributed
+
+
+class Workers(Protocol):
+    """What an engine is too. All of them make the same calls in the same order."""
+
+    rank: int
+    world: int
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        """Sums over all workers, in float64."""
+
+
+class Alone:
+    """One worker."""
+
+    rank, world = 0, 1
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        return [float(value) for value in values]
+
+
+class Connected:
+    """All workers of the group that `engines.connect` has joined."""
+
+    def __init__(self) -> None:
+        self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
+        self._device = "cuda" if "nccl" in distributed.get_backend() else "cpu"
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        sums = torch.tensor(values, dtype=torch.float64, device=self._device)
+        distributed.all_reduce(sums)
+        return sums.tolist()
+
+
+def all_workers() -> Workers:
+    """Those of this process's group, or this one alone where it has joined none."""
+    return Connected() if distributed.is_available() and distributed.is_initialized() else Alone()
