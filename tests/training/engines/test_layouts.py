@@ -216,7 +216,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ),
         ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by machine.zero"),
         (
-            {"tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            {"zero": 3, "tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
             "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel: workers in a row have different shares",
         ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
@@ -224,6 +224,27 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         (
             {"deepspeed": {"zero_optimization": {"round_robin_gradients": True}}},
             "round_robin_gradients cannot be given: .*checkpoints and exports would have wrong weights; leave it out",
+        ),
+        ({"deepspeed": {"prescale_gradients": True}}, "prescale_gradients cannot be given: stages 2 and 3 end at it"),
+        (
+            {"zero": 3, "deepspeed": {"gradient_predivide_factor": 2.0, "zero_optimization": {"reduce_scatter": False}}},
+            "gradient_predivide_factor cannot be given: .*stage 3 without reduce_scatter divides gradients once more",
+        ),
+        (
+            {"zero": 2, "deepspeed": {"zero_optimization": {"stage3_max_live_parameters": 9}}},
+            "stage3_max_live_parameters has no effect with zero 2; leave it out, or set machine.zero=3",
+        ),
+        (
+            {"zero": 1, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            "zero_hpz_partition_size has no effect with zero 1; leave it out",
+        ),
+        (
+            {"precision": "bf16", "deepspeed": {"fp16": {"hysteresis": 1}}},
+            "deepspeed.fp16 has no effect with precision bf16; leave it out, or set machine.precision=fp16",
+        ),
+        (
+            {"zero": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
+            "deepspeed.aio has no effect with nothing offloaded to a disk; leave it out, or set .*offload_optimizer=nvme",
         ),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
     ],
