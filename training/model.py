@@ -144,6 +144,7 @@ class Peers:
     number: int = 0  # of this worker
     of: int = 1
     passed: Callable[[Tensor, int], Tensor] = lambda value, owner: value
+    device: torch.device | str = "cpu"  # where they receive
 
 
 ALONE = Peers()
@@ -185,7 +186,7 @@ def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: P
             if owner == peers.number and own is not None:
                 value, own = own, None
             else:
-                value = torch.empty(empty.shape, dtype=torch.float32, device="cpu")
+                value = torch.empty(empty.shape, dtype=torch.float32, device=peers.device)
             value = peers.passed(value, owner)
         parameter = settle(value)
         del value

@@ -51,11 +51,11 @@ NOT_MADE = Update(StepResult(math.nan, skipped=True), is_read=False)
 
 def advance(state: State, work: Work, update: Update) -> State:
     """The state after the work of a step, whether its update was made or not."""
-    skipped = update.result.skipped
+    skipped, diverges = update.result.skipped, update.result.skipped and not update.result.overflow
     return replace(
         state,
         step=state.step + 1,
         tokens=state.tokens + work.read,
         skipped=state.skipped + skipped,
-        skipped_in_row=state.skipped_in_row + update.is_read if skipped else 0,
+        skipped_in_row=state.skipped_in_row + update.is_read if diverges else 0,
     )

@@ -127,7 +127,8 @@ def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[
     partition = None
     if machine.zero == 3:
         init = deepspeed.zero.Init
-        partition = init(data_parallel_group=mesh.same_share, config_dict_or_path=config, dtype=dtype)
+        # its dtype is that of the config: a CPU without fp16 takes any that is given for bf16
+        partition = init(data_parallel_group=mesh.same_share, config_dict_or_path=config)
 
     def settle(value: Tensor) -> nn.Parameter:
         parameter = nn.Parameter(value.to(device, dtype))
@@ -151,7 +152,7 @@ def peers_of(mesh: Mesh) -> Peers:
         torch.distributed.broadcast(there, ranks[owner], group=mesh.same_share)
         return there
 
-    return Peers(mesh.get_data_parallel_rank(), len(ranks), passed)
+    return Peers(mesh.get_data_parallel_rank(), len(ranks), passed, device)
 
 
 class DeepSpeedEngine(Generic[M]):
@@ -174,6 +175,10 @@ class DeepSpeedEngine(Generic[M]):
         mpu = self.mesh if self.mesh.divides else None
         lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         config = deepspeed_config(machine, spec)
+        if machine.offload_parameters == "nvme":  # each of five buffers takes the share of any weight
+            sizes = (weight.numel() for weight in model.parameters())
+            most = -(-max(sizes) // self.mesh.get_data_parallel_world_size())
+            config["zero_optimization"]["offload_param"]["buffer_size"] = most
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
             materialise(model, settling(machine, config, self.mesh), peers_of(self.mesh))
@@ -196,6 +201,9 @@ class DeepSpeedEngine(Generic[M]):
         if isinstance(model, Model) and model.stage.of > 1:
             self.pipeline = Pipeline(model, self.mesh, self._run_stage, self._backward_of_stage)
         self.norm_of_stage_0 = math.nan
+        self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)  # since the last update
+        if self._scaler():  # else DeepSpeed ends with a traceback: the loop counts what is skipped, and ends in words
+            self.optimizer.loss_scaler.raise_error_at_min_scale = False
         if machine.zero == 0:
             self._guard(spec.clip)
         elif self.mesh.divides and hasattr(self.optimizer, "scaled_global_norm"):  # stages 1 and 2
@@ -234,6 +242,8 @@ class DeepSpeedEngine(Generic[M]):
         zero.scaled_global_norm = norm
 
     def forward(self, batch: Batch) -> dict[str, Score]:
+        if self.pipeline:
+            raise RuntimeError("a stage of a pipeline has no scores of its own: call `scored`")
         return self.engine(to_tensors(batch, self.engine.device))
 
     def _run_stage(self, batch: Batch, given: Given) -> Any:
@@ -252,6 +262,8 @@ class DeepSpeedEngine(Generic[M]):
         return self.pipeline.scored(batches) if self.pipeline else scored_by(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:
+        if self._scaler():
+            self.has_no_loss = self.has_no_loss | ~loss.detach().isfinite()  # nobody waits for it
         if self.pipeline:
             self.pipeline.backward(loss)
         else:
@@ -259,11 +271,24 @@ class DeepSpeedEngine(Generic[M]):
 
     def step(self, rate: float) -> StepResult:
         set_rate(self.optimizer, rate)
+        scaler = self._scaler()
         self.engine.step()
         if self.zero == 0:
             return StepResult(self.norm_of_stage_0, skipped=not math.isfinite(self.norm_of_stage_0))
         norm, skipped = self.engine.get_global_grad_norm(), not self.engine.was_step_applied()
-        return StepResult(math.nan if norm is None else float(norm), skipped, overflow=skipped and bool(self._scaler()))
+        overflow = skipped and bool(scaler) and self._has_overflown(scaler)
+        self.has_no_loss = torch.zeros_like(self.has_no_loss)
+        return StepResult(math.nan if norm is None else float(norm), skipped, overflow)
+
+    def _has_overflown(self, before: Mapping[str, float]) -> bool:
+        """Whether a lower loss scale may help a skipped update; all workers call it.
+
+        Where the loss itself was not finite no scale helps: it becomes what it was. Nor where it was the smallest."""
+        (workers,) = self.reduce_sums([float(self.has_no_loss)])
+        if workers:
+            for key, value in before.items():
+                setattr(self.optimizer.loss_scaler, key, value)
+        return not workers and before["cur_scale"] > self.optimizer.loss_scaler.min_scale
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         sums = torch.tensor(values, dtype=torch.float64, device=self.engine.device)
@@ -297,7 +322,8 @@ class DeepSpeedEngine(Generic[M]):
         zero = self.optimizer
         zero.checkpoint_event_prologue()  # no parameter is whole
         for number in range(len(zero.fp16_groups)):
-            zero._reassign_or_swap_out_partitioned_parameters(number)
+            with held.in_memory(zero, number):
+                zero._reassign_or_swap_out_partitioned_parameters(number)
         if zero.persistent_parameters:
             zero.persistent_parameters[0].partition(zero.persistent_parameters)
         zero.checkpoint_event_epilogue()  # but the small ones, of which there is no other copy

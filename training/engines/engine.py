@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class StepResult:
 
     grad_norm: float  # global, of the raw gradient, before clipping
     skipped: bool  # True: the gradient was not finite and the weights are as they were
-    overflow: bool = False  # True: the same, with a loss scale that now adapts: it may have been too large
+    overflow: bool = False  # True: the same, and the loss scale, which may have been too large, was lowered
 
 
 class Engine(Protocol[M]):
@@ -85,9 +85,14 @@ def memory_of(model: nn.Module) -> dict[str, Tensor]:
     return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
 
 
+ON_HOST: Final = frozenset({"lengths", "source_lengths", "slot", "fresh", "pair_label"})
+"""Columns whose numbers are read: from a device each reading would wait for all that it has to do."""
+
+
 def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """The arrays of a batch as tensors on `device`; on a CPU they share their memory."""
-    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in batch.items()}
+    """The arrays of a batch as tensors on `device`, but for those `ON_HOST`; on a CPU they share their memory."""
+    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    return {name: x if name in ON_HOST else x.to(device, non_blocking=True) for name, x in tensors.items()}
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

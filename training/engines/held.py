@@ -8,13 +8,14 @@ keeps anything else describes it (training/optim/steps/pieces.py, `Stretches`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import BadInput, ResourceError
+from preprocessing.errors import BadInput
 from training.engines.fragments import BUFFER, WEIGHT, Cut, Fragments, Numbers, Part, Shape, fragment, whole
 from training.model import net_of
 from training.optim import Stretches
@@ -104,12 +105,10 @@ def _linked(parameter: Tensor) -> tuple[int, slice]:
 def partitions(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[Flat]:
     """The pieces of parameters that stage 3 of ZeRO makes; `zero` is DeepSpeed's optimiser.
 
-    Raises ResourceError where they are on a disk.
+    What is on a disk is in memory until the next one is asked for, and what was changed of it is written then.
     """
     names = {parameter.ds_id: name for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
     for number, (members, flat) in enumerate(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True)):
-        if zero._swappable_optimizer_subgroup(number):
-            raise ResourceError("no checkpoint is made of an optimiser on NVMe: set machine.offload_optimizer to cpu")
         held, at = [], 0
         for parameter in members:
             size = parameter.ds_tensor.ds_numel  # alike on all workers; the last ones have less, and are filled up
@@ -118,7 +117,19 @@ def partitions(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[
             held.append(shares.of(names[parameter.ds_id], parameter.ds_shape, start, slice(at, at + length)))
             at += size
         group = zero.optimizer.param_groups[zero.sub_group_to_group_id[number]]
-        yield Flat(flat, group, tuple(held))
+        with in_memory(zero, number):
+            yield Flat(flat, group, tuple(held))
+
+
+@contextmanager
+def in_memory(zero: Any, number: int) -> Iterator[None]:
+    """Have weights and state of a sub-group of stage 3 in memory, and write them back if they are of a disk."""
+    on_disk = zero._swappable_optimizer_subgroup(number)  # small ones never are
+    if on_disk:
+        zero._optimizer_states_and_gradient_swap_in(number)
+    yield
+    if on_disk:
+        zero._optimizer_states_and_gradient_swap_out(number)
 
 
 def part_of(

@@ -12,8 +12,7 @@ from typing import Any, Final
 from preprocessing.spec import require
 
 VALUES: Final = frozenset(
-    {"disable_allgather", "disable_python_gc", "dump_state", "memory_breakdown", "prescale_gradients"}
-    | {"gradient_predivide_factor", "wall_clock_breakdown"}
+    {"disable_allgather", "disable_python_gc", "dump_state", "memory_breakdown", "wall_clock_breakdown"}
 )
 BLOCKS: Final[Mapping[str, frozenset[str]]] = {
     "zero_optimization": frozenset(
@@ -60,10 +59,19 @@ OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says s
     "steps_per_print": "log_every",
     "checkpoint": "save_every",
 }
+UNSCALED: Final = (
+    "stages 2 and 3 end at it, and stage 3 without reduce_scatter divides gradients once more by the number of workers"
+)
 WRONG: Final[Mapping[str, str]] = {  # what DeepSpeed knows and cannot be used with Sesame, and why
     "zero_optimization.round_robin_gradients": "it reorders the weights of the optimiser without a record of where "
     "they are, so that checkpoints and exports would have wrong weights",
+    "prescale_gradients": UNSCALED,
+    "gradient_predivide_factor": UNSCALED,
 }
+STAGE_3: Final = frozenset(  # keys of zero_optimization that no other stage reads
+    {"log_trace_cache_warnings", "sub_group_size", "zero_hpz_partition_size"}
+    | {key for key in BLOCKS["zero_optimization"] if key.startswith("stage3_")}
+)
 
 
 def check_further(given: Mapping[str, Any]) -> None:
@@ -82,3 +90,17 @@ def check_further(given: Mapping[str, Any]) -> None:
                 near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
                 remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"
                 raise ValueError(f"deepspeed.{name} is not a key that may be given; {remedy}")
+
+
+def check_effect(given: Mapping[str, Any], zero: int, precision: str, to_disk: bool) -> None:
+    """Raise ValueError, one line, where DeepSpeed would not look at a key, with this stage and this precision."""
+    if zero < 3 and (idle := sorted(STAGE_3.intersection(given.get("zero_optimization", ())))):
+        raise ValueError(_idle(f"zero_optimization.{idle[0]}", f"zero {zero}", "machine.zero=3"))
+    if precision != "fp16" and given.get("fp16"):
+        raise ValueError(_idle("fp16", f"precision {precision}", "machine.precision=fp16"))
+    if not to_disk and given.get("aio"):
+        raise ValueError(_idle("aio", "nothing offloaded to a disk", "machine.offload_optimizer=nvme"))
+
+
+def _idle(key: str, circumstance: str, remedy: str) -> str:
+    return f"deepspeed.{key} has no effect with {circumstance}; leave it out, or set {remedy}"

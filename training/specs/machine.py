@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
-from training.specs.deepspeed_keys import check_further
+from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Offload = Literal["none", "cpu", "nvme"]
@@ -99,6 +99,7 @@ class Machine:
         to_disk = "nvme" in (optimizer, parameters)
         wanted = "a folder on a local disk with nvme, empty without"
         require(bool(self.nvme_dir) == to_disk, "nvme_dir", self.nvme_dir, wanted)
+        check_effect(self.deepspeed, self.zero, self.precision, to_disk)
         overlaps = not self.overlap_comm or self.zero == 2
         require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)

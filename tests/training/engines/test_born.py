@@ -50,6 +50,18 @@ def test_no_two_new_weights_are_held_in_float32(run: Run) -> None:
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
 
 
+def test_what_another_worker_draws_is_received_on_the_device(run: Run) -> None:
+    received: list[torch.device] = []
+
+    def passed(value: Tensor, owner: int) -> Tensor:
+        if owner == 0:
+            received.append(value.device)
+        return torch.zeros(value.shape)
+
+    materialise(describe_model(run), nn.Parameter, Peers(1, 2, passed, torch.device("meta")))
+    assert set(received) == {torch.device("meta")}
+
+
 def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp_path: Path) -> None:
     given = build_model(mini_run(corpus, tmp_path))
     with torch.no_grad():

@@ -1,6 +1,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from preprocessing.errors import BadInput
 from tests.training.batches import random_rows
 from tests.training.corpora import mini_run, resampled
 from training.checkpoint import Topology
-from training.engines import Engine, Fragments, write
+from training.engines import Engine, Fragments, to_tensors, write
 from training.engines.local import LocalEngine
 from training.formats import build_model, save_weights
 from training.losses import MaskedTokens
@@ -103,3 +104,10 @@ def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path
     save_weights(given.state_dict(), given.spec, tmp_path)
     with pytest.raises(BadInput, match=r"has no trunk\.blocks\.1\."):
         build_model(replace(run, start=str(tmp_path)))
+
+
+def test_only_columns_whose_numbers_are_read_stay_on_the_host() -> None:
+    batch = unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "pair_label": np.array([1, 0])}
+    there = {name for name, x in to_tensors(batch, torch.device("meta")).items() if x.is_meta}
+    assert batch.keys() - there == {"lengths", "slot", "pair_label"}
+    assert {"ids", "positions"} <= there

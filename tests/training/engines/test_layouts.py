@@ -1,5 +1,6 @@
 """Activation checkpointing, offload, overlap, the type of sums: keys of a machine that change nothing learned."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from tests.training.corpora import mini_run, two_sided
 from tests.training.engines.test_zero import SHORT, Plain, in_one_process, losses, outcome
 from tests.training.trunks.test_memory import xlnet
 from tests.training.worker import job
+from training import checkpoint
 from training.engines import connect, lean
 from training.engines.deepspeed import deepspeed_config
 from training.formats import build_model
 from training.optim import AdamW, Lamb
-from training.run import Run
+from training.run import CHECKPOINTS, Run
 from training.specs import Machine
 from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES, WRONG
 
@@ -142,6 +144,51 @@ def test_weights_that_are_made_in_shares_are_those_of_a_whole_net_to_the_bit(
     assert seen[f"first {name}"] == sizes
 
 
+# A disk.
+
+ON_DISK: dict[str, dict[str, Any]] = {
+    "optimiser on a disk": {"offload_optimizer": "nvme"},
+    "all on a disk": {"offload_optimizer": "nvme", "offload_parameters": "nvme"},
+}
+
+
+def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
+    """A run of matrices that are large enough for DeepSpeed to take them to a disk: from 1 MiB a worker up."""
+    run = mini_run(corpus, folder / layout, save_every=4, keep=2, log_every=1)
+    trunk = replace(run.trunk, width=512, heads=8, inner=2048)
+    keys = ON_DISK.get(layout, {"offload_optimizer": "cpu"})
+    place = {"nvme_dir": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
+    further = {"zero_optimization": {"sub_group_size": 1_500_000}}
+    machine = Machine(zero=3, micro_tokens=96, persistence_threshold=1_000, deepspeed=further, **keys, **place)
+    phases = (replace(run.phases[0], steps=6, batch=SHORT[0].batch),)
+    return replace(run, trunk=trunk, machine=machine, phases=phases)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(
+    not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False),
+    reason="DeepSpeed's async_io needs the headers of libaio (apt install libaio-dev)",
+)
+def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(corpus: Path, tmp_path: Path) -> None:
+    layouts = ("on the host", *ON_DISK)
+    runs = {layout: on_disk(corpus, tmp_path, layout) for layout in layouts}
+    first = dict(zip(layouts, outcome(2, list(map(job, runs.values())), tmp_path / "first"), strict=True))
+    for layout in layouts[1:]:
+        assert losses(first[layout]) == losses(first["on the host"])
+        assert any(file.stat().st_size for file in Path(runs[layout].machine.nvme_dir).rglob("*.swp"))
+    after = [checkpoint.name(4), checkpoint.name(6)]
+    for layout in layouts:
+        assert sorted(path.name for path in (Path(runs[layout].folder) / CHECKPOINTS).glob("step-*")) == after
+        shutil.rmtree(Path(runs[layout].folder) / CHECKPOINTS / after[1])
+    then = dict(zip(layouts, outcome(2, list(map(job, runs.values())), tmp_path / "then"), strict=True))
+    for layout in layouts:
+        assert losses(then[layout]) == losses(first["on the host"])[4:]
+        for name, wanted in safetensors.torch.load_file(tmp_path / "on the host" / "final.safetensors").items():
+            found = safetensors.torch.load_file(tmp_path / layout / "final.safetensors")[name]
+            assert torch.equal(found, wanted), name
+
+
 # The configuration.
 
 
@@ -216,7 +263,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ),
         ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by machine.zero"),
         (
-            {"tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            {"zero": 3, "tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
             "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel: workers in a row have different shares",
         ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
@@ -224,6 +271,30 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         (
             {"deepspeed": {"zero_optimization": {"round_robin_gradients": True}}},
             "round_robin_gradients cannot be given: .*checkpoints and exports would have wrong weights; leave it out",
+        ),
+        ({"deepspeed": {"prescale_gradients": True}}, "prescale_gradients cannot be given: stages 2 and 3 end at it"),
+        (
+            {
+                "zero": 3,
+                "deepspeed": {"gradient_predivide_factor": 2.0, "zero_optimization": {"reduce_scatter": False}},
+            },
+            "gradient_predivide_factor cannot be given: .*stage 3 without reduce_scatter divides gradients once more",
+        ),
+        (
+            {"zero": 2, "deepspeed": {"zero_optimization": {"stage3_max_live_parameters": 9}}},
+            "stage3_max_live_parameters has no effect with zero 2; leave it out, or set machine.zero=3",
+        ),
+        (
+            {"zero": 1, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            "zero_hpz_partition_size has no effect with zero 1; leave it out",
+        ),
+        (
+            {"precision": "bf16", "deepspeed": {"fp16": {"hysteresis": 1}}},
+            "deepspeed.fp16 has no effect with precision bf16; leave it out, or set machine.precision=fp16",
+        ),
+        (
+            {"zero": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
+            "deepspeed.aio has no effect with nothing offloaded to a disk; leave it out, or set .*=nvme",
         ),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
     ],

@@ -26,6 +26,7 @@ from tests.training.engines.test_tensor_parallel import (
 )
 from tests.training.engines.test_zero import losses, machine, outcome
 from tests.training.worker import job
+from training.engines import DeepSpeedEngine, pipeline
 from training.run import CHECKPOINTS, Run
 from training.specs import ActivationCheckpointing, Machine, Offload, Phase, Stability
 from training.specs.machine import Precision
@@ -222,3 +223,19 @@ def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
         with pytest.raises(ValueError, match=re.escape(said)) as caught:
             Machine(**keys)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("longest", [5, 6, 2**30])
+def test_a_product_in_pieces_has_the_gradient_that_it_is_given(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "LONGEST", longest)
+    x, d_x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    pipeline.having_gradient(x, d_x).backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, d_x)
+
+
+def test_a_stage_has_no_scores_of_its_own() -> None:
+    engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
+    engine.pipeline = pipeline.Pipeline.__new__(pipeline.Pipeline)
+    with pytest.raises(RuntimeError, match="call `scored`"):
+        engine.forward({})

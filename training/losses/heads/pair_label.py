@@ -27,5 +27,6 @@ class PairLabelHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["pair_label"]
+        count, label_B = int((label_B != IGNORE).sum()), label_B.to(logits_B2.device)
         loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
-        return Score(loss, int((label_B != IGNORE).sum()), (logits_B2.argmax(-1) == label_B).sum())
+        return Score(loss, count, (logits_B2.argmax(-1) == label_B).sum())
