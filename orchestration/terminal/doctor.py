@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import re
 import resource
 import shutil
 import socket
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -133,11 +135,14 @@ def tracking(uri: str, out: Path) -> Finding:
     """MLFLOW_TRACKING_URI answers, or runs are kept in a file under `out`."""
     if not uri.startswith(("http://", "https://")):
         return Finding("mlflow", uri or f"no server: runs are kept in {out / 'mlflow.db'}")
-    scheme, _, rest = uri.partition("://")
-    host, _, port = rest.partition("/")[0].partition(":")
-    if _answers(host, int(port or (443 if scheme == "https" else 80))):
-        return Finding("mlflow", f"{uri} answers")
-    return Finding("mlflow", f"{uri} does not answer", "start that server, or unset MLFLOW_TRACKING_URI")
+    split, said = urlsplit(uri), re.sub(r"//[^/\s]*@", "//***@", uri)
+    try:
+        host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
+    except ValueError:
+        return Finding("mlflow", f"{said} is no address", "set MLFLOW_TRACKING_URI to http://HOST:PORT, or unset it")
+    if _answers(host, port):
+        return Finding("mlflow", f"{said} answers")
+    return Finding("mlflow", f"{said} does not answer", "start that server, or unset MLFLOW_TRACKING_URI")
 
 
 def _answers(host: str, port: int) -> bool:

@@ -73,6 +73,9 @@ def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
     assert str(tmp_path / "mlflow.db") in doctor.tracking("", tmp_path).found
     assert doctor.tracking(f"http://127.0.0.1:{busy_port}/path", tmp_path).found.endswith("answers")
     assert "unset MLFLOW_TRACKING_URI" in doctor.tracking(f"http://127.0.0.1:{free_port}", tmp_path).remedy
+    with_password = doctor.tracking(f"http://ann:secret@127.0.0.1:{busy_port}", tmp_path)
+    assert with_password.found == f"http://***@127.0.0.1:{busy_port} answers"
+    assert doctor.tracking("http://127.0.0.1:seven", tmp_path).found == "http://127.0.0.1:seven is no address"
 
 
 def test_the_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path: Path):
