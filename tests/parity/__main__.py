@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.parity import bare, nets, table
-from tests.parity.cells import AXES, Cell, covering, plain_product, whole_product
+from tests.parity.cells import AXES, Cell, combined, covering, plain_product, whole_product
 from tests.parity.group import Seen, in_lanes, trained
 from tests.training.corpora import mini_corpus
 
@@ -58,6 +58,7 @@ def _layouts(out: Path, wanted: Callable[[Cell], bool]) -> Found:
     refused = {cell: line for cell in product if (line := nets.refusal(cell))}
     plainly = [cell for cell in plain_product() if cell not in refused]
     cells = [*plainly, *covering([c for c in product if c not in refused and c.world <= MOST_WORKERS], plainly)]
+    cells += combined()
     plainly, cells = list(filter(wanted, plainly)), list(filter(wanted, cells))
     jobs: dict[str, tuple[Cell, dict[str, Any]]] = {cell.name: (cell, {}) for cell in cells}
     seen, plain = _seen(jobs, [_reference(cell) for cell in cells], out)
@@ -111,9 +112,8 @@ def _line(said: str) -> str:
 
 def _reference(cell: Cell) -> Cell:
     """What a cell is compared with: one process, in bf16 of stage 1."""
-    mode = "bf16" if cell.mode == "bf16" else "fp32"
     data = cell.data if cell.net in nets.SAMPLED else 1
-    return cell._replace(zero=1, data=data, tensor=1, pipeline=1, sequence=1, mode=mode)
+    return cell._replace(zero=1, data=data, tensor=1, pipeline=1, sequence=1, mode=cell.precision)
 
 
 def _seen(
@@ -158,7 +158,8 @@ def _heading(
         f"Axes: {axes}. Of their product of {len(product):,} cells `sesame check` refuses {len(refused):,} (last "
         "table). Trained were every stage with AdamW in float32 on every data-parallel world and on two workers that "
         f"share something ({len(plainly)} cells), and {len(outcomes) - len(plainly)} more, so that any two values that "
-        f"can stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product.",
+        f"can stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product; "
+        f"{len(combined())} of them are modes of several keys.",
         f"Each cell is {nets.STEPS} steps of nine ragged rows of text of the mini-world. The number is the greatest "
         "relative difference of a loss from one plain process (torch alone, no DeepSpeed; for ELECTRA with the noise "
         f"of as many workers as read different rows), allowed up to {fp32}. In bf16 it is that from one bf16 process "

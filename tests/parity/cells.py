@@ -8,11 +8,20 @@ from typing import Any, Final, NamedTuple
 from training.specs import Machine
 
 DEGREES: Final = ("tensor", "pipeline", "sequence")  # axes that are a key of the machine, KEY_parallel
-MODES: Final = {
+MODES: Final[dict[str, dict[str, str | bool]]] = {
     "fp32": {},
     "bf16": {"precision": "bf16"},
     "checkpointing": {"activation_checkpointing": "full"},
     "offload": {"offload_optimizer": "cpu"},
+}
+COMBINED: Final[dict[str, dict[str, str | bool]]] = {  # of cells beside the product
+    "bf16+offload": {"precision": "bf16", "offload_optimizer": "cpu"},
+    "bf16+checkpointing": {"precision": "bf16", "activation_checkpointing": "full"},
+    "bf16+selective+overlap": {"precision": "bf16", "activation_checkpointing": "selective", "overlap_comm": True},
+    "checkpointing+offload": {"activation_checkpointing": "full", "offload_optimizer": "cpu"},
+    "selective": {"activation_checkpointing": "selective"},
+    "overlap": {"overlap_comm": True},
+    "sums in bf16": {"reduce_dtype": "bf16"},
 }
 
 
@@ -41,8 +50,22 @@ class Cell(NamedTuple):
     def machine(self) -> dict[str, Any]:
         """The keys of the cluster file's machine that say it."""
         degrees = {f"{axis}_parallel": getattr(self, axis) for axis in DEGREES if len(AXES[axis]) > 1}
-        parameters = {"offload_parameters": "cpu"} if self.mode == "offload" and self.zero == 3 else {}
-        return {"zero": self.zero, **degrees, **MODES[self.mode], **parameters}
+        parameters = {"offload_parameters": "cpu"} if "offload" in self.mode and self.zero == 3 else {}
+        return {"zero": self.zero, **degrees, **self._keys, **parameters}
+
+    @property
+    def _keys(self) -> dict[str, Any]:
+        return {**MODES, **COMBINED}[self.mode]
+
+    @property
+    def precision(self) -> str:
+        """Of the one process that it is compared with."""
+        return self._keys.get("precision", "fp32")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether weights or sums of gradients are in bf16."""
+        return "bf16" in self._keys.values()
 
 
 def _degree(axis: str) -> tuple[int, ...]:
@@ -71,6 +94,21 @@ def plain_product() -> list[Cell]:
     """Every stage on every number of data-parallel workers, and on two that share something, with AdamW in float32."""
     plainly = [cell for cell in whole_product() if (cell.mode, cell.optimiser) == ("fp32", "AdamW")]
     return [cell for cell in plainly if cell.world in (cell.data, 2)]
+
+
+def combined() -> list[Cell]:
+    """What a machine can do at the same time, on two workers, for each net once or twice."""
+    modes = (
+        ("BERT", 3, "bf16+offload"),
+        ("GPT-2", 2, "bf16+checkpointing"),
+        ("ALBERT", 2, "bf16+selective+overlap"),
+        ("T5", 3, "checkpointing+offload"),
+        ("GPT-2", 1, "checkpointing+offload"),
+        ("ELECTRA", 3, "selective"),
+        ("T5", 2, "overlap"),
+        ("BERT", 2, "sums in bf16"),
+    )
+    return [Cell(net, zero, 2, 1, 1, 1, mode, "AdamW") for net, zero, mode in modes]
 
 
 def pairs(cell: Cell) -> set[Pair]:

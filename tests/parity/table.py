@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def tolerance(self) -> float:
-        return TOLERANCE["bf16" if self.cell.mode == "bf16" else "fp32"]
+        return TOLERANCE["bf16" if self.cell.rounds else "fp32"]
 
     @property
     def failed(self) -> bool:
@@ -108,7 +108,7 @@ def _by_value(outcomes: Sequence[Outcome]) -> Iterable[list[str]]:
 
 
 def _greatest(outcomes: Iterable[Outcome], bf16: bool) -> str:
-    found = [one.difference for one in outcomes if not one.error and (one.cell.mode == "bf16") == bf16]
+    found = [one.difference for one in outcomes if not one.error and one.cell.rounds == bf16]
     return f"{max(found):.1e}" if found else ""
 
 

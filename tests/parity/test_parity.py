@@ -7,7 +7,7 @@ import pytest
 
 from tests.parity import bare, nets, table
 from tests.parity.__main__ import _reference
-from tests.parity.cells import AXES, Cell, covering, pairs, plain_product, whole_product
+from tests.parity.cells import AXES, Cell, combined, covering, pairs, plain_product, whole_product
 from tests.parity.group import Seen, trained
 
 CELL = Cell("BERT", 2, 2, 1, 1, 1, "fp32", "AdamW")
@@ -47,6 +47,16 @@ def test_a_cell_is_compared_with_one_process_of_its_precision() -> None:
     cell = Cell("ELECTRA", 3, 4, 2, 1, 1, "bf16", "Lion")
     assert _reference(cell) == Cell("ELECTRA", 1, 4, 1, 1, 1, "bf16", "Lion")  # four workers sample for themselves
     assert _reference(cell._replace(net="T5", mode="offload")) == Cell("T5", 1, 1, 1, 1, 1, "fp32", "Lion")
+
+
+def test_modes_of_several_keys_are_legal_and_compared_in_their_precision() -> None:
+    cells = combined()
+    assert [nets.refusal(cell) for cell in cells] == [""] * len(cells)
+    assert {cell.net for cell in cells} == set(AXES["net"])
+    sums = CELL._replace(mode="sums in bf16")
+    assert (sums.machine["reduce_dtype"], _reference(sums).mode) == ("bf16", "fp32")
+    assert _reference(CELL._replace(mode="bf16+offload")).mode == "bf16"
+    assert table.outcome(sums, Seen([1.0]), Seen([1.001])).failed is False
 
 
 def test_what_is_off_or_ends_fails() -> None:
