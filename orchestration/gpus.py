@@ -1,4 +1,4 @@
-"""How many GPUs this machine has, as its driver says; no torch."""
+"""The GPUs that this machine has, as its driver says; no torch."""
 
 import shutil
 import subprocess
@@ -6,12 +6,14 @@ from functools import cache
 
 
 @cache
-def num_gpus() -> int:
-    """Those that `nvidia-smi` lists; 0 where there is no such program, or it fails."""
+def gpus_here() -> tuple[tuple[str, float], ...]:
+    """Name and bytes of each; none where there is no `nvidia-smi`, or it fails."""
     if not (tool := shutil.which("nvidia-smi")):
-        return 0
+        return ()
+    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True, timeout=20, check=True).stdout
+        said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return 0
-    return sum(line.startswith("GPU ") for line in said.splitlines())
+        return ()
+    found = [line.rpartition(",") for line in said.splitlines() if "," in line]
+    return tuple((name.strip(), float(mib) * 2**20) for name, _, mib in found)

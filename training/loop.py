@@ -150,8 +150,7 @@ def pretrain(
                 metrics |= _metrics("train", run.losses, sums)
                 state = replace(state, sums={}, loss=metrics["train/loss"])
             log(state.step, metrics)
-        counts = run.stability.policy in ("off", "warn") or (update.result.overflow and not spikes)
-        if state.skipped_in_row == MOST_SKIPPED and counts:
+        if state.skipped_in_row == MOST_SKIPPED and run.stability.policy in ("off", "warn"):
             saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "

@@ -21,7 +21,7 @@ from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
 from orchestration.config.facts import check_facts
-from orchestration.gpus import num_gpus
+from orchestration.gpus import gpus_here
 from pipeline.readers import Source, absolute
 from pipeline.spec import Beam, Corpus, Group
 from preprocessing.choose import Choose
@@ -217,7 +217,7 @@ class Cluster:
         if self.workers:
             return self.workers
         gpus, cores = self.gpus_per_worker, len(os.sched_getaffinity(0))
-        return self.workers_in(num_gpus() // gpus if gpus else cores // self.cpus_per_worker, recipe)
+        return self.workers_in(len(gpus_here()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """As many as there is room for, in multiples of `machine.workers_unit`; no more groups that share rows than a

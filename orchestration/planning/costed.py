@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from orchestration.config import Cluster, Recipe
+from orchestration.gpus import gpus_here
 from orchestration.planning.demand import Demand, demand_of
-from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, cores, device_of, gpu_here, gpus_here
+from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, cores, device_of, gpu_here
 from orchestration.planning.layout import Checkpointing, Layout, layout_of, near_partition
 from orchestration.planning.memory import Memory
 from orchestration.planning.search import (

@@ -7,8 +7,6 @@ file can give its own price.
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +17,7 @@ from typing import Final
 import numpy as np
 import psutil
 
+from orchestration.gpus import gpus_here
 from preprocessing.errors import BadInput
 from training.meter import PEAK_BF16, peak
 
@@ -95,19 +94,6 @@ def device_of(name: str) -> Device:
     if name in GPUS:
         return DEVICES[name]
     raise BadInput(f"hardware is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
-
-
-def gpus_here() -> list[tuple[str, float]]:
-    """Name and bytes of each GPU of this machine, as its driver says; [] where there is none."""
-    if not (tool := shutil.which("nvidia-smi")):
-        return []
-    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    found = [line.rpartition(",") for line in said.splitlines() if "," in line]
-    return [(name.strip(), float(mib) * 2**20) for name, _, mib in found]
 
 
 def gpu_here() -> tuple[Device, str] | None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.gpus import num_gpus
+from orchestration.gpus import gpus_here
 
-MIG = "GPU 0: H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-1)\nGPU 1: H100 (UUID: GPU-2)"
+TWO = "NVIDIA H100 80GB HBM3, 81559\nNVIDIA H100 80GB HBM3, 81559"
 
 
-@pytest.mark.parametrize(("script", "number"), [(f"cat <<E\n{MIG}\nE", 2), ("exit 9", 0), (None, 0)])
+@pytest.mark.parametrize(("script", "number"), [(f"cat <<E\n{TWO}\nE", 2), ("exit 9", 0), (None, 0)])
 def test_gpus_are_those_that_the_driver_lists(
     script: str | None, number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -18,8 +18,8 @@ def test_gpus_are_those_that_the_driver_lists(
         (tmp_path / "nvidia-smi").chmod(0o755)
     path = "/usr/bin:/bin" if script else ""
     monkeypatch.setenv("PATH", f"{tmp_path}:{path}")
-    num_gpus.cache_clear()
+    gpus_here.cache_clear()
     try:
-        assert num_gpus() == number
+        assert gpus_here() == (("NVIDIA H100 80GB HBM3", 81559.0 * 2**20),) * number
     finally:
-        num_gpus.cache_clear()
+        gpus_here.cache_clear()

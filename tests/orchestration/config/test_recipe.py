@@ -745,7 +745,7 @@ def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
 
 def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatch):
     """It took the cores of this machine, divided by those of a worker."""
-    monkeypatch.setattr("orchestration.config.recipe.num_gpus", lambda: 3)
+    monkeypatch.setattr("orchestration.config.recipe.gpus_here", lambda: 3 * (("a GPU", 1e9),))
     cluster = load_cluster("one_gpu", ["workers=0"])
     assert cluster.num_workers(load("bert_base")) == 3
     assert cluster.num_workers(load("bert_base", ["phases=[{length: 8, batch: 2, steps: 1}]"])) == 2
