@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -242,9 +242,9 @@ def bare(file: Path) -> dict[str, float]:
     from training.engines import DeepSpeedEngine, connect, mesh_of
     from training.formats import describe_model
     from training.optim import rate_at
-    from training.run import Run
+    from training.run import stored_run
 
-    run = Run.from_json(file.read_text())
+    run = stored_run(file.parent)
     connect(run.machine)
     engine = DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
     loader, at = open_loader(run, engine.data_rank, engine.data_world), []
@@ -274,6 +274,7 @@ class Tree:
         self.ended = threading.Event()
 
     def __enter__(self) -> "Tree":
+        self._see()
         self.thread = threading.Thread(target=self._look)
         self.thread.start()
         return self
@@ -284,15 +285,20 @@ class Tree:
 
     def _look(self) -> None:
         while not self.ended.wait(self.EVERY_S):
-            used: dict[int, float] = {}
-            try:
-                for process in [self.root, *self.root.children(recursive=True)]:
-                    times = process.cpu_times()
-                    used[process.pid] = times.user + times.system
-                    self.names[process.pid] = process.name()
-            except psutil.Error:
-                continue
-            self.seen.append((time.time(), used))
+            self._see()
+
+    def _see(self) -> None:
+        used: dict[int, float] = {}
+        try:
+            below = self.root.children(recursive=True)
+        except psutil.Error:
+            return
+        for process in [self.root, *below]:
+            with suppress(psutil.Error):  # it has just ended
+                times = process.cpu_times()
+                used[process.pid] = times.user + times.system
+                self.names[process.pid] = process.name()
+        self.seen.append((time.time(), used))
 
     def between(self, start: float, stop: float) -> tuple[float, float]:
         """Of the process that works most, and of all others together, between two times of the clock."""

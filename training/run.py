@@ -2,8 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
+from preprocessing.errors import BadInput
+from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
@@ -13,6 +16,7 @@ from training.specs import Machine, Phase, Stability, Trunk
 Resume = Literal["allow", "never", "must"]
 WARM_UP: Final = 3  # steps before the first that is profiled: buffers are made, kernels chosen
 CHECKPOINTS: Final = "checkpoints"  # folder in that of a run
+RUN: Final = "pretrain.json"  # in the folder of a run: the run, as the workers got it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +77,33 @@ class Run:
         made["stability"] = Stability(**value.get("stability", {}))
         made["machine"] = Machine(**value["machine"])
         return cls(**value | made)
+
+
+def write_run(run: Run) -> None:
+    """Write `pretrain.json` into the folder of a run, with a checksum of itself. OSError where that cannot be."""
+    write_atomic(Path(run.folder) / RUN, checked_json(json.loads(run.to_json())))
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    """The values in the `pretrain.json` of a run's folder, one of before without a checksum too.
+
+    BadInput where there is none, or it is not as it was written.
+    """
+    path = folder / RUN
+    try:
+        content = path.read_bytes()
+        value = json.loads(content)
+        return from_checked_json(content) if "checksum" in value else dict(value)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; give the folder of a run") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadInput(f"{path}: is damaged ({error}); the same `sesame train` as before writes it anew") from None
+
+
+def stored_run(folder: Path) -> Run:
+    """The run of a folder. BadInput where there is none, or not one of this version."""
+    value = stored(folder)
+    try:
+        return Run.from_json(json.dumps(value))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadInput(f"{folder / RUN}: holds no run of this version; give the folder of one that is") from None

@@ -1,12 +1,12 @@
 """Whether a net can do a task, as far as its trunk says: what is impossible is refused before anything runs."""
 
-import json
 from typing import cast
 
 from orchestration.jobs.request import Subject
 from orchestration.launch import RUN
 from preprocessing.errors import BadInput, with_article
 from preprocessing.spec import part
+from training.run import stored
 from training.specs import Trunk
 from training.tasks import ScoredTask, TaskFile, WrittenTask
 
@@ -37,6 +37,5 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
 
 def _trunk(subject: Subject) -> Trunk | None:
     """That of a run; None where that is not known."""
-    file = subject.folder / RUN
-    run = json.loads(file.read_text()) if file.is_file() else {}
+    run = stored(subject.folder) if (subject.folder / RUN).is_file() else {}
     return part(Trunk, run["trunk"]) if "trunk" in run else None

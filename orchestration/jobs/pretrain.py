@@ -25,7 +25,7 @@ from preprocessing.files import write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
-from training.run import CHECKPOINTS, Resume, Run
+from training.run import CHECKPOINTS, Resume, Run, stored_run
 from training.tasks import TASKS
 
 RESULT = "result.json"
@@ -196,7 +196,7 @@ def evals_of(flags: Flags) -> list[str]:
 def run_of(flags: Flags) -> Run:
     """The run in a folder, or else the one that the recipe would be on its corpus, which must be made."""
     if folder := _named(flags):
-        return Run.from_json((folder / launch.RUN).read_text())
+        return stored_run(folder)
     job = open_job(flags)
     _made_corpus(job)
     return job.pretraining()
@@ -221,7 +221,7 @@ def export(
             f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`, or take "
             "a kept step with --step N"
         )
-    vocab = Path(Run.from_json((folder / launch.RUN).read_text()).corpus) / "vocab"
+    vocab = Path(stored_run(folder).corpus) / "vocab"
     becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
@@ -250,7 +250,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
         raise BadInput(f"--push {repo}: with --step only a folder is written; push a run that is finished")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
-    run, kept = Run.from_json((folder / launch.RUN).read_text()), kept_steps(folder)
+    run, kept = stored_run(folder), kept_steps(folder)
     if step not in kept:
         has = ", ".join(map(str, sorted(kept))) or "none"
         raise BadInput(f"--step {step}: {folder} has kept these steps: {has}; cluster.keep_every=STEPS keeps more")

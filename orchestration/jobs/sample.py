@@ -32,6 +32,7 @@ from training.generation import (
     novelties,
 )
 from training.model import Model
+from training.run import stored_run
 from training.specs import Machine
 
 Masked = Literal["", "gibbs", "mask_predict"]
@@ -75,7 +76,7 @@ def sample(
         for prompt, ids, row in zip(prompts, texts, rows, strict=True)
     ]
     if novelty:
-        store = Store.open(Path(json.loads((folder / launch.RUN).read_text())["corpus"]), "train")
+        store = Store.open(Path(stored_run(folder).corpus), "train")
         found = [each | {"novelty": _novelty(store, ids)} for each, ids in zip(found, texts, strict=True)]
     return found
 

@@ -15,6 +15,7 @@ from orchestration.jobs.request import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
+from training.run import stored
 
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
 _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
@@ -81,7 +82,7 @@ def of_run(folder: Path) -> Subject:
     weights = folder / WEIGHTS
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
-    name, run = folder.name.rpartition("-")[0] or folder.name, json.loads((folder / RUN).read_text())
+    name, run = folder.name.rpartition("-")[0] or folder.name, stored(folder)
     is_published = _has_size_of(run, name)
     return Subject(
         folder=folder,

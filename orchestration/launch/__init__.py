@@ -9,12 +9,13 @@ machine is no part of.
 from orchestration.launch.address import reachable
 from orchestration.launch.cell import Cell, Room
 from orchestration.launch.cells import grid
-from orchestration.launch.group import RUN, STOPPED, Patience, alone, cores, log_results, pretrain
+from orchestration.launch.group import STOPPED, Patience, alone, cores, log_results, pretrain
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import ray_session, room
 from orchestration.launch.submitted import ENDED, JobServer, Submitted, server_url
 from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
 from orchestration.signals import Asked, stop_signals
+from training.run import RUN
 
 __all__ = [
     "BETWEEN",

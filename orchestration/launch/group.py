@@ -32,7 +32,7 @@ from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
 from preprocessing.lock import is_left
-from training.run import Run
+from training.run import Run, write_run
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # torch is for the workers
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-RUN = "pretrain.json"  # in the run folder: the run, as the workers got it
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
 RESTARTS = "restarts.json"  # in the run folder: how often workers had to be started again, by all commands so far
 SLOWEST = 2**20  # bytes per second at which a model is sent to a store
@@ -91,7 +90,7 @@ def pretrain(
     if run.resume == "never":
         _set_aside(folder)
     tracking.history(folder)  # it is whole, or nothing begins
-    write_atomic(folder / RUN, run.to_json().encode())
+    write_run(run)
     now = _Now(on_progress)
     with (
         _none_left(folder),

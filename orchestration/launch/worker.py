@@ -244,11 +244,11 @@ def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat
     from training.formats import beating, save_weights
 
     def keep(step: int) -> None:
-        weights = beating(engine.weights(), beat)
+        weights = engine.weights()
         if engine.rank == 0:
             save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}", beat=beat)
         else:
-            deque(weights, maxlen=0)  # its part in gathering them
+            deque(beating(weights, beat), maxlen=0)  # its part in gathering them
 
     return keep
 
@@ -284,9 +284,9 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
     """
     from training.formats import beating, load_weights, save_weights, to_transformers
 
-    weights = beating(engine.weights(), beat)
+    weights = engine.weights()
     if engine.rank != 0:
-        deque(weights, maxlen=0)  # its part in gathering them
+        deque(beating(weights, beat), maxlen=0)  # its part in gathering them
         return ""
     spec, folder = engine.model.spec, Path(run.folder)
     save_weights(weights, spec, folder / WEIGHTS, beat=beat)

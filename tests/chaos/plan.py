@@ -49,7 +49,10 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
     "MLflow locked between two starts": (faults.LockedBetween, TRAINING),
     "MLflow down": (faults.DeadServer, {"starting": ANY_START, "training": moments.training, **LATE}),
     "MLflow hangs": (faults.HangingServer, {"training": moments.training, **THE_END}),
-    "no memory": (faults.LimitMemory, {"training": moments.training, "saving": moments.saving, **LATE}),
+    "no memory": (
+        faults.LimitMemory,
+        {"training": moments.training, "saving": moments.saving},
+    ),  # an export asks for none
     "killed for memory": (faults.KillForMemory, {"training": moments.training, **LATE}),
     "killed for memory, no restart": (faults.KillForMemoryAtLast, TRAINING),
     "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),

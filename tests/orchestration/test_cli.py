@@ -94,7 +94,7 @@ BAD = {
     "plan --table --on 8xh100": NO_MORE,
     "plan --table --deadline 1d": NO_MORE,
     "check gpt2 --on one_gpu cluster.hardware=nonsense": "hardware is 'nonsense', allowed is v100_16gb, v100, "
-    "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, tpu_v2, tpu_v3, or nothing: the devices of this machine",
+    "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, or nothing: the devices of this machine",
     "check gpt2 cluster.hardware=h100": "override cluster.hardware=h100: hardware is 'h100', allowed is empty with "
     "device cpu",
     "check gpt2 cluster.address=auto": "gpt2: cluster.workers is 0, allowed with an address is a number from 1 up: it "

@@ -20,7 +20,7 @@ from training.formats import build_model
 from training.loop import Result, pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, Replaced, SpanBoundary
 from training.optim import AdamW
-from training.run import Run
+from training.run import RUN, Run, stored_run, write_run
 from training.specs import Encoder, Machine, Phase
 
 Metrics = dict[int, dict[str, float]]
@@ -274,6 +274,22 @@ def test_a_run_travels_as_json(run: Run, make) -> None:
 
 def test_a_trunk_travels_as_what_it_is(run: Run) -> None:
     assert isinstance(Run.from_json(run.to_json()).trunk, Encoder)
+
+
+def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: Path) -> None:
+    """Digits of a rate or a path were believed, and what was no JSON was a traceback of export and eval."""
+    run = replace(run, folder=str(tmp_path))
+    write_run(run)
+    assert stored_run(tmp_path) == run
+    whole = (tmp_path / RUN).read_bytes()
+    for place in range(0, 8 * len(whole), 7):
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        (tmp_path / RUN).write_bytes(content)
+        with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|holds no run)"):
+            stored_run(tmp_path)
+    (tmp_path / RUN).write_text(run.to_json())  # as it was written before
+    assert stored_run(tmp_path) == run
 
 
 # One count: what a loss counts before the forward pass is what its head scores.

@@ -1,6 +1,5 @@
 """What is evaluated, from disk: the net of a finished run of ours, or that of any folder of `transformers`."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -12,8 +11,8 @@ from preprocessing.vocab import Vocab, of_folder
 from training.evaluation.outcome import Net
 from training.formats import from_transformers, load_weights, weight_files
 from training.model import ModelSpec
+from training.run import RUN, stored
 
-RUN: Final = "pretrain.json"  # of a run folder: the run, as the workers got it
 _WEIGHTS: Final = "weights"
 _CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(DIR)"
 
@@ -37,11 +36,8 @@ def net_of(folder: Path) -> Net:
 def net_of_run(folder: Path) -> Net:
     """The net of a finished run, with the vocabulary of its corpus. BadInput where it is not finished."""
     try:
-        run = json.loads((folder / RUN).read_bytes())
-        corpus = Path(run["corpus"])
-    except OSError as error:
-        raise BadInput(f"{folder / RUN}: {error.strerror}; give the folder of a run") from None
-    except (ValueError, KeyError, TypeError):
+        corpus = Path(stored(folder)["corpus"])
+    except (KeyError, TypeError):
         raise BadInput(f"{folder / RUN}: says no corpus; give the folder of a run of this version") from None
     if not (folder / _WEIGHTS / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")

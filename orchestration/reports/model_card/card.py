@@ -22,10 +22,10 @@ from preprocessing.shards import Store
 from preprocessing.text import language
 from preprocessing.vocab import Vocab
 from training.losses import LossContext
-from training.run import Run
+from training.run import Run, stored_run
 from training.tasks import STARTS, TASKS, TaskScore
 
-RUN: Final = "pretrain.json"  # of a run folder; launch and jobs write these files
+# files of a run folder, which launch and jobs write
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
 HEADER_BYTES = 100_000_000  # of a file of safetensors at most, as that library has it
 _LANGUAGE_DOCUMENTS: Final = 100
@@ -57,10 +57,7 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
     `license`: an identifier of the hub; whoever trains says it. `heads` False: the card of an export without them.
     BadInput where the folder holds no run.
     """
-    try:
-        run = Run.from_json((run_folder / RUN).read_text())
-    except (OSError, ValueError, KeyError, TypeError):
-        raise BadInput(f"{run_folder}: holds no run of this version; give a run folder") from None
+    run = stored_run(run_folder)
     name, scores = run_folder.name.rpartition("-")[0] or run_folder.name, whole(finished(run_folder))
     manifest, languages = _corpus(Path(run.corpus))
     net = _net(run_folder, run, heads)

@@ -22,7 +22,7 @@ from training.formats import from_transformers, save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
 from training.model import Model, ModelSpec
 from training.optim import AdamW
-from training.run import Run
+from training.run import Run, stored_run
 from training.saver import Saver
 from training.specs import Encoder, Machine, Phase
 
@@ -87,7 +87,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     run = finished(replace(SPANBERT, losses=(MaskedTokens(),)), tmp_path / "run")
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
-    other = Run.from_json((run / launch.RUN).read_text())
+    other = stored_run(run)
     trained = LocalEngine(Model(other.trunk, other.losses, other.vocab_size, seed=7), other.optim, other.machine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})

@@ -22,6 +22,7 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
+from training.run import stored
 from training.tasks import TaskFile
 
 
@@ -233,7 +234,7 @@ def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
     (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
     files = {"test": {"paths": ["test.jsonl"], "format": {"kind": "jsonl"}}}
     (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
-    run = json.loads((net.folder / "pretrain.json").read_text()) | {"trunk": asdict(load(trunk).trunk)}
+    run = stored(net.folder) | {"trunk": asdict(load(trunk).trunk)}
     (net.folder / "pretrain.json").write_text(json.dumps(run))
     asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
     if said:

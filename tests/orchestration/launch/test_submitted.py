@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFix
     """Whether GPUs are here does not count; what the largest that there are hold does."""
     words = ["submit", "mt_nlg_530b", "--data", "demo", "--out", str(tmp_path)]
     with dashboard(RAY | {"/api/jobs/": (200, [])}) as url:
-        for on in (["one_gpu"], ["one_gpu", "cluster.hardware=v100"]):
+        for on in (["one_gpu"], ["one_gpu", "cluster.hardware=l4"]):
             assert main([*words, "--on", *on, "--address", url]) == 4
             (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
             assert "mt_nlg_530b on one_gpu: each device needs" in line

@@ -142,7 +142,7 @@ def test_a_ray_that_dies_while_workers_are_placed_is_started_again(
     monkeypatch.setattr(launch, "placed", lost)
     monkeypatch.setattr(launch, "fault", lambda: "Ray's raylet")
     monkeypatch.setattr(launch, "renew", lambda: renewed.append("Ray"))
-    monkeypatch.setattr(launch.Training, "_tag", lambda *what, **tags: None)
+    monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
     with caplog.at_level(logging.WARNING), pytest.raises(ResourceError, match="raylet died after step 0, 3 times"):
         training(run, Asked()).result()
     assert renewed == ["Ray", "Ray"]
@@ -173,7 +173,7 @@ def test_a_signal_does_not_wait_for_a_new_ray(run: Run, monkeypatch: pytest.Monk
 def test_workers_that_lose_each_other_again_and_again_are_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(launch.Training, "_tag", lambda *what, **tags: None)
+    monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
     each = training(run, Asked())
     with caplog.at_level(logging.WARNING):
         each._count(WorkersParted("a worker lost the others (...)", 7))
