@@ -896,7 +896,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in UNUSABLE:
             raise
         remedy = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
-        return refuse(f"{error.filename or 'disk'}: {error.strerror}; {remedy}, or give another --out", 2)
+        return refuse(f"{error.filename or 'the disk of --out'}: {error.strerror}; {remedy}, or give another --out", 2)
 
 
 if __name__ == "__main__":

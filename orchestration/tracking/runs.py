@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
 STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
+ROOM, ROOM_BYTES = ".room", 1 << 18  # in the run folder while it is at work: what is freed to note how it ended
 RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
 UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
@@ -297,6 +298,7 @@ def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(tracked, folder, stop, is_open), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
+    _keep_room(folder)
     try:
         beat.start()
         yield
@@ -311,9 +313,17 @@ def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True
         _close(tracked, folder, status, detail)
 
 
+def _keep_room(folder: Path | None) -> None:
+    """Keep some room on the disk of a run, without which nobody could write down that it ended as the disk was full."""
+    if folder:
+        with suppress(OSError), (folder / ROOM).open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+
+
 def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> None:
     """Tell the store how a run ended, and what else is kept of it; what it does not take stays kept."""
     if folder:
+        (folder / ROOM).unlink(missing_ok=True)
         with log_and_suppress("how the run ended"):
             note_behind(folder, status=status, detail=detail)
     try:

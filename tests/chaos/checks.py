@@ -15,7 +15,7 @@ from tests.chaos.scene import Scene
 
 STATUS: Final = {0: "FINISHED", 75: "KILLED", 130: "KILLED", 2: "FAILED", 4: "FAILED"}  # of the run, by exit code
 END_S: Final = 90.0  # for processes to notice that those above them are gone: agents of Ray 2.60 take 62
-UNFINISHED: Final = (".tmp-*", "*.unfinished", ".owner.json", ".workers.lock", "*.new", "*.seal")
+UNFINISHED: Final = (".tmp-*", "*.unfinished", ".owner.json", ".workers.lock", ".room", "*.new", "*.seal")
 MAY_STAY: Final = (f"{stacks.FOLDER}/", "ray-logs/", "checkpoints/broken-", RESTARTS)  # what a fault leaves to look at
 MODEL: Final = "model.safetensors"
 OF_TORCH: Final = "torchinductor_"  # a folder of its cache, which every process that imports it makes

@@ -158,11 +158,11 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
     assert "model-index" not in front_matter(text)
     (folder / "weights" / "spec.json").unlink()
     assert "## Use it" not in model_card(folder)
-    with pytest.raises(BadInput, match="holds no run of this version"):
+    with pytest.raises(BadInput, match="give the folder of a run"):
         model_card(tmp_path)
 
 
 def test_its_names_of_files_are_those_that_others_write() -> None:
-    assert (card.RUN, card.WEIGHTS, card.EXPORT) == (launch.RUN, launch.WEIGHTS, launch.EXPORT)
+    assert (card.WEIGHTS, card.EXPORT) == (launch.WEIGHTS, launch.EXPORT)
     assert card.RESULT == pretrain.RESULT
     assert SCORE_MARK == stages.MARK

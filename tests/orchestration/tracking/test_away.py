@@ -265,6 +265,18 @@ def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the
     assert behind(tmp_path) == {}
 
 
+def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk without a byte left neither the store nor the run's folder took that it had failed."""
+    tracked, noted = begun(place, tmp_path), []
+    monkeypatch.setattr(track, "note_behind", lambda folder, **lacks: noted.append((folder / track.ROOM).exists()))
+    with track.heartbeat(tracked, tmp_path):
+        assert (tmp_path / track.ROOM).stat().st_blocks * 512 >= track.ROOM_BYTES
+    assert noted == [False]
+    assert not (tmp_path / track.ROOM).exists()
+
+
 def test_a_file_that_is_gone_holds_up_no_other(
     place: track.Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
