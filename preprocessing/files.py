@@ -130,3 +130,18 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     if checked_json(value) != content:
         raise ValueError("not as it was written")
     return value
+
+
+def from_json(content: bytes) -> dict[str, Any]:
+    """A JSON object, checked where it has a checksum of itself; ValueError where it is none, or not as it was written.
+
+    >>> from_json(b'{"rows": 3}'), from_json(checked_json({"rows": 3}))
+    ({'rows': 3}, {'rows': 3})
+    """
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError("not as it was written") from None
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    return from_checked_json(content) if "checksum" in value else value

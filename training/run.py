@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, write_atomic
+from preprocessing.files import checked_json, from_json, write_atomic
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
@@ -91,12 +91,10 @@ def stored(folder: Path) -> dict[str, Any]:
     """
     path = folder / RUN
     try:
-        content = path.read_bytes()
-        value = json.loads(content)
-        return from_checked_json(content) if "checksum" in value else dict(value)
+        return from_json(path.read_bytes())
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give the folder of a run") from None
-    except (ValueError, TypeError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"{path}: is damaged ({error}); the same `sesame train` as before writes it anew") from None
 
 

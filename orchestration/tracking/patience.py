@@ -3,6 +3,7 @@
 import fcntl
 import http.client
 import json
+import logging
 import os
 import re
 import socket
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, from_json, write_atomic
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -179,8 +182,11 @@ def without_password(uri: str) -> str:
 def behind(folder: Path) -> dict[str, Any]:
     """What MLflow lacks of the run in `folder`; {}: nothing that is known of."""
     try:
-        return json.loads((folder / BEHIND).read_text())
-    except (OSError, ValueError):
+        return from_json((folder / BEHIND).read_bytes())
+    except OSError:
+        return {}
+    except ValueError:
+        log.warning("%s: damaged, so what MLflow lacks of this run is not sent; its folder has it", folder / BEHIND)
         return {}
 
 
@@ -225,7 +231,7 @@ def _changing(folder: Path) -> Iterator[dict[str, Any]]:
         if not left:
             (folder / BEHIND).unlink(missing_ok=True)
         elif json.dumps(left) != before:
-            write_atomic(folder / BEHIND, json.dumps(left, indent=1).encode())
+            write_atomic(folder / BEHIND, checked_json(left))
 
 
 @contextmanager

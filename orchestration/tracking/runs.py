@@ -36,7 +36,7 @@ from orchestration.tracking.patience import (
     without_password,
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, from_json, write_atomic
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -147,7 +147,7 @@ def known(folder: Path) -> Tracked | None:
     """
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
-        found = Tracked(**json.loads((folder / RUN_FILE).read_bytes()))
+        found = Tracked(**from_json((folder / RUN_FILE).read_bytes()))
         return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
         return None
@@ -252,7 +252,7 @@ def _taken(place: Place, folder: Path, name: str) -> tuple[Tracked, bool]:
         log.warning("%s: the run goes on, and is told to it later", error)
         return before, False
     kept = replace(tracked, uri=without_password(tracked.uri))
-    write_atomic(folder / RUN_FILE, json.dumps(asdict(kept)).encode())
+    write_atomic(folder / RUN_FILE, checked_json(asdict(kept)))
     return tracked, True
 
 

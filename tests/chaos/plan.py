@@ -53,7 +53,7 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
         faults.LimitMemory,
         {"training": moments.training, "saving": moments.saving},
     ),  # an export asks for none
-    "killed for memory": (faults.KillForMemory, {"training": moments.training, **LATE}),
+    "killed for memory": (faults.KillForMemory, TRAINING),
     "killed for memory, no restart": (faults.KillForMemoryAtLast, TRAINING),
     "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),
     "checkpoint flipped": (faults.Checkpoint, SAVED),
