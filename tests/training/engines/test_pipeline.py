@@ -118,6 +118,7 @@ def test_each_weight_is_held_by_one_stage_alone(cell: Cell, seen, plain) -> None
     assert seen[1][cell]["weights"] == [total - of_last, of_last]
 
 
+@pytest.mark.slow
 def test_gradients_of_16_bit_are_counted_once(corpus: Path, tmp_path: Path) -> None:
     """DeepSpeed 0.19.8 counted those of the last micro-batch of the first stage twice, with a norm 1.4 times as large;
     losses of twenty steps were off by less than bf16 was thought to be."""
