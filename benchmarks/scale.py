@@ -192,7 +192,7 @@ def prepared() -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="scale-") as room:
         os.environ["SCALE_ROOM"] = room
         common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--out", room]
-        common += [f"phases=[{{length: 128, batch: 96, steps: {TRAINED}}}]"]
+        common += [f"phases=[{{length: 128, batch: 96, steps: {TRAINED}}}]", "optim.warmup=10"]
         subprocess.run(sesame("corpus", *common), check=True, capture_output=True)
         rest = ["cluster.workers=1", "cluster.machine.micro_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
         rest += [f"cluster.{key}_every={TRAINED}" for key in ("eval", "save")]
