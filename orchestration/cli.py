@@ -828,8 +828,7 @@ def _refuse_what_cannot_be(job: "Job", resume: str) -> None:
     if job.plan.run.state == "done" and resume != "never":
         return
     environment.resolved(job.cluster.env, os.environ)
-    planning.refuse_missing_gpus(job.cluster, job.cluster.num_workers(job.recipe))
-    planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+    planning.refuse_what_cannot_be(job.recipe, job.cluster)
 
 
 def _check_beam(job: "Job", given: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def train_held(
     if cluster.profile and stage.state == "done" and resume != "never":
         raise BadInput(f"--profile: {stage.folder} is finished; profile a run from its start with --resume never")
     if stage.state != "done" or resume == "never":
-        refuse_what_cannot_be(job)
+        planning.refuse_what_cannot_be(job.recipe, job.cluster)
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
@@ -114,12 +114,6 @@ def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
     tracking.MetricLog(folder, tracked, system=False).close()
     if "results" in tracking.behind(folder):
         launch.log_results(folder, tracked, finished=True)
-
-
-def refuse_what_cannot_be(job: Job) -> None:
-    """ResourceError where GPUs are missing here, or what is asked of each device is more than it has."""
-    planning.refuse_missing_gpus(job.cluster, job.cluster.num_workers(job.recipe))
-    planning.refuse_what_does_not_fit(job.recipe, job.cluster)
 
 
 def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:

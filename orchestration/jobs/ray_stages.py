@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from orchestration import environment
+from orchestration import environment, planning
 from orchestration.jobs import evaluate, hold_out, pretrain, subject
 from orchestration.jobs.job import Job
 from orchestration.jobs.request import Wanted
@@ -28,7 +28,7 @@ def pretrain_and_evaluate(
     fit = wanted.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
         return _evaluated(job, pretrain.train(job, resume, report), report, fit)
-    pretrain.refuse_what_cannot_be(job)
+    planning.refuse_what_cannot_be(job.recipe, job.cluster)
     with environment.held(job.cluster.env), held(job.plan.run.folder), _ray(job, report):
         return _evaluated(job, pretrain.train_held(job, resume, report), report, fit)
 

@@ -12,6 +12,7 @@ from orchestration.planning.costed import (
     duration,
     plan,
     refuse_missing_gpus,
+    refuse_what_cannot_be,
     refuse_what_does_not_fit,
     what_would_fit,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "memory",
     "plan",
     "refuse_missing_gpus",
+    "refuse_what_cannot_be",
     "refuse_what_does_not_fit",
     "seconds",
     "sent",

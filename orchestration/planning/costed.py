@@ -160,6 +160,13 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> list[str]:
     raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
 
 
+def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> None:
+    """ResourceError where GPUs are missing here, or what is asked of each device is more than it has; BadInput as of
+    `refuse_what_does_not_fit`."""
+    refuse_missing_gpus(cluster, cluster.num_workers(recipe))
+    refuse_what_does_not_fit(recipe, cluster)
+
+
 def refuse_precision(cluster: Cluster, device: Device) -> None:
     """BadInput where weights are to be in bf16 and devices have none."""
     if cluster.machine.precision == "bf16" and not device.has_bf16:
