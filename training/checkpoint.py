@@ -35,7 +35,7 @@ from training.model import Model
 from training.recut import Layout, recut
 from training.run import Resume
 from training.specs import Phase
-from training.workers import Alone, Workers
+from training.workers import ALONE, Workers
 
 Topology = dict[str, str | int]
 """What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
@@ -49,7 +49,6 @@ READABLE: Final = (2, FORMAT)
 REFUSED: Final = ("recipe", "precision")  # where they differ, the numbers would be those of neither run
 # where one of them differs, a worker's micro-batches have other rows than those that its memory is of
 SAME_ROWS: Final = ("workers", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "micro_tokens")
-ALONE: Final = Alone()
 log = logging.getLogger(__name__)
 
 

@@ -1,7 +1,7 @@
 """Workers that agree on something before they have an engine, as on what all of them will load."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 from torch import distributed
@@ -26,6 +26,9 @@ class Alone:
         return [float(value) for value in values]
 
 
+ALONE: Final = Alone()
+
+
 class Connected:
     """All workers of the group that `engines.connect` has joined."""
 
@@ -41,4 +44,4 @@ class Connected:
 
 def all_workers() -> Workers:
     """Those of this process's group, or this one alone where it has joined none."""
-    return Connected() if distributed.is_available() and distributed.is_initialized() else Alone()
+    return Connected() if distributed.is_available() and distributed.is_initialized() else ALONE

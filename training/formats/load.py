@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from training.checkpoint import ALONE, Stored
+from training.checkpoint import Stored
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.named import Format
 from training.formats.weights import load_weights, read_json
 from training.model import Model, ModelSpec
-from training.workers import Workers
+from training.workers import ALONE, Workers
 
 
 @dataclass(frozen=True)

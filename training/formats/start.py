@@ -16,7 +16,7 @@ from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.specs import Trunk
 from training.trunks import ONLY, WHOLE, Share, Stage
-from training.workers import Workers, all_workers
+from training.workers import ALONE, Workers, all_workers
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def take_over(model: Model, folder: Path) -> None:
         model.get_parameter(name).copy_(cut.of(value()) if cut else value())
 
 
-def _taken(model: Model, folder: Path, workers: Workers = checkpoint.ALONE) -> Lazy:
+def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     """What `model` takes over, by name."""
     spec, given = lazily(folder, workers)
     given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)

@@ -17,13 +17,13 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
-from training.checkpoint import ALONE, is_checkpoint, weights_of
+from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
 from training.formats.sharded import beating
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Trunk
-from training.workers import Workers
+from training.workers import ALONE, Workers
 
 Weights = Mapping[str, Tensor]
 
