@@ -316,14 +316,15 @@ def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True
 def _keep_room(folder: Path | None) -> None:
     """Keep some room on the disk of a run, without which nobody could write down that it ended as the disk was full."""
     if folder:
-        with suppress(OSError), (folder / ROOM).open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+        with suppress(OSError):
+            (folder / ROOM).write_bytes(bytes(ROOM_BYTES))
 
 
 def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> None:
     """Tell the store how a run ended, and what else is kept of it; what it does not take stays kept."""
     if folder:
-        (folder / ROOM).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / ROOM).unlink(missing_ok=True)
         with log_and_suppress("how the run ended"):
             note_behind(folder, status=status, detail=detail)
     try:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import told
 from orchestration.tracking.patience import behind, forget, note_behind, note_told, while_there, why_away
 from preprocessing.errors import ResourceError
+from tests.orchestration.tracking.servers import Health
 from tests.training.corpora import mini_corpus
 
 METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a net", {"recipe.yaml": "name: mini\n"})
@@ -294,24 +295,13 @@ def test_a_file_that_is_gone_holds_up_no_other(
 # How long a call may take
 
 
-class Answers(BaseHTTPRequestHandler):
-    """A server that is there and wants a password."""
-
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def late() -> str:
         time.sleep(1.5)
         return "done"
 
     monkeypatch.setattr(patience, "SLOW_S", 0.5)
-    server = HTTPServer(("127.0.0.1", 0), Answers)
+    server = HTTPServer(("127.0.0.1", 0), Health)
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         uri = f"http://ann:secret@127.0.0.1:{server.server_port}"

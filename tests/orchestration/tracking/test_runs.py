@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,7 @@ from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.patience import SLOW_S, behind, note_behind, within
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
+from tests.orchestration.tracking.servers import Health
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -524,17 +525,6 @@ def locked(place: track.Place) -> Iterator[None]:
     finally:
         other.execute("ROLLBACK")
         other.close()
-
-
-class Health(BaseHTTPRequestHandler):
-    """A server that is there, whatever else it has to do; it wants a password."""
-
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
 
 
 def test_a_store_that_is_slow_is_waited_for_longer_than_one_that_is_gone(
