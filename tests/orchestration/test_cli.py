@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import cli, jobs, planning
+from orchestration import cli, jobs
 from orchestration.cli import main
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job, pretrain, ray_stages
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
     assert "this machine has none" in line
-    monkeypatch.setattr(planning, "refuse_missing_gpus", lambda *given: None)
+    monkeypatch.setattr("orchestration.planning.costed.refuse_missing_gpus", lambda *given: None)
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
     assert "mt_nlg_530b on one_gpu: each device needs" in line
