@@ -1,6 +1,8 @@
 """The plan of each case that was measured on two workers (benchmarks/memory.py --write), beside what was measured."""
 
 import json
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from orchestration.planning import Layout, demand_of
 NEWEST = max(RESULTS.glob("memory-*.json"))
 LINES: list[dict[str, Any]] = json.loads(NEWEST.read_text())
 NOTHING = 1_000  # bytes
+NETS = ("bert", "gpt2", "albert", "t5", "electra")
+ADAFACTOR = pytest.mark.xfail(strict=True, reason="the rows and columns of Adafactor's moments are not planned")
 
 
 def _name(line: dict[str, Any]) -> str:
@@ -20,19 +24,24 @@ def _name(line: dict[str, Any]) -> str:
     return f"{case.net}, ZeRO {case.zero} {case.describe()}"
 
 
-@pytest.mark.parametrize("line", LINES, ids=_name)
-def test_a_plan_is_near_what_was_measured(line: dict[str, Any]) -> None:
+def _compared() -> Iterator[Any]:
+    for line, part in product(LINES, (*PARTS, "peak")):
+        known = [ADAFACTOR] if (line["case"]["net"], part) == ("t5", "moments") else []
+        yield pytest.param(line, part, id=f"{_name(line)} {part}", marks=known)
+
+
+@pytest.mark.parametrize(("line", "part"), _compared())
+def test_a_plan_is_near_what_was_measured(line: dict[str, Any], part: str) -> None:
     """Each of weights, gradients, masters and moments to a tenth, the peak to a fifth."""
     plan, found = in_parts(planned(Case(**line["case"]))), line["measured"]
-    for part in PARTS:
-        assert plan[part] == pytest.approx(found[part], rel=0.1, abs=NOTHING), part
-    assert plan["peak"] == pytest.approx(found["peak"], rel=0.2)
+    near, least = (0.2, 0) if part == "peak" else (0.1, NOTHING)
+    assert plan[part] == pytest.approx(found[part], rel=near, abs=least)
 
 
 def test_all_stages_of_each_net_were_measured() -> None:
+    """Two nets alone had once passed for all."""
     cases = [Case(**line["case"]) for line in LINES]
-    assert {(case.net, case.zero) for case in cases} >= {(case.net, zero) for case in cases for zero in range(4)}
-    assert all(case.net in {"bert", "gpt2", "albert", "t5", "electra"} for case in cases)
+    assert {(case.net, case.zero) for case in cases} == set(product(NETS, range(4)))
 
 
 @pytest.mark.parametrize(
