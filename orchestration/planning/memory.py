@@ -100,7 +100,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         "weights": size * (owned + whole if zero == 3 else weights),
         "gradients": _gradients(demand, layout, weights),
         "master": 4 * owned if layout.mixed or zero else 0.0,
-        "optimiser": 4 * demand.recipe.optim.states * owned,
+        "optimiser": 4 * moments(demand, layout, length, stage),
     }
     aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
     on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
@@ -125,6 +125,37 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
         disk=on_disk,
     )
+
+
+def moments(demand: Demand, layout: Layout, length: int, stage: End = "first") -> float:
+    """Numbers that the optimiser of a worker keeps; those of rows and columns are whole on each (arXiv:1804.04235).
+
+    Linears of heads and tables of positions count as if they were never factored: a little too much.
+    """
+    optim, trunk = demand.recipe.optim, demand.recipe.trunk
+    own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
+    has_table = stage == "first" or layout.pipeline == 1
+    table = demand.weights.tables / layout.tensor if has_table else 0.0
+    for share, (rows, columns) in _linears(demand, layout, length):
+        size = share * rows * columns / layout.tensor
+        if min(rows, columns) >= optim.factored_from:
+            of_linears, lines = of_linears + size, lines + share * (rows + columns)
+    if optim.factored_from and trunk.table_width >= optim.factored_from:
+        own, lines = own - table, lines + has_table * (demand.vocab_size + trunk.table_width)
+    kept = optim.states * of_linears + optim.other_states * (own - of_linears)
+    return kept / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
+
+
+def _linears(demand: Demand, layout: Layout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
+    """Rows and columns of each linear of the layers, whole, and how many of it a stage of a pipeline has: fewer than
+    are passed through where layers share them."""
+    parts = demand.weights.layers
+    copies = sum(part.copies * part.each for part in parts) / max(1, sum(part.number * part.each for part in parts))
+    for stack in demand.blocks(layout.rows, length):
+        width, heads, inner = stack.width, stack.heads_width, stack.inner
+        shapes = [(heads, width)] * 3 * stack.attentions + [(width, heads)] * stack.attentions
+        for shape in (*shapes, (inner, width), (width, inner)):
+            yield stack.number * copies / layout.pipeline, shape
 
 
 def _disk(layout: Layout) -> tuple[str, ...]:

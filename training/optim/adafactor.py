@@ -1,13 +1,15 @@
 """Adafactor."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from preprocessing.spec import Shrinks, require, shrunk, spec
 from training.optim.updates import Updates
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+FACTORED_FROM: Final = 128  # of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored
 
 
 @spec
@@ -24,6 +26,8 @@ class Adafactor(Updates):
     relative: bool = True  # rates are relative to the size of the weights
     square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
     states: ClassVar[float] = 0.0
+    other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
+    factored_from: ClassVar[int] = FACTORED_FROM
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True

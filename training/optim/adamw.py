@@ -17,6 +17,7 @@ class AdamW(Moments):
     kind: Literal["adamw"] = "adamw"
     bias_correction: bool = True  # the reference BERT has none
     states: ClassVar[float] = 2.0
+    other_states: ClassVar[float] = 2.0
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = False

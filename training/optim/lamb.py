@@ -17,6 +17,7 @@ class Lamb(Moments):
 
     kind: Literal["lamb"] = "lamb"
     states: ClassVar[float] = 2.0
+    other_states: ClassVar[float] = 2.0
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True

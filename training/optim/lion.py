@@ -21,6 +21,7 @@ class Lion(Updates):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = False
     states: ClassVar[float] = 1.0
+    other_states: ClassVar[float] = 1.0
 
     # a third of AdamW's, as in the paper
     shrinks: ClassVar[Shrinks] = shrunk(Updates.shrinks, {"tiny": {"peak": 1e-3}, "small": {"peak": 3e-4}})

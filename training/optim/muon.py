@@ -28,7 +28,8 @@ class Muon(Moments):
     eps: float = 1e-8  # of AdamW
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
-    states: ClassVar[float] = 1.0  # momentum of matrices; of tables two
+    states: ClassVar[float] = 1.0  # momentum
+    other_states: ClassVar[float] = 2.0
 
     # three times AdamW's: on made-up text, 400 steps, both a third and three times as much learn more slowly (BERT)
     shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 3e-3}})

@@ -18,7 +18,12 @@ class OptimPart(Rates, Protocol):
     """What `--scale` puts into it."""
 
     states: ClassVar[float]
-    """Numbers in float32 that it keeps for each weight; what it keeps for rows and columns counts nothing."""
+    """Numbers in float32 that it keeps for each weight of the linears between tables and heads."""
+    other_states: ClassVar[float]
+    """And for each weight of all else: tables, heads, norms and biases."""
+    factored_from: ClassVar[int]
+    """Both sides of a matrix, at least, of which it keeps a number for each row and column instead, all of them on
+    every worker; 0: of no matrix."""
     takes_slices: ClassVar[bool]
     """Whether its step is that of whole tensors where a worker has slices of them, as under tensor parallelism: it
     updates each number by itself, or adds up over the slices (steps/pieces.py)."""

@@ -21,6 +21,7 @@ class Updates:
     decay: float = 0.01  # weight decay, of what `decays` says
     decays: Decays = "matrices"  # of matrices and tables, or of norms and biases too (fairseq)
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
+    factored_from: ClassVar[int] = 0
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"warmup": 200, "horizon": 0}, "small": {"warmup": 200, "horizon": 0}}
 

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
 from orchestration.planning.layout import layout_of
-from orchestration.planning.memory import End, activations, kept_by_block, weights_of
+from orchestration.planning.memory import End, activations, kept_by_block, moments, weights_of
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
 from tests.training.encoder_decoders import T5_KNOBS, rows_of
+from training.engines.local import LocalEngine
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel, Replaced
 from training.model import Model
-from training.optim import Adafactor, AdamW
+from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
 from training.specs import (
     BUCKET,
     Decoder,
@@ -123,6 +125,35 @@ def test_states_are_those_that_were_measured_on_two_workers(
     layout = Layout(data=2, zero=stage, precision=precision, persistent=0)
     found = planning.memory(demand, layout, LENGTH, cuda=False)
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
+
+
+OPTIMS: tuple[Optim, ...] = (AdamW(peak=1e-3), Lamb(peak=1e-3), Lion(peak=1e-3), Muon(peak=1e-3), Adafactor())
+
+
+@pytest.mark.parametrize("optim", OPTIMS, ids=lambda optim: optim.kind)
+@pytest.mark.parametrize("net", ["bert", "gpt", "albert", "t5", "electra"])
+@pytest.mark.parametrize("width", [64, 128])  # a matrix is factored from 128 on
+def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optim, net: str, width: int) -> None:
+    trunk, losses = NETS[net]
+    trunk = replace(trunk, width=width)
+    model = Model(trunk, losses, VOCAB, seed=0)
+    engine = LocalEngine(model, optim, Machine())
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    engine.optimizer.step()
+    state = [each for kept in engine.optimizer.state.values() for each in tree_leaves(kept)]
+    demand = _demand(trunk, losses)
+    objective = load("t5_base" if net == "t5" else "bert_base").objective
+    demand = replace(demand, recipe=replace(demand.recipe, objective=objective, optim=optim))
+    counted = moments(demand, Layout(precision="fp32"), LENGTH)
+    found = sum(each.numel() for each in state if isinstance(each, torch.Tensor) and each.ndim)
+    others = sum(weight.numel() for name, weight in model.named_parameters() if _is_odd(name, weight))
+    assert found <= counted <= found + (others if optim.kind in ("muon", "adafactor") else 0)
+
+
+def _is_odd(name: str, weight: torch.Tensor) -> bool:
+    """A matrix that is no linear of a block, nor the token table."""
+    return weight.ndim == 2 and "blocks" not in name and name != "trunk.tokens.weight"
 
 
 @pytest.mark.parametrize(("name", "stages"), [("bert", 2), ("gpt", 2), ("bert", 3)])

@@ -16,7 +16,6 @@ NEWEST = max(RESULTS.glob("memory-*.json"))
 LINES: list[dict[str, Any]] = json.loads(NEWEST.read_text())
 NOTHING = 1_000  # bytes
 NETS = ("bert", "gpt2", "albert", "t5", "electra")
-ADAFACTOR = pytest.mark.xfail(strict=True, reason="the rows and columns of Adafactor's moments are not planned")
 
 
 def _name(line: dict[str, Any]) -> str:
@@ -26,8 +25,7 @@ def _name(line: dict[str, Any]) -> str:
 
 def _compared() -> Iterator[Any]:
     for line, part in product(LINES, (*PARTS, "peak")):
-        known = [ADAFACTOR] if (line["case"]["net"], part) == ("t5", "moments") else []
-        yield pytest.param(line, part, id=f"{_name(line)} {part}", marks=known)
+        yield pytest.param(line, part, id=f"{_name(line)} {part}")
 
 
 @pytest.mark.parametrize(("line", "part"), _compared())

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from training.optim.adafactor import FACTORED_FROM
 from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, with_gradient
 from training.optim.stretches import Stretch
 
-FACTORED_FROM = 128  # Adafactor of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored,
-DECAY_POWER = 0.8  # 1 - step^-0.8 of the squares are kept,
+DECAY_POWER = 0.8  # of T5 (mesh_tensorflow/optimize.py): 1 - step^-0.8 of the squares are kept,
 LONGEST_UPDATE = 1.0  # root mean square of an update, above which it is shortened,
 LEAST_SQUARE, LEAST_SIZE = 1e-30, 1e-3  # added to squared gradients; of the root mean square of weights
 
