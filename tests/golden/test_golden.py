@@ -12,6 +12,8 @@ from tests.family import RECIPES
 from tests.golden import record
 from tests.golden.process import alike_everywhere
 
+EXACT = 8  # steps
+
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[ProcessPoolExecutor]:
@@ -36,11 +38,8 @@ def test_the_first_batch_is_the_golden_one_to_the_byte(made: tuple[str, Job, Man
 
 
 def test_twenty_losses_are_the_golden_ones(made: tuple[str, Job, Manifest], process: ProcessPoolExecutor) -> None:
-    """To 1e-4: another version of a library may add in another order."""
     recipe, job, _ = made
-    assert process.submit(record.losses, job.pretraining()).result() == pytest.approx(
-        record.read(recipe)["losses"], rel=1e-4
-    )
+    assert_near(process.submit(record.losses, job.pretraining()).result(), record.read(recipe)["losses"])
 
 
 def test_every_recipe_is_golden() -> None:
@@ -55,6 +54,11 @@ def test_the_first_batch_of_a_recipe_is_the_golden_one_to_the_byte(name: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(record.alike(RECIPES).values())))
 def test_twenty_losses_of_a_recipe_are_the_golden_ones(name: str, process: ProcessPoolExecutor) -> None:
-    """To 1e-4, as above."""
-    golden = record.read(record.FAMILY)[name]["losses"]
-    assert process.submit(record.losses_of, name).result() == pytest.approx(golden, rel=1e-4)
+    assert_near(process.submit(record.losses_of, name).result(), record.read(record.FAMILY)[name]["losses"])
+
+
+def assert_near(found: list[float], golden: list[float]) -> None:
+    """To 1e-4 while that can be asked: another version of a library, and a processor of another maker, may add in
+    another order, of which some nets make a difference of a thousandth in twenty steps (process.py)."""
+    assert found[:EXACT] == pytest.approx(golden[:EXACT], rel=1e-4)
+    assert found[EXACT:] == pytest.approx(golden[EXACT:], rel=5e-3)
