@@ -1,8 +1,9 @@
-"""The process in which golden losses are computed: it multiplies and adds alike on every processor with AVX2 of one maker.
+"""The process of golden losses: it multiplies and adds alike on every processor with AVX2, of one maker.
 
 MKL and torch choose their kernels by the processor, when they are first called; with AVX-512 and AMX these add in
 another order, and twenty steps make of the last digit of a float a difference in the third (`electra_large` samples
-another token). Intel's and AMD's still differ in that for two of 53 nets (test_golden.py). Three other tests fail with these variables, so that the process of the tests is left without them.
+another token). Intel's and AMD's still differ, for two of 53 nets by that much (test_golden.py). Three other tests fail
+with these variables, so that the process of the tests is left without them.
 """
 
 import os
