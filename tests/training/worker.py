@@ -160,6 +160,7 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
     join(rank, world, port)
     seen: list[Any] = []
     for job in json.loads(Path(jobs_file).read_text()):
+        gc.freeze()  # nor among what the run before has left
         run = Run.from_json(job["run"])
         if job.get("first"):
             seen.append(first_weights(run))

@@ -40,8 +40,9 @@ from training.specs.stability import Policy
 ROOT = Path(__file__).parents[3]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
 SHORT = (Phase(length=48, batch=9, steps=6),)
+BRIEF = (Phase(length=48, batch=9, steps=4),)  # `make parity` has twenty
 SHORTEST = (Phase(length=48, batch=9, steps=3),)
-SPIKY = (Phase(length=48, batch=9, steps=12),)
+SPIKY = (Phase(length=48, batch=9, steps=10),)
 RESTARTED = (Phase(length=48, batch=9, steps=10),)  # saved after 4, 8 and 10
 NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
     "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
@@ -153,8 +154,7 @@ def of_whole_tensors(run: Run, name: str) -> Run:
 
 
 def signed_of(run: Run, name: str) -> Run:
-    """Six losses; `make parity` has twenty of them."""
-    return replace(run, optim=SIGNED[name], phases=SHORT)
+    return replace(run, optim=SIGNED[name], phases=BRIEF)
 
 
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
@@ -182,9 +182,9 @@ def killed_of(corpus: Path, folder: Path) -> Run:
 
 
 def moved(corpus: Path, folder: Path, world: int, zero: int, precision: str = "fp32") -> Run:
-    """A run that is saved after 4 of 6 steps, and goes on with other workers and another stage."""
+    """A run that is saved after 2 of 4 steps, and goes on with other workers and another stage."""
     placed = machine(zero, precision=precision)
-    return mini_run(corpus, folder / f"moved {world} {precision}", machine=placed, phases=SHORT, save_every=4)
+    return mini_run(corpus, folder / f"moved {world} {precision}", machine=placed, phases=BRIEF, save_every=2)
 
 
 MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}  # workers at first, then two; stages
@@ -199,7 +199,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         jobs: dict[str, dict[str, Any]] = {}
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
-            changes = {"machine": machine(zero, micro_tokens), "phases": SHORT, "eval_every": 6}
+            changes = {"machine": machine(zero, micro_tokens), "phases": BRIEF, "eval_every": 4}
             jobs[name] = job(mini_run(corpus, folder / name, **changes))
         for net, (net_of, stages) in NETS.items():
             for zero in stages.get(world, ()):
@@ -210,7 +210,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 jobs[f"moved {world} {precision}"] = job(moved(corpus, folder, world, zero, precision))
         for optimiser, zero in product(WHOLE, STAGES):
             name = f"{optimiser}, {world} workers, ZeRO {zero}"
-            run = mini_run(corpus, folder / name, machine=machine(zero), phases=SHORT)
+            run = mini_run(corpus, folder / name, machine=machine(zero), phases=BRIEF)
             jobs[name] = job(of_whole_tensors(run, optimiser))
         for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
             name = f"{optimiser}, {world} workers, ZeRO {zero}"
@@ -222,12 +222,12 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         else:
             for zero in (1, 2, 3):
                 name = cell(world, zero, 96, "bf16")
-                run = mini_run(corpus, folder / name, machine=machine(zero, precision="bf16"), phases=SHORT)
+                run = mini_run(corpus, folder / name, machine=machine(zero, precision="bf16"), phases=BRIEF)
                 jobs[name] = job(run)
             for zero in STAGES:
-                run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=SHORT)
-                jobs[f"poisoned {zero}"] = job(run, poison_at=3)
-            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3), phases=SHORT)))
+                run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=BRIEF)
+                jobs[f"poisoned {zero}"] = job(run, poison_at=2)
+            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3), phases=BRIEF)))
             for name, (zero, precision, policy, skipped) in SPIKED.items():
                 run = mini_run(corpus, folder / name, machine=machine(zero, precision=precision), phases=SPIKY)
                 run = replace(run, save_every=3, stability=Stability(policy=policy, window=5, sigmas=30.0))
@@ -246,7 +246,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
     """The same run in one plain process, without DeepSpeed and in one micro-batch."""
-    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), phases=SHORT, eval_every=6))
+    return in_one_process(mini_run(corpus, tmp_path_factory.mktemp("plain"), phases=BRIEF, eval_every=4))
 
 
 def in_one_process(run: Run) -> Plain:
@@ -266,7 +266,7 @@ def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
 
 
 def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
-    plain = in_one_process(gpt(mini_run(corpus, tmp_path, phases=SHORT)))
+    plain = in_one_process(gpt(mini_run(corpus, tmp_path, phases=BRIEF)))
     assert seen.losses("gpt") == pytest.approx(plain.losses, rel=1e-5)
 
 
@@ -274,7 +274,7 @@ def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: 
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
     """The runs with the optimisers that need whole tensors, in one plain process."""
     folder = tmp_path_factory.mktemp("whole")
-    runs = {name: mini_run(corpus, folder / name, phases=SHORT) for name in WHOLE}
+    runs = {name: mini_run(corpus, folder / name, phases=BRIEF) for name in WHOLE}
     return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
 
 
@@ -330,7 +330,7 @@ def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("zero", STAGES)
 def test_the_workers_evaluate_as_one_plain_process_does(seen: Seen, plain: Plain, world: int, zero: int) -> None:
-    found = seen.runs[cell(world, zero, 96)]["steps"]["6"]
+    found = seen.runs[cell(world, zero, 96)]["steps"]["4"]
     assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
     assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
 
@@ -401,7 +401,7 @@ def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen: See
 
 @pytest.mark.parametrize("zero", STAGES)
 def test_every_stage_says_the_norm_of_the_raw_gradient(seen: Seen, plain: Plain, zero: int) -> None:
-    assert seen.runs[cell(2, zero, 96)]["steps"]["6"]["train/grad_norm"] == pytest.approx(
+    assert seen.runs[cell(2, zero, 96)]["steps"]["4"]["train/grad_norm"] == pytest.approx(
         plain.last["train/grad_norm"], rel=1e-3
     )
 
@@ -418,7 +418,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     moves = {}
     for (world, precision), (_, zero) in MOVES.items():
         run = moved(corpus, seen.folder, world, zero, precision)
-        shutil.rmtree(Path(run.folder) / CHECKPOINTS / checkpoint.name(6))
+        shutil.rmtree(Path(run.folder) / CHECKPOINTS / checkpoint.name(4))
         moves[cell(2, zero, 96, precision)] = run
     jobs = [job(run) for run in (killed, *again.values(), *moves.values())]
     found = outcome(2, jobs, seen.folder / "group-again")
@@ -431,9 +431,9 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     assert first in {saved + 1, max(0, saved - 4) + 1}  # what was still being written is as if it was never begun
     assert others == [9] * len(DURABLE)
     for undisturbed, after in zip(moves, found[-len(moves) :], strict=True):
-        assert list(after["steps"]) == ["5", "6"]
+        assert list(after["steps"]) == ["3", "4"]
         precise = 1e-6 if undisturbed.endswith("fp32") else 5e-4  # bf16 rounds other sums on other stages
-        assert losses(after) == pytest.approx(seen.losses(undisturbed)[4:], rel=precise), undisturbed
+        assert losses(after) == pytest.approx(seen.losses(undisturbed)[2:], rel=precise), undisturbed
 
 
 class Recorder(dict[str, Any]):
