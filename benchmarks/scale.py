@@ -6,7 +6,8 @@
 figures. `checkpoint`: benchmarks/checkpoint.py. `overhead`: `sesame train` beside a loop of nothing but the same engine
 and rows under torchrun, in turns, wall and processor time of a step. `start`: from the command to the first update, by
 stage. Recovery times are those of benchmarks/recovery.py. Times on a busy machine say little; processor times and
-ratios of turns say more, and bytes do not depend on it. `--write` puts what was measured into benchmarks/results.
+ratios of turns say more, and bytes do not depend on it. `--write` puts what was measured into today's file in
+benchmarks/results, where other parts stay as they are.
 """
 
 import argparse
@@ -41,7 +42,7 @@ COUNTED: Final = (  # of torch's collective operations: which argument counts, a
     ("reduce_", 0, 1.0),
 )
 LOG_EVERY: Final = 10
-TRAINED: Final = 60  # steps of a run whose overhead is measured
+TRAINED: Final = 160  # steps of a run whose overhead is measured
 CORPUS: Final = Path(__file__).parents[1] / "README.md"
 
 
@@ -192,7 +193,7 @@ def prepared() -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="scale-") as room:
         os.environ["SCALE_ROOM"] = room
         common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--out", room]
-        common += [f"phases=[{{length: 128, batch: 96, steps: {TRAINED}}}]", "optim.warmup=10"]
+        common += [f"phases=[{{length: 128, batch: 24, steps: {TRAINED}}}]", "optim.warmup=10"]
         subprocess.run(sesame("corpus", *common), check=True, capture_output=True)
         rest = ["cluster.workers=1", "cluster.machine.micro_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
         rest += [f"cluster.{key}_every={TRAINED}" for key in ("eval", "save")]
@@ -385,15 +386,22 @@ def main() -> None:
         os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
     if unknown := set(given.parts) - set(PARTS):
         sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
-    pieces = [f"# Scale: what training together costs\n\n`python -m benchmarks.scale {' '.join(sys.argv[1:])}`"]
     for name in given.parts or PARTS:
         title, part = PARTS[name]
         before, text = hardware(), part(given.rounds)
-        pieces.append(f"## {title}\n\n{now()}, {before}\n\n{text}")
-        print(pieces[-1], flush=True)
-    pieces.append("## Recovery\n\n`python -m benchmarks.recovery` measures it, in a file of its own.")
-    if given.write:
-        (RESULTS / f"scale-{now()[:10]}.md").write_text("\n\n".join(pieces) + "\n")
+        text = f"`python -m benchmarks.scale {name} --rounds {given.rounds}`, {now()}, {before}\n\n{text}\n"
+        print(f"## {title}\n\n{text}", flush=True)
+        if given.write:
+            write(RESULTS / f"scale-{now()[:10]}.md", title, text)
+
+
+def write(file: Path, title: str, text: str) -> None:
+    """Put a section into a file, in place of the one with its title; others stay."""
+    _, *sections = file.read_text().split("\n## ") if file.exists() else [""]
+    kept = dict(section.split("\n\n", 1) for section in sections) | {title: text}
+    order = [title for title, _ in PARTS.values() if title in kept]
+    about = "# Scale: what training together costs\n\nRecovery: `python -m benchmarks.recovery`, in files of its own.\n"
+    file.write_text("\n## ".join([about, *(f"{title}\n\n{kept[title].strip()}\n" for title in order)]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks import scale
 from benchmarks.scale import Tree, begun, exchanged, overhead_table
 
 
@@ -56,3 +57,11 @@ def test_a_command_that_fails_is_not_measured(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SCALE_ROOM", str(tmp_path))
     with pytest.raises(RuntimeError, match="exit 3"):
         begun([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_a_part_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None:
+    (stages, _), (overhead, _) = scale.PARTS["stages"], scale.PARTS["overhead"]
+    file = tmp_path / "scale.md"
+    for title, text in ((overhead, "before"), (stages, "| a |\n\nb"), (overhead, "after")):
+        scale.write(file, title, text)
+    assert file.read_text().split("\n\n")[2:] == [f"## {stages}", "| a |", "b", f"## {overhead}", "after\n"]
