@@ -152,7 +152,8 @@ def flops(recipe: Recipe) -> float:
 def make(plan: Plan, report: Report) -> dict[str, Any]:
     """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
     folder = plan.stage.folder
-    if plan.stage.state != "done":
+    is_new = plan.stage.state != "done"
+    if is_new:
         for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
             corpus_stage.corpus(job, (), report)
             _require_held_out(plan, job.plan.corpus.folder)
@@ -174,13 +175,27 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             summary = _summary(plan, found)
             write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
             write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
-            picture = _picture(plan.table, summary)
-            picture.savefig(folder / FIGURE)
-            with tracking.log_and_suppress("the table"):
-                tracking.log_table(parent, ablations.means(summary["scores"]), folder / PAGE, picture)
-                tracking.tag(parent, outcome=summary["outcome"])
+            _picture(plan.table, summary).savefig(folder / FIGURE)
+            _log(plan, summary)
         plan.stage.finish()
-    return json.loads((folder / SCORES).read_text())
+    summary = json.loads((folder / SCORES).read_text())
+    if not is_new and PAGE in tracking.owed(folder):
+        _log(plan, summary)
+    for cell in plan.cells if not is_new else ():
+        if cell.name in tracking.owed(cell.job.plan.run.folder):
+            _log_cell(cell, {})
+    return summary
+
+
+def _log(plan: Plan, summary: Mapping[str, Any]) -> None:
+    """Give the table to MLflow; what that does not take is given to it by the next command that asks for the table."""
+    page, picture = plan.stage.folder / PAGE, _picture(plan.table, summary)
+
+    def log_table(tracked: tracking.Tracked) -> None:
+        tracking.log_table(tracked, ablations.means(summary["scores"]), page, picture)
+        tracking.tag(tracked, outcome=summary["outcome"])
+
+    tracking.mirror(plan.stage.folder, PAGE, "the scores of the table", log_table)
 
 
 def _picture(table: Table, summary: Mapping[str, Any]) -> Any:
@@ -284,13 +299,25 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
         stage.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(stage.folder / SCORES, json.dumps(plain, indent=1).encode())
         stage.finish()
-    found = {name: Score(**score) for name, score in json.loads((stage.folder / SCORES).read_text()).items()}
-    if tracked := tracking.known(folder):
-        with tracking.log_and_suppress(f"the scores of {cell.name}"):
-            tracking.tag(tracked, **tags)  # a run of an earlier day has another parent, or none
-            tracking.log_scores(tracked, {f"table/{name}": one.value for name, one in found.items()})
+    _log_cell(cell, tags)  # a run of an earlier day has another parent, or none
     progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
-    return found
+    return _scores_of(cell)
+
+
+def _scores_of(cell: Cell) -> dict[str, Score]:
+    """Of a cell that is done."""
+    kept = json.loads((cell.stage.folder / SCORES).read_text())
+    return {name: Score(**score) for name, score in kept.items()}
+
+
+def _log_cell(cell: Cell, tags: Mapping[str, str]) -> None:
+    found = {f"table/{name}": one.value for name, one in _scores_of(cell).items()}
+
+    def log_scores(tracked: tracking.Tracked) -> None:
+        tracking.tag(tracked, **tags)
+        tracking.log_scores(tracked, found)
+
+    tracking.mirror(cell.job.plan.run.folder, cell.name, f"the scores of {cell.name}", log_scores)
 
 
 def _room(plan: Plan) -> int:

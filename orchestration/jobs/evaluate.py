@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # it takes a second to import
 log = logging.getLogger(__name__)
 
 PREDICTIONS: Final = "predictions.json"
+PAGE: Final = "table.md"
 QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 OTHER: Final = "other"  # an answer that is no label
@@ -71,9 +72,13 @@ def evaluate(
         _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
     found, errors = dict[str, TaskScore](), list[SesameError]()
+    owed = tracking.owed(folder)
     for plan in plans:
         try:
-            score = _scored(folder, plan, failed, report) if plan in due else kept(plan.stage.folder)
+            score = _scored(folder, plan, failed) if plan in due else kept(plan.stage.folder)
+            if plan in due or plan.stage.folder.name in owed:
+                report({"stage": "logging to MLflow"})
+                _log(folder, plan, score)
             found[plan.stage.folder.name] = _said(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", plan.task, error)
@@ -122,16 +127,20 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
         folder.name.rpartition("-")[0] or folder.name,
         _glue([one for one, apart in done.values() if apart == WHOLE]),
     )
-    files = {"table.md": score_page(name, scores, averages), "table.csv": score_csv(scores)}
+    files = {PAGE: score_page(name, scores, averages), "table.csv": score_csv(scores)}
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
-    if all(place.is_file() and place.read_bytes() == text for place, text in places.items()):
+    is_new = not all(place.is_file() and place.read_bytes() == text for place, text in places.items())
+    if not is_new and PAGE not in tracking.owed(folder):
         return
-    if tracked := tracking.known(folder):
-        with tracking.log_and_suppress("the table of scores"):
-            tracking.log_page(tracked, files, _pictures(scores))
-            tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
     for place, text in places.items():
         write_atomic(place, text)
+    pictures = _pictures(scores)
+
+    def log_all(tracked: tracking.Tracked) -> None:
+        tracking.log_page(tracked, files, pictures)
+        tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
+
+    tracking.mirror(folder, PAGE, "the scores in a table", log_all)
 
 
 def _track_anew(folder: Path, out: Path) -> None:
@@ -142,16 +151,19 @@ def _track_anew(folder: Path, out: Path) -> None:
         pass
 
 
-def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError], report: Report) -> TaskScore:
-    """The score of a plan whose cells are done: kept in its folder and in MLflow."""
+def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:
+    """The score of a plan whose cells are done, which its folder has from then on."""
     results = _results(plan)
     score = _summed_up(plan, results, failed)
     _keep(plan, results, score)
-    if tracked := tracking.known(folder):
-        report({"stage": "logging to MLflow"})
-        with tracking.log_and_suppress(f"the scores of {plan.task}"):
-            tracking.log_task(tracked, _record(plan, results, score))
     return score
+
+
+def _log(folder: Path, plan: TaskPlan, score: TaskScore) -> None:
+    """Give a score to MLflow; what that does not take is given to it by the next command that asks for the score."""
+    record = _record(plan, _results(plan), score)
+    task = plan.stage.folder.name
+    tracking.mirror(folder, task, f"the scores of {plan.task}", lambda tracked: tracking.log_task(tracked, record))
 
 
 def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report) -> Mapping[Path, SesameError]:

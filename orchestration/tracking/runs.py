@@ -26,6 +26,7 @@ from orchestration.tracking.patience import (
     SLOW_S,
     behind,
     forget,
+    forget_told,
     hidden,
     in_a_line,
     note_behind,
@@ -438,6 +439,28 @@ def _beat(tracked: Tracked, folder: Path | None, stop: threading.Event, is_open:
 
 
 # Figures, artifacts, evaluations
+
+
+def mirror(folder: Path, name: str, what: str, call: Callable[[Tracked], object]) -> None:
+    """Let `call` give `what` to the MLflow run of `folder`, if it has one. A store that does not answer is not waited
+    for; what it has not taken the folder says by its `name` (`owed`), until another call is taken."""
+    if not (tracked := known(folder)):
+        return
+    owing = {"owed": {name: what}}
+
+    def told() -> None:
+        call(tracked)
+        forget_told(folder, owing)
+
+    with log_and_suppress(f"{what}; the same command again logs them"):
+        note_told(folder, owing)
+        load_mlflow(tracked.uri)
+        while_there(tracked.uri, told)
+
+
+def owed(folder: Path) -> set[str]:
+    """Names of what `mirror` could not give."""
+    return set(behind(folder).get("owed", {}))
 
 
 def tag(tracked: Tracked, **tags: object) -> None:

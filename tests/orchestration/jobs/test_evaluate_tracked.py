@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -163,8 +164,41 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
     with caplog.at_level(logging.WARNING):
         evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore)
     assert "MLflow does not take the scores of hans" in caplog.text
-    assert "MLflow does not take the table of scores" in caplog.text
+    assert "MLflow does not take the scores in a table" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
+
+
+def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "mini-12345678"
+    asked = load_cluster("local"), ignore
+    kept = (folder / "mlflow.json").read_bytes()
+    (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
+    evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
+    assert len(tracking.owed(folder)) == 2
+    (folder / "mlflow.json").write_bytes(kept)
+    caplog.clear()
+    assert plan(folder, "hans").stage.state == "done"
+    for _ in range(2):  # and once only
+        evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
+    assert (caplog.text, tracking.owed(folder), tracking.behind(folder)) == ("", set(), {})
+    client = client_of(run.uri)
+    experiment = client.get_run(run.run_id).info.experiment_id
+    assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")) == 1
+    assert len(client.list_artifacts(run.run_id, "scores")) == 2
+
+
+def test_a_store_that_is_silent_is_not_waited_for(
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "mini-12345678"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        (folder / "mlflow.json").write_text(json.dumps({"uri": uri, "run_id": run.run_id}))
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore)
+    assert caplog.text.count("no answer within") == 2
+    assert len(tracking.owed(folder)) == 2
 
 
 def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.Tracked) -> None:
