@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from http.server import HTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -30,7 +30,7 @@ from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import worker
 from orchestration.progress import ignore
-from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, server
+from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, patience, server
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.patience import SLOW_S, behind, note_behind, within
@@ -528,21 +528,36 @@ def locked(place: track.Place) -> Iterator[None]:
 
 
 def test_a_store_that_is_slow_is_waited_for_longer_than_one_that_is_gone(
-    mute: str, tracked: track.Tracked, place: track.Place
+    mute: str, tracked: track.Tracked, place: track.Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late() -> str:
-        time.sleep(1.3)
-        return "done"
+    def waited_for_s(uri: str, until_it_answers_s: float) -> float:
+        """Seconds of a clock that moves only once the store has been asked."""
+        monkeypatch.setattr(patience, "is_there", lambda uri: not patience.why_away(uri, until_it_answers_s))
+        now_s = [0.0]
+        monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+        waiting = patience.Waiting(uri)
+        while not waiting.is_over():
+            now_s[0] += 0.25
+            while waiting._asked and waiting._answers is None:
+                time.sleep(0.01)
+        return now_s[0]
 
     with HTTPServer(("127.0.0.1", 0), Health) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert within(f"http://127.0.0.1:{server.server_port}", late) == "done"
+        assert waited_for_s(f"http://127.0.0.1:{server.server_port}", 60.0) == patience.SLOW_S + 0.25
         server.shutdown()
-    assert within(place.uri, late) == "done"
+    assert waited_for_s(place.uri, 60.0) == patience.SLOW_S + 0.25
+    assert waited_for_s(mute, 0.2) == patience.FAILED_S + 0.25
+    with locked(place):
+        assert waited_for_s(place.uri, 0.2) == patience.FAILED_S + 0.25
+
+
+def test_a_call_that_is_not_answered_is_given_up_and_one_that_fails_fails(mute: str) -> None:
+    answered = threading.Event()
     with pytest.raises(TimeoutError, match="no answer within 1 s"):
-        within(mute, late)
-    with locked(place), pytest.raises(TimeoutError, match="no answer within 1 s"):
-        within(place.uri, late)
+        within(mute, answered.wait)
+    answered.set()
+    assert within(mute, answered.wait)
     with pytest.raises(ValueError, match="its own"):
         within(mute, lambda: int("its own"))
 
