@@ -209,7 +209,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
         engine.step(1e-5)
         took.append(time.perf_counter() - began)
     if alive:
-        alive.__exit__()
+        alive.__exit__(None, None, None)
     peak = alive.most if alive else torch.cuda.max_memory_allocated()
     return {
         "weights": demand_of(recipe).parameters,

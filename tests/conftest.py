@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes do not name a test: the processes of a run make them anew, and a gzip header has the time in it."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture
+def without_token(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process has no token of Ray's, which keeps the first one for every cluster that comes."""
+
+    def forget() -> None:
+        if "ray" in sys.modules:  # which looks when it is imported whether there are tokens at all
+            from ray._raylet import AuthenticationTokenLoader
+
+            AuthenticationTokenLoader.instance().reset_cache()
+
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards, whatever the test sets
+        monkeypatch.delenv(name)
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -367,17 +367,13 @@ def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_ray_of_our_own_is_for_its_user_alone(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pytest.CaptureFixture[str]) -> None:
     """Its token is asked for, its dashboard is on loopback and off by default, and nobody else enters its folder, which
     Ray itself opens to everybody."""
     import ray
 
     from orchestration.launch import ray_session
 
-    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.delenv(name, raising=False)
     with ray_session(cpus=1):
         assert not ray._private.worker._global_node.webui_url
     assert "dashboard" not in capfd.readouterr().err

@@ -45,6 +45,7 @@ RESTARTS = "restarts.json"  # in the run folder: how often workers had to be sta
 SLOWEST = 2**20  # bytes per second at which a model is sent to a store
 LEFT_S = 60.0  # for workers of a driver that was killed to end
 ENDED_S = 3.0  # for our own
+NOTICED_S = 25.0  # for Ray to say that a node is gone: it asks five times, every three seconds, and waits for answers
 NONE: Mapping[str, str] = MappingProxyType({})
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 
@@ -224,7 +225,7 @@ class Training:
                         return result
                     log.warning("going on with more workers than %d after step %d", group.num, result.state.step)
                 except WorkerDied as death:
-                    self._count(death)
+                    self._count(self._explained(death, group))
                 never = self.run.resume == "never"  # that was said of the first start
                 self.run = replace(self.run, resume="allow") if never else self.run
                 lost = fault()
@@ -248,6 +249,24 @@ class Training:
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
         return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s)
+
+    def _explained(self, death: WorkerDied, group: Group | None) -> WorkerDied:
+        """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.
+
+        Until then Ray gives workers to that node, which die one after another.
+        """
+        until_s = time.monotonic() + NOTICED_S
+        while (
+            self.nodes
+            and group
+            and death.step <= self.furthest
+            and not (isinstance(death, NodeDied) or self.asked.signal)
+            and time.monotonic() < until_s
+        ):
+            if gone := self.nodes.gone(group.nodes):
+                return NodeDied(f"{gone} is gone", death.step)
+            time.sleep(0.1)
+        return death
 
     def _count(self, death: WorkerDied) -> None:
         """Take note of a death; raise where it was one too many, or the run was to stop."""

@@ -6,12 +6,14 @@ folder of /tmp that nobody else reads: the token, the processes and what they lo
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from orchestration.launch.session import NICENESS, PATIENCE
 from orchestration.launch.submitted import JobServer
@@ -59,7 +61,8 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
         _start(folder, "head", head)
         server = _answering(url, folder, upto)
         for number in range(RAYLETS):  # one after another: of two that begin at once on one machine, one fails
-            _start(folder, f"raylet{number}", raylet)
+            # each unpacks what a job brings into a folder of its own: in a common one the next takes it from the first
+            _start(folder, f"raylet{number}", [*raylet, f"--temp-dir={folder}/{number}"])
             while server.num_nodes() < 2 + number:
                 _check(folder, upto)
                 time.sleep(1)
@@ -71,14 +74,14 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
 
 def down(folder: Path = FOLDER) -> None:
     """End the processes that `up` has started, raylets first; nothing where none runs."""
-    pids = [pid for pid in reversed(_pids(folder)) if _runs(pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)  # `ray start --block` ends its own processes
-    upto = time.monotonic() + END_S
-    while any(_runs(pid) for pid in pids) and time.monotonic() < upto:
-        time.sleep(0.2)
-    for pid in filter(_runs, pids):
-        os.killpg(pid, signal.SIGKILL)
+    begun = [psutil.Process(pid) for pid in reversed(_pids(folder)) if _runs(pid)]
+    all_of_them = [each for one in begun for each in (one, *one.children(recursive=True))]
+    for process in begun:
+        process.terminate()  # `ray start --block` ends its own processes, some of which take longer than itself
+    _, left = psutil.wait_procs(all_of_them, END_S)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     for name in ("pids", "token"):
         (folder / name).unlink(missing_ok=True)
 

@@ -52,11 +52,8 @@ def test_what_is_not_up_goes_down_without_a_word(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(without_token: None) -> Iterator[Path]:
     """A folder with a short path: Ray puts sockets below it; whatever runs there is ended."""
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):  # which `up` sets
-        monkeypatch.setenv(name, "")
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     place = Path("/tmp") / f"sh-{os.getpid()}"
     yield place
     here.down(place)

@@ -1,14 +1,13 @@
 """A cluster of several nodes: one that is gone during a training, one that comes, and how many workers there may be."""
 
-import os
 import re
-import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestration.launch import attempt, ray_session
@@ -37,8 +36,11 @@ class Here:
         self.nodes.append(self.cluster.add_node(num_cpus=1, **HERE))
 
     def kill(self) -> None:
-        """SIGKILL for the raylet of the newest node."""
-        os.kill(self.nodes.pop().all_processes["raylet"][0].process.pid, signal.SIGKILL)
+        """SIGKILL for the raylet of the newest node, and for its workers: they would go on for seconds."""
+        raylet = psutil.Process(self.nodes.pop().all_processes["raylet"][0].process.pid)
+        for process in (raylet, *raylet.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 HERE = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 100_000_000}

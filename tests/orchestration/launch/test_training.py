@@ -18,7 +18,7 @@ import pytest
 from orchestration import tracking
 from orchestration.launch import group as launch
 from orchestration.launch import placement
-from orchestration.launch.died import WorkerDied, WorkersParted
+from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted
 from orchestration.launch.nodes import Needs
 from orchestration.progress import ignore
 from orchestration.signals import Asked, stop_signals
@@ -183,3 +183,22 @@ def test_workers_that_lose_each_other_again_and_again_are_one_line(
     ) as found:
         each._count(WorkersParted("a worker lost the others (...)", 7))
     assert "\n" not in str(found.value)
+
+
+def test_a_worker_that_dies_again_on_a_node_that_is_gone_is_no_restart_in_vain(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray says it only seconds later, and gives workers to that node until then: these deaths must not end the run."""
+    monkeypatch.setattr(launch, "NOTICED_S", 0.3)
+    asked_for: list[Any] = []
+    answers = iter(["", "", "node 10.0.0.7"])
+    nodes = SimpleNamespace(gone=lambda ids: asked_for.append(ids) or next(answers, ""))
+    each, group = training(run, Asked()), cast(Any, SimpleNamespace(nodes=("a", "b")))
+    each.nodes, each.furthest = cast(Any, nodes), 20
+    died = WorkerDied("worker 0 died (no cause known)", 21)
+    assert each._explained(died, group) is died  # there was progress: on with it at once
+    assert asked_for == []
+    again = WorkerDied("a worker died (no cause known)", 15)
+    found = each._explained(again, group)
+    assert (type(found), str(found), found.step) == (NodeDied, "node 10.0.0.7 is gone", 15)
+    assert each._explained(again, group) is again  # all of its nodes are there

@@ -19,7 +19,7 @@ from training import checkpoint
 from training.engines import connect, lean
 from training.engines.deepspeed import deepspeed_config
 from training.formats import build_model
-from training.optim import AdamW, Lamb
+from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
 from training.run import CHECKPOINTS, Run
 from training.specs import Machine
 from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES, WRONG
@@ -152,6 +152,12 @@ ON_DISK: dict[str, dict[str, Any]] = {
 }
 
 
+needs_disk = pytest.mark.skipif(
+    not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False),
+    reason="DeepSpeed's async_io needs the headers of libaio (apt install libaio-dev)",
+)
+
+
 def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
     """A run of matrices that are large enough for DeepSpeed to take them to a disk: from 1 MiB a worker up."""
     run = mini_run(corpus, folder / layout, save_every=4, keep=2, log_every=1)
@@ -166,10 +172,7 @@ def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(
-    not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False),
-    reason="DeepSpeed's async_io needs the headers of libaio (apt install libaio-dev)",
-)
+@needs_disk
 def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(corpus: Path, tmp_path: Path) -> None:
     layouts = ("on the host", *ON_DISK)
     runs = {layout: on_disk(corpus, tmp_path, layout) for layout in layouts}
@@ -187,6 +190,20 @@ def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(co
         for name, wanted in safetensors.torch.load_file(tmp_path / "on the host" / "final.safetensors").items():
             found = safetensors.torch.load_file(tmp_path / layout / "final.safetensors")[name]
             assert torch.equal(found, wanted), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@needs_disk
+@pytest.mark.parametrize(
+    "optim", [Lamb(peak=1e-3), Lion(peak=1e-4), Muon(peak=1e-3), Adafactor()], ids=lambda optim: optim.kind
+)
+def test_other_optimisers_do_so_too(optim: Optim, corpus: Path, tmp_path: Path) -> None:
+    layouts = ("on the host", *ON_DISK)
+    runs = [replace(on_disk(corpus, tmp_path, layout), optim=replace(optim, warmup=1)) for layout in layouts]
+    runs = [replace(run, phases=(replace(run.phases[0], steps=3),), save_every=0) for run in runs]
+    on_host, *others = map(losses, outcome(2, list(map(job, runs)), tmp_path / "group"))
+    assert others == [on_host, on_host]
 
 
 # The configuration.
