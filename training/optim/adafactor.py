@@ -1,15 +1,13 @@
 """Adafactor."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, shrunk, spec
 from training.optim.updates import Updates
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
-
-FACTORED_FROM: Final = 128  # of T5 (mesh_tensorflow/optimize.py): both sides of a matrix whose moments are factored
 
 
 @spec
@@ -27,7 +25,7 @@ class Adafactor(Updates):
     square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
     states: ClassVar[float] = 0.0
     other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
-    factored_from: ClassVar[int] = FACTORED_FROM
+    factored_from: ClassVar[int] = 128  # of T5 (mesh_tensorflow/optimize.py)
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
@@ -47,4 +45,4 @@ class Adafactor(Updates):
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
         from training.optim.steps import FactoredUpdates, one_by_one
 
-        return FactoredUpdates(one_by_one(groups), self.peak, self.relative, self.square_decay)
+        return FactoredUpdates(one_by_one(groups), self.peak, self.relative, self.square_decay, self.factored_from)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.optim.adafactor import FACTORED_FROM
 from training.optim.steps.pieces import Closure, Groups, Piece, over_workers, pieces_of, with_gradient
 from training.optim.stretches import Stretch
 
@@ -26,9 +25,10 @@ class FactoredUpdates(torch.optim.Optimizer):
     the matrix its piece. A group holds one parameter (`one_by_one`), whose tensors are numbered in its state.
     """
 
-    def __init__(self, groups: Groups, lr: float, relative: bool, square_decay: float) -> None:
+    def __init__(self, groups: Groups, lr: float, relative: bool, square_decay: float, factored_from: int) -> None:
+        """`factored_from`: both sides of a large matrix, at least."""
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
-        self.relative, self.square_decay = relative, square_decay
+        self.relative, self.square_decay, self.factored_from = relative, square_decay, factored_from
 
     @torch.no_grad()
     def step(self, closure: Closure = None) -> None:  # type: ignore[override]
@@ -38,7 +38,7 @@ class FactoredUpdates(torch.optim.Optimizer):
             new = 1 - self.square_decay if self.square_decay else state["step"] ** -DECAY_POWER
             for number, piece in enumerate(pieces_of(weight, group)):
                 kept, weight_P, gradient_P = state.setdefault(number, {}), piece.of(weight), piece.of(gradient)
-                update_P = _update(kept, gradient_P, piece, new)
+                update_P = self._update(kept, gradient_P, piece, new)
                 squares = torch.stack([weight_P.square().sum(), update_P.square().sum()])
                 size, length = (over_workers(squares, piece) / math.prod(piece.whole)).sqrt()
                 rate = group["lr"] / (length / LONGEST_UPDATE).clamp(min=1.0)
@@ -63,23 +63,21 @@ class FactoredUpdates(torch.optim.Optimizer):
     def begin(self, weight: Tensor, group: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
         kept = self.state[weight] = {"step": int(numbers["step"])}
         for number, piece in enumerate(pieces_of(weight, group)):
-            sizes = dict(zip(("row", "column"), piece.whole, strict=True)) if _is_factored(piece) else {}
+            sizes = dict(zip(("row", "column"), piece.whole, strict=True)) if self._is_factored(piece) else {}
             sizes = sizes or {"square": len(piece.of(weight))}
             kept[number] = {name: weight.new_zeros(size, requires_grad=False) for name, size in sizes.items()}
 
+    def _update(self, kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:
+        """The P gradients of a piece, each over the root of its mean square, of which a share `new` is this step's."""
+        if self._is_factored(piece):
+            return _factored(kept, gradient_P, piece, new)
+        square_P = kept.setdefault("square", torch.zeros_like(gradient_P))
+        square_P.lerp_(gradient_P.square() + LEAST_SQUARE, new)
+        return gradient_P * square_P.rsqrt()
 
-def _update(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:
-    """The P gradients of a piece, each over the root of its mean square, of which a share `new` is this step's."""
-    if _is_factored(piece):
-        return _factored(kept, gradient_P, piece, new)
-    square_P = kept.setdefault("square", torch.zeros_like(gradient_P))
-    square_P.lerp_(gradient_P.square() + LEAST_SQUARE, new)
-    return gradient_P * square_P.rsqrt()
-
-
-def _is_factored(piece: Piece) -> bool:
-    """Whether only the mean squares of the rows and of the columns of its tensor are kept."""
-    return len(piece.whole) == 2 and min(piece.whole) >= FACTORED_FROM
+    def _is_factored(self, piece: Piece) -> bool:
+        """Whether only the mean squares of the rows and of the columns of its tensor are kept."""
+        return len(piece.whole) == 2 and min(piece.whole) >= self.factored_from
 
 
 def _factored(kept: dict[str, Tensor], gradient_P: Tensor, piece: Piece, new: float) -> Tensor:
