@@ -76,7 +76,7 @@ def evaluate(
     for plan in plans:
         try:
             score = _scored(folder, plan, failed) if plan in due else kept(plan.stage.folder)
-            if plan in due or plan.stage.folder.name in owed:
+            if tracking.known(folder) and (plan in due or plan.stage.folder.name in owed):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score)
             found[plan.stage.folder.name] = _said(plan, score)
