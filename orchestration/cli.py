@@ -658,22 +658,21 @@ def submit(
             known = server.jobs()
             name, done = submission.next_attempt(submission.identity(job, flags, stages), known, again)
             sent = flags if done else submission.sized(flags, job, server)
-    if not done:
-        submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
+    notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
     if not dry_run:
         submission.remove_left(job.out, known)
     command = submission.command(sent, stages)
-    values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run)}
+    values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run), "notes": notes}
     if done:
         said = f"{name} has done this already, nothing is sent; --again sends it anew"
         return print_answer(Answer((views.lines([said]),), values, (_of_job("logs", name, address),)), as_json)
     if dry_run:
         said = f"would send {name}: {command}"
-        return print_answer(Answer((views.lines([said]),), values, (_again(),)), as_json)
+        return print_answer(Answer((views.lines([said, *notes]),), values, (_again(),)), as_json)
     with waiting(f"sending {name}"), submission.sent_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (_of_job("logs", name, address, "--follow"), *(_of_job(verb, name, address) for verb in ("status", "stop")))
-    return print_answer(Answer((views.lines([f"{name}: sent to {url}"]),), values, next_), as_json)
+    return print_answer(Answer((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)
 
 
 @app.command()

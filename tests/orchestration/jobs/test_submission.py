@@ -121,3 +121,14 @@ def test_two_jobs_never_write_into_one_folder(status: str) -> None:
     with pytest.raises(ResourceError, match="a-1-2 is at this already") as error:
         submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), again=True)
     assert "sesame stop a-1-2" in str(error.value)
+
+
+def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_path: Path) -> None:
+    nameless = tmp_path / "mine.yaml"
+    nameless.write_text("{name: mine, gpus_per_worker: 1, workers: 2, machine: {device: cuda, precision: bf16}}")
+    unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on=str(nameless))))
+    assert unnamed[0].endswith("assumed, the largest that is known: mine names no hardware")
+    assert not any(
+        "assumed" in note for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on="8xh100")))
+    )
+    assert submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2"))) == []
