@@ -289,6 +289,16 @@ def test_without_a_name_the_tables_are_listed(capsys: pytest.CaptureFixture[str]
     assert set(json.loads(capsys.readouterr().out)) == {*TABLES, "next"}
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_table_that_cannot_be_made_is_refused_before_its_corpus(
+    dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestration.planning.costed.gpus_here", list)
+    assert cli.main(["table", "albert-sp", "--on", "8xh100", "--out", str(tmp_path / "out"), *dry_run]) == 4
+    assert "need 1 GPUs, this machine has none" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["text_of_tables"]  # made-up text, to plan with
+
+
 # What came out
 
 
