@@ -12,7 +12,8 @@ from tests.family import RECIPES
 from tests.golden import record
 from tests.golden.process import alike_everywhere
 
-EXACT = 8  # steps
+SENSITIVE = ("electra_large", "t5_prefix_lm")  # to the order of sums, which is another on AMD's processors (process.py)
+EXACT = 8  # steps of these
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,10 @@ def test_the_first_batch_is_the_golden_one_to_the_byte(made: tuple[str, Job, Man
 
 
 def test_twenty_losses_are_the_golden_ones(made: tuple[str, Job, Manifest], process: ProcessPoolExecutor) -> None:
+    """To 1e-4: another version of a library may add in another order."""
     recipe, job, _ = made
-    assert_near(process.submit(record.losses, job.pretraining()).result(), record.read(recipe)["losses"])
+    found = process.submit(record.losses, job.pretraining()).result()
+    assert found == pytest.approx(record.read(recipe)["losses"], rel=1e-4)
 
 
 def test_every_recipe_is_golden() -> None:
@@ -54,11 +57,8 @@ def test_the_first_batch_of_a_recipe_is_the_golden_one_to_the_byte(name: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(record.alike(RECIPES).values())))
 def test_twenty_losses_of_a_recipe_are_the_golden_ones(name: str, process: ProcessPoolExecutor) -> None:
-    assert_near(process.submit(record.losses_of, name).result(), record.read(record.FAMILY)[name]["losses"])
-
-
-def assert_near(found: list[float], golden: list[float]) -> None:
-    """To 1e-4 while that can be asked: another version of a library, and a processor of another maker, may add in
-    another order, of which some nets make a difference of a thousandth in twenty steps (process.py)."""
-    assert found[:EXACT] == pytest.approx(golden[:EXACT], rel=1e-4)
-    assert found[EXACT:] == pytest.approx(golden[EXACT:], rel=5e-3)
+    """To 1e-4, as above; two nets make of the order of sums a difference of a thousandth in twenty steps."""
+    found, golden = process.submit(record.losses_of, name).result(), record.read(record.FAMILY)[name]["losses"]
+    exact = EXACT if name in SENSITIVE else record.STEPS
+    assert found[:exact] == pytest.approx(golden[:exact], rel=1e-4)
+    assert found[exact:] == pytest.approx(golden[exact:], rel=5e-3)
