@@ -45,7 +45,7 @@ RESTARTS = "restarts.json"  # in the run folder: how often workers had to be sta
 SLOWEST = 2**20  # bytes per second at which a model is sent to a store
 LEFT_S = 60.0  # for workers of a driver that was killed to end
 ENDED_S = 3.0  # for our own
-NOTICED_S = 25.0  # for Ray to say that a node is gone: it asks five times, every three seconds, and waits for answers
+NOTICED_S = 25.0  # for Ray to say that a node is gone: it took 17 to 19 (benchmarks/results/recovery-2026-11-25.md)
 NONE: Mapping[str, str] = MappingProxyType({})
 STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
 
@@ -255,14 +255,11 @@ class Training:
 
         Until then Ray gives workers to that node, which die one after another.
         """
+        if not (self.nodes and group) or isinstance(death, NodeDied) or death.step > self.furthest:
+            return death
+        self.on_progress({"stage": "asking Ray whether a node is gone"})
         until_s = time.monotonic() + NOTICED_S
-        while (
-            self.nodes
-            and group
-            and death.step <= self.furthest
-            and not (isinstance(death, NodeDied) or self.asked.signal)
-            and time.monotonic() < until_s
-        ):
+        while time.monotonic() < until_s and not self.asked.signal:
             if gone := self.nodes.gone(group.nodes):
                 return NodeDied(f"{gone} is gone", death.step)
             time.sleep(0.1)

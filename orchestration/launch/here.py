@@ -74,10 +74,12 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
 
 def down(folder: Path = FOLDER) -> None:
     """End the processes that `up` has started, raylets first; nothing where none runs."""
-    begun = [psutil.Process(pid) for pid in reversed(_pids(folder)) if _runs(pid)]
-    all_of_them = [each for one in begun for each in (one, *one.children(recursive=True))]
-    for process in begun:
-        process.terminate()  # `ray start --block` ends its own processes, some of which take longer than itself
+    all_of_them: list[psutil.Process] = []
+    for pid in filter(_runs, reversed(_pids(folder))):
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            all_of_them += [process, *process.children(recursive=True)]
+            process.terminate()  # `ray start --block` ends its own processes, some of which take longer than itself
     _, left = psutil.wait_procs(all_of_them, END_S)
     for process in left:
         with suppress(psutil.NoSuchProcess):
