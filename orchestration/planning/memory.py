@@ -152,9 +152,7 @@ def _linears(demand: Demand, layout: Layout, length: int) -> Iterator[tuple[floa
     parts = demand.weights.layers
     copies = sum(part.copies * part.each for part in parts) / max(1, sum(part.number * part.each for part in parts))
     for stack in demand.blocks(layout.rows, length):
-        width, heads, inner = stack.width, stack.heads_width, stack.inner
-        shapes = [(heads, width)] * 3 * stack.attentions + [(width, heads)] * stack.attentions
-        for shape in (*shapes, (inner, width), (width, inner)):
+        for shape in stack.linears:
             yield stack.number * copies / layout.pipeline, shape
 
 

@@ -36,3 +36,9 @@ class Blocks:
     def attentions(self) -> int:
         """Of each block: to its own text, and to another."""
         return 2 if self.source_tokens else 1
+
+    @property
+    def linears(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of each matrix: queries, keys, values and output of each attention, and feed-forward."""
+        attention = (*[(self.heads_width, self.width)] * 3, (self.width, self.heads_width))
+        return (*attention * self.attentions, (self.inner, self.width), (self.width, self.inner))
