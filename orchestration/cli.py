@@ -474,8 +474,8 @@ def table(
         from orchestration.jobs import ablation as ablation_job
     with waiting("looking at what there is of its runs"):
         plan = ablation_job.plan(compared, flags, seeds)
-        for job in {cell.job.recipe.hash: cell.job for cell in plan.cells}.values():
-            _refuse_what_cannot_be(job, "allow")
+        for cell in plan.cells:
+            _refuse_what_cannot_be(cell.job, "allow")
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]

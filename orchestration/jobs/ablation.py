@@ -152,8 +152,9 @@ def flops(recipe: Recipe) -> float:
 def make(plan: Plan, report: Report) -> dict[str, Any]:
     """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
     folder = plan.stage.folder
-    is_new = plan.stage.state != "done"
-    if is_new:
+    if plan.stage.state == "done":
+        _log_owed(plan)
+    else:
         for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
             corpus_stage.corpus(job, (), report)
             _require_held_out(plan, job.plan.corpus.folder)
@@ -178,13 +179,16 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             _picture(plan.table, summary).savefig(folder / FIGURE)
             _log(plan, summary)
         plan.stage.finish()
-    summary = json.loads((folder / SCORES).read_text())
-    if not is_new and PAGE in tracking.owed(folder):
-        _log(plan, summary)
-    for cell in plan.cells if not is_new else ():
-        if cell.name in tracking.owed(cell.job.plan.run.folder):
-            _log_cell(cell, {})
-    return summary
+    return json.loads((folder / SCORES).read_text())
+
+
+def _log_owed(plan: Plan) -> None:
+    """Give MLflow what it did not take of a table that is done."""
+    if PAGE in tracking.owed(plan.stage.folder):
+        _log(plan, json.loads((plan.stage.folder / SCORES).read_text()))
+    for cell in plan.cells:
+        if (parent := tracking.known(plan.stage.folder)) and cell.name in tracking.owed(cell.job.plan.run.folder):
+            _log_cell(cell, _tags(plan, cell, parent))
 
 
 def _log(plan: Plan, summary: Mapping[str, Any]) -> None:
@@ -288,9 +292,7 @@ def _error(future: "Future[Any]") -> BaseException | None:
 def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progress: "_Together") -> dict[str, Score]:
     """Train a cell and measure it, or find it done."""
     job, stage = cell.job, cell.stage
-    tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
-    tags |= {"row": cell.row, "seed": str(cell.seed)}
-    folder = job.plan.run.folder
+    tags, folder = _tags(plan, cell, parent), job.plan.run.folder
     pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
         progress.of(cell)({"stage": "scores"})
@@ -302,6 +304,12 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     _log_cell(cell, tags)  # a run of an earlier day has another parent, or none
     progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
     return _scores_of(cell)
+
+
+def _tags(plan: Plan, cell: Cell, parent: tracking.Tracked) -> dict[str, str]:
+    """What the MLflow run of a cell says of its place in the table."""
+    tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
+    return tags | {"row": cell.row, "seed": str(cell.seed)}
 
 
 def _scores_of(cell: Cell) -> dict[str, Score]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from orchestration.jobs import ablation
 from orchestration.jobs.ablation import _Together
 from orchestration.jobs.ablation_cell import Question, Score, measured, rise
 from orchestration.tracking import METRICS_FILE
@@ -82,3 +83,26 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
     assert found["rise"] == Score(0.75, "3 means over the steps of training")
     with pytest.raises(BadInput, match="a table measures masked, loss, pairs, task or rise, not 'luck'"):
         measured(tmp_path, rows, {"luck": Question("luck", "")})
+
+
+def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page, and the scores of the cell that it lacks, with the table that this belongs to."""
+    cells = [
+        SimpleNamespace(name=name, row=name, seed=0, stage=SimpleNamespace(folder=tmp_path / name)) for name in "ab"
+    ]
+    for one in cells:
+        one.stage.folder.mkdir()
+        (one.stage.folder / ablation.SCORES).write_text("{}")
+        one.job = SimpleNamespace(plan=SimpleNamespace(run=SimpleNamespace(folder=one.stage.folder)))
+    (tmp_path / ablation.SCORES).write_text("{}")
+    plan: Any = SimpleNamespace(cells=cells, table=SimpleNamespace(name="t"), stage=SimpleNamespace(folder=tmp_path))
+    lacks = {tmp_path: {ablation.PAGE}, tmp_path / "a": {"a"}, tmp_path / "b": set[str]()}
+    given: list[Any] = []
+    monkeypatch.setattr(ablation.tracking, "owed", lacks.__getitem__)
+    monkeypatch.setattr(ablation.tracking, "known", lambda folder: SimpleNamespace(run_id="of the table"))
+    monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
+    monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
+    ablation._log_owed(plan)
+    assert given == [{}, ("a", "of the table")]
