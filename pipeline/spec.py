@@ -8,7 +8,7 @@ import json
 import math
 import re
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
@@ -140,6 +140,7 @@ class Corpus:
         return {group.name: group.weight / total for group in self.mixture}
 
 
+_READERS: Final = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}  # by how options begin
 Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"]
 
 
@@ -161,6 +162,16 @@ class Beam:
                 raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
             fits = isinstance(value, str | int | float | list | dict)
             require(fits, where, value, "a word, a number, true or false, a list or a mapping")
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """Options that only another runner reads, by their names; which one it is.
+
+        >>> Beam(runner="FlinkRunner", options={"spark_version": "3", "parallelism": 2}).foreign
+        {'spark_version': 'SparkRunner'}
+        """
+        readers = {name: _READERS.get(name.partition("_")[0], self.runner) for name in self.options}
+        return {name: reader for name, reader in readers.items() if reader != self.runner}
 
     @property
     def arguments(self) -> list[str]:

@@ -33,7 +33,7 @@ from preprocessing.files import checked_json, from_checked_json, is_beside
 from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.model import Model
 from training.recut import Layout, recut
-from training.run import Resume
+from training.run import Resume, step_of, steps
 from training.specs import Phase
 from training.workers import ALONE, Workers
 
@@ -41,7 +41,6 @@ Topology = dict[str, str | int]
 """What a run says of itself in its checkpoints: recipe and precision, which it must agree on with one that it goes on
 from, and number of workers, ZeRO stage and what else says which rows a worker reads, which it need not."""
 
-FOLDER: Final = r"step-[0-9]{9,}"
 PART: Final = r"rank-\d+\.safetensors"  # the files of workers
 MANIFEST, STATE, SPEC, INDEX, UNFINISHED = "manifest.json", "state.json", "spec.json", "index.jsonl", ".tmp-"
 FORMAT: Final = 3  # of the files; the first was DeepSpeed's own, the second had no checksum of the manifest, no index
@@ -143,22 +142,6 @@ def goes_on(folder: Path, resume: Resume) -> bool:
 def is_checkpoint(path: Path) -> bool:
     """Whether a folder is a checkpoint, whole or not."""
     return (path / MANIFEST).is_file()
-
-
-def steps(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, whole or not, the newest first; a copy with a longer name is none."""
-    return sorted(
-        (path for path in folder.glob("step-*") if re.fullmatch(FOLDER, path.name)), key=step_of, reverse=True
-    )
-
-
-def step_of(path: Path) -> int:
-    """The step of a checkpoint.
-
-    >>> step_of(Path("checkpoints/step-000000123"))
-    123
-    """
-    return int(path.name.removeprefix("step-"))
 
 
 def find_fault(path: Path) -> str | None:

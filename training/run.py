@@ -1,6 +1,7 @@
 """A run: everything a worker must know, as one frozen value that travels as JSON."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -77,6 +78,21 @@ class Run:
         made["stability"] = Stability(**value.get("stability", {}))
         made["machine"] = Machine(**value["machine"])
         return cls(**value | made)
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, whole or not, the newest first; a copy with a longer name is none."""
+    found = (path for path in folder.glob("step-*") if re.fullmatch("step-[0-9]{9,}", path.name))
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(path: Path) -> int:
+    """The step of a checkpoint.
+
+    >>> step_of(Path("checkpoints/step-000000123"))
+    123
+    """
+    return int(path.name.removeprefix("step-"))
 
 
 def write_run(run: Run) -> None:

@@ -22,8 +22,6 @@ from training.optim import Optim, cycles
 from training.run import WARM_UP
 from training.specs import Trunk
 
-_RUNNERS = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}  # by how their options begin
-
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What would go wrong later, one line each: where, what is given, what is allowed, what to do."""
@@ -53,11 +51,8 @@ def without_effect(cluster: Cluster) -> list[str]:
         why |= {f"stability.{key}": "stability.policy is off" for key in keys}
     if cluster.machine.zero != 3:
         why["machine.persistence_threshold"] = f"machine.zero is {cluster.machine.zero}, it is of 3"
-    runner = cluster.beam.runner
-    for key in given:
-        of = _RUNNERS.get(key.removeprefix("beam.options.").partition("_")[0], runner)
-        if key.startswith("beam.options.") and of != runner:
-            why[key] = f"beam.runner is {runner}, it is of {of}"
+    beam = cluster.beam
+    why |= {f"beam.options.{name}": f"beam.runner is {beam.runner}, it is of {of}" for name, of in beam.foreign.items()}
     return [f"cluster {cluster.name}: {key} changes nothing: {why[key]}" for key in given if key in why]
 
 

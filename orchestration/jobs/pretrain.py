@@ -25,7 +25,7 @@ from preprocessing.files import write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
-from training.run import CHECKPOINTS, Resume, Run, stored_run
+from training.run import CHECKPOINTS, Resume, Run, step_of, steps, stored_run
 from training.tasks import TASKS
 
 RESULT = "result.json"
@@ -266,9 +266,11 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
 def kept_steps(folder: Path) -> dict[int, str]:
     """By step, where a run keeps a checkpoint or weights of it, in its folder."""
-    kept = (*folder.glob(f"{CHECKPOINTS}/step-*"), *folder.glob(f"{launch.WEIGHTS}-*"))
-    found = ((re.fullmatch(rf"(?:step|{launch.WEIGHTS})-([0-9]+)", path.name), path) for path in kept)
-    return {int(number[1]): str(path.relative_to(folder)) for number, path in found if number}
+    kept = {step_of(path): path for path in steps(folder / CHECKPOINTS)}
+    for path in folder.glob(f"{launch.WEIGHTS}-*"):
+        if number := re.fullmatch(rf"{launch.WEIGHTS}-([0-9]+)", path.name):
+            kept[int(number[1])] = path
+    return {step: str(path.relative_to(folder)) for step, path in kept.items()}
 
 
 def _named(flags: Flags) -> Path | None:

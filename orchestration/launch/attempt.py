@@ -29,7 +29,7 @@ from orchestration.signals import Asked
 from orchestration.tracking import Tracked
 from preprocessing.errors import ResourceError, SesameError
 from preprocessing.files import TEMPORARY, remove_unfinished
-from training.run import CHECKPOINTS, Run
+from training.run import CHECKPOINTS, Run, step_of, steps
 
 if TYPE_CHECKING:  # torch is for the workers
     from training.loop import Result
@@ -322,8 +322,7 @@ class Attempt:
 
 def newest(folder: Path) -> int:
     """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
-    found = (path.name.removeprefix("step-") for path in (folder / CHECKPOINTS).glob("step-*"))
-    return max((int(step) for step in found if step.isdecimal()), default=0)
+    return max(map(step_of, steps(folder / CHECKPOINTS)), default=0)
 
 
 def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:

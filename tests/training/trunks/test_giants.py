@@ -1,27 +1,32 @@
 """One layer of each giant recipe, at its published sizes, is really computed: a stage of three that has one block, and
-of T5 a block of each side."""
+of T5 a block of each side. The former in one process, and split over several (tensor parallelism)."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from orchestration.config import load
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import unpadded
 from tests.training.encoder_decoders import VOCAB, rows_of
-from training.model import Model, materialise
+from tests.training.trunks.giant_layer import TOKENS, begin, layer_of, states_of, there_and_back
+from training.model import Model
 from training.specs import EncoderDecoder
-from training.trunks import Given, Stage
 
-TOKENS = 8
 GIANTS = [
-    *((name, torch.float32) for name in ("gpt3_6_7b", "gpt3_13b", "megatron_8b", "turing_nlg", "gpt3_175b")),
-    ("mt_nlg_530b", torch.bfloat16),
+    ("megatron_8b", torch.float32, 8),  # workers that share the layer, here as in the paper
+    *((name, torch.float32, 2) for name in ("gpt3_6_7b", "gpt3_13b", "turing_nlg", "gpt3_175b")),
+    ("mt_nlg_530b", torch.bfloat16, 2),
 ]
+# what each worker has a share of; the rest is whole on all
+SPLIT = ("attention.qkv.weight", "attention.qkv.bias", "attention.out.weight", "up.weight", "up.bias", "down.weight")
 
 
 def free_bytes() -> int:
@@ -48,50 +53,57 @@ def by_hand(weights: dict[str, Tensor], x: Tensor, heads: int, eps: float) -> Te
     return x + linear("feed_forward.down", inner)
 
 
-def begin(model: Model, recipe: str, dtype: torch.dtype) -> dict[str, float]:
-    """Make the weights of a model on the meta device; where the norms of their gradients will be, of which no more than
-    one is kept at a time."""
+def make_room(model: Model, recipe: str, dtype: torch.dtype) -> None:
     sizes = [weight.numel() for weight in model.parameters()]
     needed = sum(sizes) * dtype.itemsize + 4 * max(sizes) + 2_000_000_000  # and one weight in float32 while it is drawn
     if (free := free_bytes()) < needed:
         pytest.skip(f"a layer of {recipe} needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free")
-    materialise(model, lambda value: nn.Parameter(value.to(dtype)))
-    norms: dict[str, float] = {}
-    for name, weight in model.named_parameters():
 
-        def measured(weight: Tensor, name: str = name) -> None:
-            assert weight.grad is not None
-            norms[name], weight.grad = float(weight.grad.norm()), None
 
-        weight.register_post_accumulate_grad_hook(measured)
-    return norms
+def split(recipe: str, dtype: torch.dtype, of: int, folder: Path) -> list[dict[str, Tensor]]:
+    """What so many workers made of the layer, each with its share."""
+    program = [sys.executable, "-m", "tests.training.trunks.giant_layer", recipe, str(dtype).removeprefix("torch.")]
+    workers = [subprocess.Popen([*program, str(rank), str(of), str(folder)]) for rank in range(of)]
+    try:
+        codes = [worker.wait(timeout=1500) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert codes == [0] * of
+    return [safetensors.torch.load_file(folder / f"{rank}.safetensors") for rank in range(of)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("recipe", "dtype"), GIANTS, ids=str)
-def test_one_layer_of_a_giant_goes_forward_and_back(recipe: str, dtype: torch.dtype) -> None:
-    giant = load(recipe)
-    trunk = replace(giant.trunk, layers=3, dropout=0.0, attention_dropout=0.0)
-    with torch.device("meta"):
-        model = Model(trunk, giant.objective.losses, 1_000, giant.seed, stage=Stage(1, 3))
-    norms = begin(model, recipe, dtype)
-    generator = torch.Generator().manual_seed(0)
-    x, d_made = (torch.randn(TOKENS, trunk.width, generator=generator).to(dtype) for _ in range(2))
-    batch = unpadded(random_rows([TOKENS], 1_000))
-    made = model(batch, Given(x.requires_grad_(), None))
+@pytest.mark.parametrize(("recipe", "dtype", "of"), GIANTS, ids=str)
+def test_one_layer_of_a_giant_goes_forward_and_back(recipe: str, dtype: torch.dtype, of: int, tmp_path: Path) -> None:
+    model = layer_of(recipe)
+    make_room(model, recipe, dtype)
+    norms, trunk = begin(model, dtype), model.spec.trunk
     weights = {name.removeprefix("trunk.blocks.1."): weight.detach() for name, weight in model.named_parameters()}
-    given = x.detach().requires_grad_()
-    wanted = by_hand(weights, given, trunk.heads, trunk.norm_eps)
+    x, d_made = states_of(trunk.width, dtype)
+    wanted = by_hand(weights, x, trunk.heads, trunk.norm_eps)
     wanted.flatten().dot(d_made.flatten()).backward()
-    made.flatten().dot(d_made.flatten()).backward()
-    assert x.grad is not None
-    assert given.grad is not None
+    wanted, d_wanted = wanted.detach(), x.grad
+    assert d_wanted is not None
     near = 2e-2 if dtype == torch.bfloat16 else 1e-5
-    for found, oracle in ((made.detach(), wanted.detach()), (x.grad, given.grad)):
-        assert float((found - oracle).norm()) < near * float(oracle.norm())
+
+    def check(made: Tensor, d_x: Tensor) -> None:
+        for found, oracle in ((made, wanted), (d_x, d_wanted)):
+            assert float((found - oracle).norm()) < near * float(oracle.norm())
+
+    check(*there_and_back(model, dtype))
     assert norms.keys() == {name for name, _ in model.named_parameters()}
     assert all(math.isfinite(norm) and norm > 0 for norm in norms.values())
+    del model, weights
+    shares = split(recipe, dtype, of, tmp_path)
+    for seen in shares:
+        check(seen["made"], seen["d_x"])
+    for name, norm in norms.items():
+        parts = torch.stack([seen[f"norm {name}"] for seen in shares])
+        found = parts.norm() if name.endswith(SPLIT) else parts.max()
+        assert float(found) == pytest.approx(norm, rel=near), name
 
 
 @pytest.mark.slow
@@ -102,7 +114,8 @@ def test_a_block_of_each_side_of_t5_11b_goes_forward_and_back() -> None:
     trunk = replace(giant.trunk, layers=1, dropout=0.0, attention_dropout=0.0)
     with torch.device("meta"):
         model = Model(trunk, giant.objective.losses, VOCAB, giant.seed)
-    norms = begin(model, "t5_11b", torch.float32)
+    make_room(model, "t5_11b", torch.float32)
+    norms = begin(model, torch.float32)
     score = model(unpadded(rows_of(trunk, [TOKENS], [TOKENS])))["next_token"]
     (score.loss / score.count).backward()
     assert math.isfinite(score.loss.item())
