@@ -266,8 +266,8 @@ def train(
     overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     due = _plan(job)[2:]
-    _refuse_what_cannot_be(job, resume)
-    announce(due, _recognised(job))
+    notes = _refuse_what_cannot_be(job, resume)
+    announce(due, [*_recognised(job), *notes])
     if dry_run:
         return print_answer(planned(due, _again()), as_json)
     from orchestration.terminal import shown, views
@@ -391,8 +391,8 @@ def everything(
     overrides = [*(overrides or ()), *_cluster_keys(log_every, eval_every, save_every, profile, dashboard)]
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out, out=out, seed=seed)
     due = _plan(job)
-    _refuse_what_cannot_be(job, resume)
-    announce(due, _recognised(job))
+    notes = _refuse_what_cannot_be(job, resume)
+    announce(due, [*_recognised(job), *notes])
     if dry_run:
         _check_beam(job, context.obj)
         return print_answer(planned(due, _again()), as_json)
@@ -474,8 +474,8 @@ def table(
         from orchestration.jobs import ablation as ablation_job
     with waiting("looking at what there is of its runs"):
         plan = ablation_job.plan(compared, flags, seeds)
-        for cell in plan.cells:
-            _refuse_what_cannot_be(cell.job, "allow")
+        notes = [note for cell in plan.cells for note in _refuse_what_cannot_be(cell.job, "allow")]
+    announce((), dict.fromkeys(notes))
     next_ = f"sesame ui --out {out}"
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
@@ -821,15 +821,16 @@ def _recognised(job: "Job") -> list[str]:
     return [*job.recognised, *without_effect(job.cluster)]
 
 
-def _refuse_what_cannot_be(job: "Job", resume: str) -> None:
+def _refuse_what_cannot_be(job: "Job", resume: str) -> list[str]:
     """Before anything is announced or made, unless the run is done: BadInput where `env` lacks a variable,
-    ResourceError where GPUs are missing here, or a device has less memory than is asked of it."""
+    ResourceError where GPUs are missing here, or a device has less memory than is asked of it. What was assumed of the
+    devices, in lines."""
     from orchestration import planning
 
     if job.plan.run.state == "done" and resume != "never":
-        return
+        return []
     environment.resolved(job.cluster.env, os.environ)
-    planning.refuse_what_cannot_be(job.recipe, job.cluster)
+    return planning.refuse_what_cannot_be(job.recipe, job.cluster)
 
 
 def _check_beam(job: "Job", given: Sequence[str]) -> None:

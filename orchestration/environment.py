@@ -40,7 +40,7 @@ def check(env: Mapping[str, str]) -> None:
         if has_credential({name: value}):
             raise ValueError(
                 f"env.{name} is a credential in plain text, allowed is ${{NAME}}: it is taken from the environment of "
-                "whoever starts the run, and written nowhere"
+                "whoever starts or sends the run"
             )
 
 

@@ -160,11 +160,10 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> list[str]:
     raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
 
 
-def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> None:
-    """ResourceError where GPUs are missing here, or what is asked of each device is more than it has; BadInput as of
-    `refuse_what_does_not_fit`."""
+def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
+    """ResourceError where GPUs are missing here; else as `refuse_what_does_not_fit`."""
     refuse_missing_gpus(cluster, cluster.num_workers(recipe))
-    refuse_what_does_not_fit(recipe, cluster)
+    return refuse_what_does_not_fit(recipe, cluster)
 
 
 def refuse_precision(cluster: Cluster, device: Device) -> None:
@@ -256,7 +255,7 @@ def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[D
     if cluster.machine.device == "cpu":
         sharing = 1 if cluster.address else workers  # of a cluster it is not known how many share a machine
         device = core_here(cluster.cpus_per_worker, sharing, timed=timed)
-        assumed = "each machine of the cluster as this one" if cluster.address else ""
+        assumed = "each machine of the cluster assumed to be like this one" if cluster.address else ""
     elif cluster.hardware:
         device, assumed = device_of(cluster.hardware), ""
     elif here := gpu_here():

@@ -142,6 +142,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("verb", ["run", "train"])
+def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: str) -> None:
+    words = ["bert_base", "--on", "cpu_cluster", "--data", "demo", "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main([verb, *words]) == 0
+    assert "each machine of the cluster assumed to be like this one" in capsys.readouterr().err.splitlines()
+
+
 def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
     words = ["bert_base", "--scale", "tiny", "--on", "one_gpu", "--data", str(text), "--out", str(tmp_path / "out")]
     flags = Flags(recipe="bert_base", scale="tiny", on="one_gpu", data=[str(text)], out=tmp_path / "out")

@@ -64,7 +64,7 @@ class Machine:
     pipeline_parallel: int = 1  # stages of a net: each is some of its layers on workers of its own; zero 0 or 1
     sequence_parallel: int = 1  # workers that share the tokens of a micro-batch, each with some of them
     deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
-    timeout: int = 600  # seconds that a worker waits for the others before the run has failed
+    timeout: int = 600  # seconds that workers may take to meet; with hang_minutes 0 also that one waits for others
     persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:
