@@ -37,6 +37,7 @@ UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, 
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 _PYDANTIC = {  # what it says of values of options, and we
     r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
+    r"Input should be less than or equal to (\S+)": r"allowed is a number up to \1",
     "Input should be a valid integer.*": "allowed is a whole number",
     "Input should be a valid number.*": "allowed is a number",
     "Value error, ": "",
@@ -733,7 +734,7 @@ def stop(job: options.JobId, address: options.Address = "", as_json: options.Jso
 def doctor(
     out: options.Out = WORK,
     on: options.On = "local",
-    port: Annotated[int, typer.Option(help="Of the UI.")] = 5000,
+    port: options.Port = 5000,
     as_json: options.Json = False,
 ) -> int:
     """Look at this machine: versions, compiler, /dev/shm, disk, ports, Ray and MLflow, each with its remedy."""
@@ -756,7 +757,7 @@ def doctor(
 
 
 @app.command()
-def ui(out: options.Out = WORK, port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 5000) -> int:
+def ui(out: options.Out = WORK, port: options.Port = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
     from orchestration.tracking import server
 

@@ -28,7 +28,7 @@ Run = Annotated[
 AnyRecipe = Annotated[
     str,
     typer.Argument(
-        metavar="[RECIPE]", help="A name or a .yaml file; none: the family.", autocompletion=complete.recipe
+        metavar="[RECIPE]", help="A name or a .yaml file; none: all of them.", autocompletion=complete.recipe
     ),
 ]
 OtherRecipe = Annotated[
@@ -99,6 +99,7 @@ Data = Annotated[
 ]
 HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
+Port = Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.", min=1, max=65535)]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
 Address = Annotated[

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
-from preprocessing.spec import require, spec
+from preprocessing.spec import require, require_name, spec
 
 
 @spec
@@ -106,6 +106,7 @@ class Corpus:
     shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
 
     def __post_init__(self) -> None:
+        require_name(self.name)
         for name in ("validation", "test"):
             require(0 <= getattr(self, name) <= 0.5, name, getattr(self, name), "a share from 0 to 0.5")
         require(self.validation + self.test < 1, "validation + test", self.validation + self.test, "a share below 1")

@@ -1,5 +1,6 @@
 """A part of a recipe: a frozen, keyword-only dataclass that forbids unknown keys."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -40,6 +41,18 @@ def require(holds: bool, where: str, given: object, allowed: str) -> None:
     """
     if not holds:
         raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
+
+
+def require_name(name: str) -> None:
+    """Raise ValueError where a name cannot be that of a folder, whatever its alphabet.
+
+    >>> require_name("bert_base"), require_name("../evil")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: name is '../evil', allowed is a word of letters, digits, _ . + and -...
+    """
+    allowed = "a word of letters, digits, _ . + and -, a letter or digit first, 100 at most"
+    require(re.fullmatch(r"[^\W_][\w.+-]{0,99}", name) is not None, "name", name, allowed)
 
 
 class ByKind:

@@ -239,7 +239,7 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
-    if cluster.profile > (most := recipe.num_steps - WARM_UP):
+    if cluster.profile > (most := max(0, recipe.num_steps - WARM_UP)):
         yield f"cluster.profile is {cluster.profile} steps, the run has {most} behind its first {WARM_UP}; lower it"
     if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
         yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"

@@ -135,6 +135,8 @@ def _say(dotted: str, found: Any) -> str:
             return f"{dotted} is {given!r}, allowed is {_WANTED['string_type']}: put it in quotes"
         case kind if kind in _WANTED:
             return f"{dotted} is {given!r}, allowed is {_WANTED[kind]}"
+        case _ if not dotted:  # the whole file, with what is not for others to see
+            return f"the file: {found['msg'][0].lower()}{found['msg'][1:]}"
         case _:
             return f"{dotted} is {given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
 

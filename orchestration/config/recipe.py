@@ -7,6 +7,7 @@ of labelled files. All are read from the folders beside this file or from a path
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,12 @@ from orchestration.gpus import gpus_here
 from pipeline.readers import Source, absolute
 from pipeline.spec import Beam, Corpus, Group
 from preprocessing.choose import Choose
+from preprocessing.credentials import has_credential
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
 from preprocessing.sampling import Sampling
 from preprocessing.segment import Segment
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, require, require_name, spec
 from preprocessing.vocab import VocabSpec
 from training.losses import Loss
 from training.optim import Optim
@@ -103,6 +105,7 @@ class Recipe:
     }
 
     def __post_init__(self) -> None:
+        require_name(self.name)
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.expected.get("parameters", 1)
         require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
@@ -113,7 +116,7 @@ class Recipe:
         for figure, split in splits.items() if isinstance(splits, Mapping) else [("", splits)]:
             require(not figure or figure in self.expected, "expected.split", figure, "figures that are in `expected`")
             require(split in SPLITS_OF_FIGURES, "expected.split", split, " or ".join(SPLITS_OF_FIGURES))
-        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up, below 2**63")
         for number, task in enumerate(self.evals):
             require(is_shipped_task(task), f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
 
@@ -185,20 +188,23 @@ class Cluster:
     beam: Beam = Beam()
 
     def __post_init__(self) -> None:
+        require_name(self.name)
         environment.check(self.env)
+        self._check_address()
         require(not (self.dashboard and self.address), "dashboard", True, "false with an address: that Ray has its own")
         require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
         allowed = f"a number from 0 (as many as workers) to workers ({self.workers})" if self.workers else "from 0 up"
         require(0 <= self.min_workers <= (self.workers or self.min_workers), "min_workers", self.min_workers, allowed)
-        require(self.grow_minutes >= 0, "grow_minutes", self.grow_minutes, "a number of minutes from 0 (never) up")
+        for name in ("grow_minutes", "hang_minutes"):
+            minutes = getattr(self, name)
+            require(0 <= minutes < math.inf, name, minutes, "a number of minutes from 0 (never) up")
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
         require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
-        require(self.hang_minutes >= 0, "hang_minutes", self.hang_minutes, "a number of minutes from 0 (never) up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
         for name in ("eval_every", "save_every", "keep_every", "weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
-        require(self.price >= 0, "price", self.price, "US dollars from 0 up")
+        require(0 <= self.price <= 1e6, "price", self.price, "US dollars from 0 to a million")
         require(0 <= self.profile <= 100, "profile", self.profile, "a number of steps from 0 (none) to 100")
         require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
@@ -211,6 +217,14 @@ class Cluster:
         require(device == "cuda" or not self.hardware, "hardware", self.hardware, f"empty with device {device}")
         gpus = 1 if device == "cuda" else 0
         require(self.gpus_per_worker == gpus, "gpus_per_worker", self.gpus_per_worker, f"{gpus} with device {device}")
+
+    def _check_address(self) -> None:
+        """Raise ValueError where no Ray can have such an address."""
+        if has_credential(self.address):
+            raise ValueError("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
+        host = re.fullmatch(r"(ray://)?([^\s/@:\[\]]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", self.address)
+        fits = self.address in ("", "auto") or (host is not None and int(host[3]) < 2**16)
+        require(fits, "address", self.address, "HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here")
 
     def num_workers(self, recipe: Recipe) -> int:
         """What the cluster says, or as many as this machine has GPUs, or `cpus_per_worker` cores, for."""
@@ -459,9 +473,11 @@ def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
         where = f"{folder}/{name_or_path}.yaml"
         return strict_yaml.read(HOME / where, where), where
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
+            raise BadInput(f"{name_or_path}: no such file; did you mean {stem}, of the {folder} that Sesame has?")
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
     groups = task_groups() if folder == "tasks" else frozenset[str]()
-    close = explain.nearest(name_or_path, [*known, *groups])
+    close = explain.nearest(name_or_path.lower(), [*known, *groups])
     hint = f"; did you mean {close}?" if close else ""
     listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
     raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")

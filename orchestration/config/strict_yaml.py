@@ -13,6 +13,8 @@ import yaml
 
 from preprocessing.errors import BadInput
 
+LONGEST = 20  # digits of a whole number, more than any key can have
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of the YAML 1.2 core schema, unique word keys, no tags and no aliases."""
@@ -23,6 +25,8 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise _refusal(f"the alias *{event.anchor} is not read here", event)
+        if half := re.search("[\ud800-\udfff]", getattr(event, "value", "")):
+            raise _refusal(f"{half[0]!r} is half of a character and no text", event)
         if getattr(event, "tag", None) is not None:
             raise _refusal(f"the tag {event.tag} is not read here", event)
         return super().compose_node(parent, index)
@@ -45,6 +49,8 @@ def _refusal(problem: str, at: Any) -> yaml.MarkedYAMLError:
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).replace("_", "")
+    if len(text) > LONGEST:
+        raise _refusal(f"a number of {len(text)} digits is not read here", node)
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 

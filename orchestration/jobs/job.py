@@ -30,6 +30,8 @@ from preprocessing.rows import UNMIXED
 from preprocessing.vocab import table_rows
 from training.run import Resume, Run
 
+WEIGHTS = ("config.json", "spec.json", "manifest.json")  # of transformers, an export of ours, a checkpoint
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
@@ -137,6 +139,10 @@ def cluster_of(flags: Flags) -> Cluster:
 
 def open_job(flags: Flags) -> Job:
     """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
+    if any(not given.strip() for given in flags.data):
+        raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
+    if flags.out.exists() and not flags.out.is_dir():
+        raise BadInput(f"--out {flags.out}: is there and is no folder; give another one")
     of_recipe, _ = split_overrides(flags.overrides)
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
@@ -148,8 +154,10 @@ def open_job(flags: Flags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
     notes = (f"mixture: none, so the weights of {default.name} do not count{_of_each_group(default.mixture)}",)
-    if recipe.start and not Path(recipe.start).is_dir():
-        raise BadInput(f"start is {recipe.start}: no such folder; give one that `sesame export` or transformers made")
+    if recipe.start and not any((Path(recipe.start) / name).is_file() for name in WEIGHTS):
+        is_folder = Path(recipe.start).is_dir()
+        why = f"has none of {', '.join(WEIGHTS)}" if is_folder else "no such folder"
+        raise BadInput(f"start is {recipe.start}: {why}; give one that `sesame export` or transformers made")
     start = str(Path(recipe.start).absolute()) if recipe.start else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
     if problems := check(recipe, cluster):
@@ -176,6 +184,8 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
         return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
+        if not (corpora[0].sources or corpora[0].mixture or data[0] in names("corpora")):
+            raise BadInput(f"{data[0]}: sources is empty, allowed is one or more")
         return corpora[0]
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
         raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")

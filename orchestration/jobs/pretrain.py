@@ -282,6 +282,10 @@ def _named(flags: Flags) -> Path | None:
     found = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
     if found:
         refuse_another_run(flags, found)
+    elif "/" in flags.recipe and Path(flags.recipe).is_dir():
+        raise BadInput(
+            f"{flags.recipe}: has no {launch.RUN}, so it is no run; give the folder of one, its name, or a recipe"
+        )
     return found
 
 

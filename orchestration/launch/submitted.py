@@ -57,7 +57,8 @@ def server_url(given: str) -> str:
             f"no cluster is named: give --address http://HOST:8265, the dashboard of a Ray cluster, or set {SERVER}"
         )
     url = (address if "://" in address else f"http://{address}").rstrip("/")
-    if not re.fullmatch(r"https?://[^/@\s:]+(:\d+)?(/\S*)?|https?://\[[0-9a-fA-F:]+\](:\d+)?", url):
+    port = re.fullmatch(r"https?://(?:[^/@\s:]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?(?:/\S*)?", url)
+    if not port or int(port[1] or 0) >= 2**16:
         shown = re.sub(r"//[^/@\s]*@", "//***@", address)
         raise BadInput(
             f"--address is {shown}, allowed is http://HOST:PORT of a Ray dashboard (8265; 6379 and ray:// are others)"

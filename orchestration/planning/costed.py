@@ -254,8 +254,13 @@ def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[D
     """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed."""
     if cluster.machine.device == "cpu":
         sharing = 1 if cluster.address else workers  # of a cluster it is not known how many share a machine
-        device = core_here(cluster.cpus_per_worker, sharing, timed=timed)
-        assumed = "each machine of the cluster assumed to be like this one" if cluster.address else ""
+        share, assumed = float(cluster.cpus_per_worker), ""
+        if cluster.address:
+            assumed = "each machine of the cluster assumed to be like this one"
+        elif workers * share > cores():
+            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, this machine has {cores()}"
+            share = cores() / workers
+        device = core_here(share, sharing, timed=timed)
     elif cluster.hardware:
         device, assumed = device_of(cluster.hardware), ""
     elif here := gpu_here():

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import psutil
+from threadpoolctl import threadpool_limits
 
 from orchestration.gpus import gpus_here
 from preprocessing.errors import BadInput
@@ -128,7 +129,12 @@ def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> De
 @cache
 def _speed() -> tuple[float, float]:
     """FLOP/s of products in float32 and bytes/s of copies of one core: the median of several, each of some hundredths
-    of a second of all cores together, so that neither how many take part nor what else they do counts."""
+    of a second of one core's own time, so that what else it does does not count."""
+    with threadpool_limits(1):  # several would wait for each other in a loop, which counts as work
+        return _speed_of_one_thread()
+
+
+def _speed_of_one_thread() -> tuple[float, float]:
     one = np.ones((384, 384), np.float32)
     many = np.ones(8_000_000, np.float32)
     one @ one

@@ -95,6 +95,8 @@ def shared_memory(path: Path) -> Finding:
 def disk(out: Path) -> Finding:
     """Room and permission to write under `out`, or under the nearest folder that is there already."""
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        return Finding("disk", f"{there} is no folder", "give another one: --out DIR", fatal=True)
     if not os.access(there, os.W_OK):
         return Finding("disk", f"{there} cannot be written", "give another folder: --out DIR", fatal=True)
     free = shutil.disk_usage(there).free
@@ -133,10 +135,13 @@ def ray_address(address: str, ask: Ask | None = None) -> Finding:
 
 def tracking(uri: str, out: Path) -> Finding:
     """MLFLOW_TRACKING_URI answers, or runs are kept in a file under `out`."""
+    said = re.sub(r"//[^/\s]*@", "//***@", uri)
+    if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
+        return Finding("mlflow", f"{said} is no address", f"set MLFLOW_TRACKING_URI to http://{uri}", fatal=True)
     if not uri.startswith(("http://", "https://")):
-        return Finding("mlflow", uri or f"no server: runs are kept in {out / 'mlflow.db'}")
-    split, said = urlsplit(uri), re.sub(r"//[^/\s]*@", "//***@", uri)
+        return Finding("mlflow", said or f"no server: runs are kept in {out / 'mlflow.db'}")
     try:
+        split = urlsplit(uri)
         host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
     except ValueError:
         return Finding("mlflow", f"{said} is no address", "set MLFLOW_TRACKING_URI to http://HOST:PORT, or unset it")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from preprocessing.credentials import HIDDEN, LOGIN
+
 if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
     from orchestration.jobs import Stage
 
@@ -76,6 +78,6 @@ def planned(stages: Sequence["Stage"], command: str) -> Answer:
 
 def refuse(message: str, exit_code: int) -> int:
     """One line on stderr for each thing that is wrong; the exit code."""
-    for line in message.splitlines():
+    for line in LOGIN.sub(f"//{HIDDEN}@", message).splitlines():
         print(f"sesame: {line}", file=sys.stderr)
     return exit_code

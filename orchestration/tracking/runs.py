@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import threading
 import time
@@ -78,6 +79,8 @@ class Tracked:
 def place(out: Path) -> Place:
     """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path."""
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
+        if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
+            raise BadInput(f"MLFLOW_TRACKING_URI is {uri}, allowed is an address with a scheme; set it to http://{uri}")
         return Place(uri)
     out = out.resolve()
     return Place(f"sqlite:///{out / 'mlflow.db'}", (out / "artifacts").as_uri())

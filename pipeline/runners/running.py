@@ -140,7 +140,9 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     except SystemExit:
         raise BadInput(f"Beam options: {usage.getvalue().strip().splitlines()[-1]}") from None
     stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
-    if unknown := sorted(given - known) + stray:
+    names = (arg.partition("=")[0] for arg in beam_args if not _is_value(arg, beam_args))
+    hyphened = [name for name in names if re.match("--?$|-[^-]|--.*-", name)]
+    if unknown := sorted(given - known) + stray + hyphened:  # Beam drops --direct-num-workers, and takes it for known
         raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
     _check_name(options.view_as(StandardOptions).runner or _RUNNER)
     return options
@@ -232,6 +234,11 @@ def _known_error(error: Exception) -> BaseException | None:
         if int(number) == errno.ENOENT:
             return BadInput(f"Beam: a worker finds {message}; all of them must see --data and --out, by the same paths")
         return OSError(int(number), message)
+    if "Unable to fetch remote job server jar" in text:
+        return ResourceError(
+            "Beam: its job server is no file here and cannot be fetched; name the jar by flink_job_server_jar or "
+            "spark_job_server_jar"
+        )
     if isinstance(error, grpc.FutureTimeoutError):
         return ResourceError("Beam: no job server answers at --job_endpoint; start it, or mend the address")
     if _UNREACHABLE.search(text):

@@ -99,6 +99,32 @@ BAD = {
     "device cpu",
     "check gpt2 cluster.address=auto": "gpt2: cluster.workers is 0, allowed with an address is a number from 1 up: it "
     "counts this machine alone",
+    "check GPT2": "GPT2 is not one of the recipes (`sesame recipes` lists them) and not a .yaml file; "
+    "did you mean gpt2?",
+    "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
+    "check gpt2 --on 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters that Sesame has?",
+    "check gpt2 --data=": "--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus",
+    "check gpt2 start=docs": "start is docs: has none of config.json, spec.json, manifest.json; give one that `sesame "
+    "export` or transformers made",
+    "check gpt2 start=nowhere": "start is nowhere: no such folder; give one that `sesame export` or transformers made",
+    "check gpt2 --on cpu_cluster cluster.address=http://head:8265": "override cluster.address=http://head:8265: "
+    "address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    "check gpt2 --on cpu_cluster cluster.address=head:99999": "override cluster.address=head:99999: "
+    "address is 'head:99999', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    "check gpt2 --on 8xh100 cluster.price=.inf": "override cluster.price=.inf: price is inf, allowed is US dollars "
+    "from 0 to a million",
+    "check gpt2 cluster.hang_minutes=.inf": "override cluster.hang_minutes=.inf: hang_minutes is inf, allowed is a "
+    "number of minutes from 0 (never) up",
+    f"check gpt2 trunk.layers={10**30}": "override trunk.layers, line 1: a number of 31 digits is not read here",
+    f"check gpt2 trunk.layers={'9' * 5000}": "override trunk.layers, line 1: a number of 5000 digits is not read here",
+    "check gpt2 name=../../evil": "override name=../../evil: name is '../../evil', allowed is a word of letters, "
+    "digits, _ . + and -, a letter or digit first, 100 at most",
+    "ui --port 65536": "Invalid value for '--port': allowed is a number up to 65535",
+    "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
+    "status --address http://127.0.0.1:99999": "--address is http://127.0.0.1:99999, allowed is http://HOST:PORT of a "
+    "Ray dashboard (8265; 6379 and ray:// are others)",
+    "inspect ./docs": "./docs: has no pretrain.json, so it is no run; give the folder of one, its name, or a recipe",
+    "train gpt2 --data demo --out README.md": "--out README.md: is there and is no folder; give another one",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
     "--data PATH, or take --data demo",
 }
@@ -147,6 +173,24 @@ def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: s
     words = ["bert_base", "--on", "cpu_cluster", "--data", "demo", "--out", str(tmp_path / "out"), "--dry-run"]
     assert main([verb, *words]) == 0
     assert "each machine of the cluster assumed to be like this one" in capsys.readouterr().err.splitlines()
+
+
+def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) -> None:
+    code, line = refused(capsys, "check", "gpt2", "--on", "cpu_cluster", "cluster.address=ray://me:secretpw@head:1")
+    assert code == 2
+    assert line.endswith("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
+    assert "secretpw" not in line
+
+
+def test_a_password_in_an_address_of_text_is_not_shown(capsys) -> None:
+    code, line = refused(capsys, "corpus", "gpt2", "--data", "http://me:secretpw@127.0.0.1:1/x.txt")
+    assert code == 2
+    assert line.startswith("http://***@127.0.0.1:1/x.txt: Cannot connect to host 127.0.0.1:1")
+
+
+def test_a_run_of_two_steps_is_allowed(capsys) -> None:
+    """It was said to have too few steps for a profile that nobody had asked for."""
+    assert main(["check", "bert_tiny", "phases.0.steps=2", "optim.warmup=1"]) == 0
 
 
 def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
@@ -285,6 +329,10 @@ def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
     """Its options are read by Beam before anything is done, in a dry run too."""
     cluster = tmp_path / "mine.yaml"
     cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4, flink_mastr: far}}\n")
+    for given in ("--direct-num-workers=4", "--dry-run", "--"):
+        assert main(["corpus", *flags, "--", given]) == 2
+        name = given.partition("=")[0]
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"sesame: Beam options: {name!r} is unknown to Beam")
     for more in (["--dry-run"], []):
         assert main(["corpus", *flags, "--on", str(cluster), *more]) == 2
         said = capsys.readouterr().err.splitlines()[-1]
@@ -623,6 +671,7 @@ def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> 
 
 
 def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
+    (tmp_path / "config.json").touch()
     job = open_job(Flags(recipe="bert_base", overrides=[f"start={tmp_path}"], scale="tiny", out=tmp_path))
     assert job.pretraining().start == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "start=/nowhere") == (

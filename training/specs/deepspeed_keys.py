@@ -6,6 +6,7 @@ classes and constants. No DeepSpeed in here: `sesame check` answers without it.
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -32,6 +33,23 @@ BLOCKS: Final[Mapping[str, frozenset[str]]] = {
     "flops_profiler": frozenset(
         {"detailed", "enabled", "module_depth", "output_file", "profile_step", "recompute_fwd_factor", "top_modules"}
     ),
+}
+SWITCHES: Final = VALUES | {  # true or false
+    *("allgather_partitions", "contiguous_gradients", "enable_sanity_checks", "log_trace_cache_warnings"),
+    *("parameter_alignment", "reduce_scatter", "stage3_allgather_sequential", "stage3_use_all_reduce_for_fetch_params"),
+    *("use_multi_rank_bucket_allreduce", "consecutive_hysteresis", "overlap_events", "single_submit"),
+    *("debug", "enabled", "prof_all", "verbose", "detailed"),
+}
+OTHERS: Final[Mapping[str, tuple[type, ...]]] = {
+    "loss_scale": (int, float),
+    "recompute_fwd_factor": (int, float),
+    "output_file": (str,),
+    "prof_ops": (list,),
+}
+LEAST: Final[Mapping[str, int]] = {  # of the others, which are whole numbers; 0 where it is not here
+    **dict.fromkeys(("reduce_bucket_size", "zero_hpz_partition_size", "loss_scale_window", "hysteresis"), 1),
+    **dict.fromkeys(("block_size", "intra_op_parallelism", "queue_depth", "profile_step", "top_modules"), 1),
+    "module_depth": -1,
 }
 OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says so; "": no key does
     "zero_optimization.stage": "machine.zero",
@@ -75,11 +93,12 @@ STAGE_3: Final = frozenset(  # keys of zero_optimization that no other stage rea
 
 
 def check_further(given: Mapping[str, Any]) -> None:
-    """Raise ValueError, one line, where a key is none of those that may be given."""
+    """Raise ValueError, one line, where a key is none of those that may be given, or cannot have such a value."""
     known = [*VALUES, *BLOCKS, *(f"{block}.{key}" for block, keys in BLOCKS.items() for key in keys)]
     for key, value in given.items():
         if key in BLOCKS:
-            require(isinstance(value, Mapping), f"deepspeed.{key}", value, "a block of keys")
+            is_block = isinstance(value, Mapping) and all(isinstance(inner, str) for inner in value)
+            require(is_block, f"machine.deepspeed.{key}", value, "a block of keys")
         for name in (f"{key}.{inner}" for inner in value) if key in BLOCKS else (key,):
             if name in OWNED:
                 here = f"it is set by {OWNED[name]}" if OWNED[name] else "Sesame sets it"
@@ -90,6 +109,24 @@ def check_further(given: Mapping[str, Any]) -> None:
                 near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
                 remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"
                 raise ValueError(f"deepspeed.{name} is not a key that may be given; {remedy}")
+            if name not in BLOCKS:
+                _check_value(name, value[name.partition(".")[2]] if key in BLOCKS else value)
+
+
+def _check_value(name: str, value: object) -> None:
+    """DeepSpeed looks at a value where it reads it: in the workers, if at all."""
+    key = name.rpartition(".")[2]
+    if key in SWITCHES:
+        return require(isinstance(value, bool), f"machine.deepspeed.{name}", value, "true or false")
+    kinds = OTHERS.get(key, (int, float))
+    fits = isinstance(value, kinds) and not isinstance(value, bool)
+    if kinds != (int, float):
+        allowed = "the name of a file" if kinds == (str,) else "a list"
+        return require(fits, f"machine.deepspeed.{name}", value, allowed)
+    least, number = LEAST.get(key, 0), value if fits and isinstance(value, int | float) else math.nan
+    fits = least <= number < 2**63 and (key in OTHERS or number == int(number))
+    kind = "number" if key in OTHERS else "whole number"
+    return require(fits, f"machine.deepspeed.{name}", value, f"a {kind} from {least} up")
 
 
 def check_effect(given: Mapping[str, Any], zero: int, precision: str, to_disk: bool) -> None:

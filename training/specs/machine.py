@@ -84,6 +84,8 @@ class Machine:
             self.zero,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
+        least = "a number of elements from 0 up"
+        require(self.persistence_threshold >= 0, "persistence_threshold", self.persistence_threshold, least)
         check_further(self.deepspeed)
         self._check_layout()
 
@@ -105,7 +107,7 @@ class Machine:
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
         alike = near == 1 or self.tensor_parallel == 1
         allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
-        require(alike, "deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
+        require(alike, "machine.deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
         if self.pipeline_parallel > 1:
             low = "0 or 1 with pipeline_parallel: 2 and 3 would exchange gradients at each micro-batch"
             require(self.zero <= 1, "zero", self.zero, low)

@@ -62,6 +62,8 @@ def test_nan_is_a_number():
         ("a: [1", "f.yaml, line 1: expected ',' or ']'"),
         ("a: 1\n---\nb: 2", "f.yaml, line 2: but found another document"),
         ("a: \x00", "f.yaml: unacceptable character #x0000"),
+        ('a: "x\\ud800"', r"f.yaml, line 1: '\ud800' is half of a character and no text"),
+        (f"a: 1\nb: {'1' * 5000}", "f.yaml, line 2: a number of 5000 digits is not read here"),
         ("[" * 600, "f.yaml: nested too deeply"),
     ],
 )

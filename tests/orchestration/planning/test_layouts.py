@@ -268,6 +268,15 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
     assert (flops, bandwidth) == pytest.approx((8 * 2 * 384**3 / 0.5, 2 * 2 * 32e6 / 0.5))
 
 
+def test_workers_that_share_cores_are_as_slow_as_that() -> None:
+    cluster, cores = load_cluster("local"), devices.cores()
+    alone, said = costed.devices_of(replace(cluster, workers=cores), cores)
+    shared, slow = costed.devices_of(replace(cluster, workers=4 * cores), 4 * cores)
+    assert said == ""
+    assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, this machine has {cores}"
+    assert shared.flops == pytest.approx(alone.flops / 4)
+
+
 # check and plan
 
 

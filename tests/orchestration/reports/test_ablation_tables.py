@@ -299,6 +299,12 @@ def test_a_table_that_cannot_be_made_is_refused_before_its_corpus(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["text_of_tables"]  # made-up text, to plan with
 
 
+def test_text_that_is_made_anew_is_the_same_to_a_corpus(tmp_path: Path) -> None:
+    """Its time was that of its making: finished cells of a table were made again."""
+    first, second = (table_text.write(tmp_path / name).stat() for name in ("first", "second"))
+    assert (first.st_size, first.st_mtime_ns) == (second.st_size, second.st_mtime_ns)
+
+
 # What came out
 
 

@@ -75,7 +75,9 @@ def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
     assert "unset MLFLOW_TRACKING_URI" in doctor.tracking(f"http://127.0.0.1:{free_port}", tmp_path).remedy
     with_password = doctor.tracking(f"http://ann:secret@127.0.0.1:{busy_port}", tmp_path)
     assert with_password.found == f"http://***@127.0.0.1:{busy_port} answers"
-    assert doctor.tracking("http://127.0.0.1:seven", tmp_path).found == "http://127.0.0.1:seven is no address"
+    for uri in ("http://127.0.0.1:seven", "http://[::1", "127.0.0.1:5000"):
+        assert doctor.tracking(uri, tmp_path).found == f"{uri} is no address"
+    assert doctor.tracking("mlflow:5000", tmp_path).remedy == "set MLFLOW_TRACKING_URI to http://mlflow:5000"
 
 
 def test_the_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path: Path):
@@ -87,6 +89,12 @@ def test_a_folder_that_cannot_be_written_is_fatal(tmp_path: Path, monkeypatch: p
     finding = doctor.disk(tmp_path)
     assert finding.fatal
     assert finding.remedy == "give another folder: --out DIR"
+
+
+def test_a_file_where_the_folder_should_be_is_fatal(tmp_path: Path):
+    (tmp_path / "out").touch()
+    for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
+        assert doctor.disk(out).fatal
 
 
 def test_a_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

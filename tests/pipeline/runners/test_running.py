@@ -28,6 +28,8 @@ def fail(kind: str) -> None:
         raise KeyboardInterrupt
     if kind == "bug":
         raise ZeroDivisionError("a bug")
+    if kind == "no network":
+        raise RuntimeError("Unable to fetch remote job server jar at https://host/a.jar: <urlopen error>")
     os._exit(9)
 
 
@@ -47,6 +49,8 @@ def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple
         BadInput, match=r"^Beam: a worker finds No such file or directory: '/not/there'; all of them must"
     ):
         _run(tmp_path, "unseen", *args)
+    with pytest.raises(ResourceError, match=r"^Beam: its job server is no file here and cannot be fetched; [^\n]+$"):
+        _run(tmp_path, "no network", *args)
     with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
         _run(tmp_path, "bug", *args)
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """Activation checkpointing, offload, overlap, the type of sums: keys of a machine that change nothing learned."""
 
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from training.formats import build_model
 from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
 from training.run import CHECKPOINTS, Run
 from training.specs import Machine
-from training.specs.deepspeed_keys import BLOCKS, OWNED, VALUES, WRONG
+from training.specs.deepspeed_keys import BLOCKS, LEAST, OTHERS, OWNED, SWITCHES, VALUES, WRONG
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "recomputed 2": {"zero": 2, "activation_checkpointing": "full"},
@@ -257,6 +258,13 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
     top = {value for value in vars(constants).values() if isinstance(value, str)}
     assert {block: keys - named[block] for block, keys in BLOCKS.items()} == dict.fromkeys(BLOCKS, frozenset())
     assert top >= VALUES
+    for block, of in models.items():
+        for name, field in of.model_fields.items():
+            if (key := field.alias or name) in BLOCKS[block]:
+                kinds = (bool,) if key in SWITCHES else OTHERS.get(key, (int,))
+                assert field.annotation in kinds, key
+                assert all(least <= LEAST.get(key, 0) for least in (getattr(it, "ge", 0) for it in field.metadata)), key
+                assert all(least < LEAST.get(key, 0) for least in (getattr(it, "gt", -9) for it in field.metadata)), key
     for name in (*OWNED, *WRONG):
         block, _, key = name.partition(".")
         assert key in named[block] if key else block in top | {"compile", "activation_checkpointing"}, name
@@ -313,6 +321,22 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             {"zero": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
             "deepspeed.aio has no effect with nothing offloaded to a disk; leave it out, or set .*=nvme",
         ),
+        *(
+            (
+                {"zero": 3, "deepspeed": {"zero_optimization": {key: value}}},
+                f"zero_optimization.{key} is .* from {least}",
+            )
+            for key, least in (("reduce_bucket_size", 1), ("zero_hpz_partition_size", 1), ("sub_group_size", 0))
+            for value in ("auto", -1, 2.5, math.nan, math.inf, None, True, [1])
+        ),
+        ({"deepspeed": {"wall_clock_breakdown": 7}}, "wall_clock_breakdown is 7, allowed is true or false"),
+        ({"deepspeed": {"flops_profiler": {"output_file": 3}}}, "output_file is 3, allowed is the name of a file"),
+        ({"deepspeed": {"comms_logger": {"prof_ops": "all_reduce"}}}, "prof_ops is 'all_reduce', allowed is a list"),
+        (
+            {"device": "cuda", "precision": "fp16", "deepspeed": {"fp16": {"loss_scale": -1.5}}},
+            "loss_scale is -1.5, allowed is a number from 0 up",
+        ),
+        ({"persistence_threshold": -5}, "persistence_threshold is -5, allowed is a number of elements from 0 up"),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
     ],
     ids=str,
