@@ -30,6 +30,7 @@ from preprocessing.rows import UNMIXED
 from preprocessing.vocab import table_rows
 from training.run import Resume, Run
 
+LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
 WEIGHTS = ("config.json", "spec.json", "manifest.json")  # of transformers, an export of ours, a checkpoint
 
 
@@ -260,11 +261,14 @@ def _is_corpus(given: str) -> bool:
 
 
 def _name(data: Sequence[str]) -> str:
-    """A folder's name for text that has none of its own.
+    r"""A folder's name for text that has none of its own.
 
     >>> _name(["jsonl:/data/news-2019/*.jsonl.gz", "/data/books"])
     'news_2019_and_1_more'
+    >>> _name(["/data/\u0130zmir.txt"]), len(_name(["/data/" + 200 * "x"]))
+    ('i_zmir', 80)
     """
     steps = [step for step in re.split(r"[/:]", data[0]) if re.search(r"\w", step) and "*" not in step]
-    word = re.sub(r"\W+", "_", (steps or ["text"])[-1].split(".")[0]).strip("_").lower() or "text"
+    lower = (steps or ["text"])[-1].split(".")[0].lower()  # of a letter that may be two, the second no letter
+    word = re.sub(r"\W+", "_", lower).strip("_")[:LONGEST_NAME] or "text"
     return word + (f"_and_{len(data) - 1}_more" if len(data) > 1 else "")
