@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Nothing phones home, and compiled helpers stay inside the checkout.
+# Nothing phones home, and compiled helpers stay inside the checkout (of another user: in the cache folder of this one).
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
@@ -26,8 +26,9 @@ help: ## list the targets
 setup: $(READY) ## create .venv and install everything, pinned
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: name it with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@test -w . -a \( ! -e .venv -o -w .venv \) || { echo "setup: $(CURDIR) is not yours to write to: its owner runs 'make setup', or clone it into a folder of yours" >&2; exit 2; }
 	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
-	@echo "setup: installing the pinned packages (a few minutes, 2 GB)"
+	@echo "setup: installing the pinned packages (a few minutes; 2 GB, or 6.4 GB where the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # what Sesame was called before; not there: no matter
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt

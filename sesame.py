@@ -24,7 +24,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from preprocessing.errors import BadInput, DataError, Diverged, MiscountedLoss, Preempted, ResourceError, SesameError
+from preprocessing.errors import (
+    BadInput,
+    DataError,
+    Diverged,
+    MiscountedLoss,
+    Preempted,
+    ResourceError,
+    SesameError,
+    missing_module,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +58,7 @@ __all__ = [
     "Scores",
     "SesameError",
     "Session",
+    "command",
     "open",
     "recipes",
 ]
@@ -336,7 +346,15 @@ def __getattr__(name: str) -> str:
     raise AttributeError(f"module 'sesame' has no attribute {name!r}")
 
 
-if __name__ == "__main__":
-    from orchestration.cli import main
+def command() -> int:
+    """Run the command line of this process; its exit code, 4 where this Python lacks what the command needs."""
+    try:
+        from orchestration.cli import main
+    except ModuleNotFoundError as error:
+        print(f"sesame: {missing_module(error)}", file=sys.stderr)
+        return ResourceError.exit_code
+    return main()
 
-    sys.exit(main())
+
+if __name__ == "__main__":
+    sys.exit(command())

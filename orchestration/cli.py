@@ -6,6 +6,7 @@ same command goes on), 130 interrupted. What a user can mend is said in one line
 
 import dataclasses
 import errno
+import json
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
 from preprocessing.credentials import without_credentials
-from preprocessing.errors import BadInput, ResourceError, SesameError
+from preprocessing.errors import BadInput, ResourceError, SesameError, missing_module
 
 if TYPE_CHECKING:
     from orchestration.jobs import Flags, Job, Plan
@@ -90,11 +91,11 @@ def recipes(
     one = load(recipe, overrides or (), scale)
     if not diff:
         values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
-        return print_answer(Answer((views.recipe(one),), values, (f"sesame check {recipe}",)), as_json)
+        return print_answer(Answer((views.recipe(one),), values, (_quoted("check", recipe),)), as_json)
     other = load(diff, scale=scale)
     lines = abstract(one, other)
     values = {"from": one.name, "to": other.name, "differences": lines}
-    return print_answer(Answer((views.difference(one, other, lines),), values, (f"sesame check {diff}",)), as_json)
+    return print_answer(Answer((views.difference(one, other, lines),), values, (_quoted("check", diff),)), as_json)
 
 
 @app.command()
@@ -239,7 +240,7 @@ def corpus(
     }
     made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if card else ())]
     made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
-    next_ = (flags.command("train"), flags.command("inspect"), f"sesame ui --out {out}")
+    next_ = (flags.command("train"), flags.command("inspect"), _ui(out))
     return print_answer(Answer((views.card(manifest), views.lines(made)), values, next_), as_json)
 
 
@@ -280,7 +281,7 @@ def train(
 
         result = pretrain_stage.train(job, resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
-    next_ = (flags.command("eval"), flags.command("inspect"), f"sesame ui --out {out}")
+    next_ = (flags.command("eval"), flags.command("inspect"), _ui(out))
     return print_answer(Answer((views.trained(job.plan.run.folder, result),), values, next_), as_json)
 
 
@@ -357,7 +358,7 @@ def evaluate(
         scores = evaluate_stage.evaluate(net.folder, plans, cluster, report, out, left_out)
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
-    next_ = (f"sesame ui --out {out}", *((flags.command("export"),) if net.corpus else ()))  # of ours
+    next_ = (_ui(out), *((flags.command("export"),) if net.corpus else ()))  # of ours
     code = left_out[0].exit_code if left_out and (tasks or csv) else 0  # of tasks that were named by hand
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(Answer(shown_, values, next_, code), as_json)
@@ -433,7 +434,7 @@ def everything(
         views.samples(written) if written else views.examples(scores),
     )
     next_ = (
-        f"sesame ui --out {out}",
+        _ui(out),
         flags.command("inspect"),
         flags.command("register", "--as", "NAME"),
         flags.command("export"),
@@ -477,7 +478,7 @@ def table(
         plan = ablation_job.plan(compared, flags, seeds)
         notes = [note for cell in plan.cells for note in _refuse_what_cannot_be(cell.job, "allow")]
     announce((), dict.fromkeys(notes))
-    next_ = f"sesame ui --out {out}"
+    next_ = _ui(out)
     if dry_run:
         lines = [cell.said() for cell in plan.cells]
         return print_answer(Answer((views.lines(lines),), {"cells": lines}, (_again(),)), as_json)
@@ -549,7 +550,7 @@ def export(
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
     auto = auto_class(becomes.split(",")[0])
-    loads = f"python -c 'from transformers import {auto}; {auto}.from_pretrained(\"{folder}\")'"
+    loads = _python(f"from transformers import {auto}; {auto}.from_pretrained({_literal(str(folder))})")
     values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
     return print_answer(Answer((views.lines(said),), values, (loads,)), as_json)
 
@@ -623,7 +624,7 @@ def register(
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (
         shlex.join(["env", f"MLFLOW_TRACKING_URI={found.store}", "python", "-c", predict]),
-        f"sesame ui --out {out}",
+        _ui(out),
     )
     return print_answer(Answer((views.lines([said]),), dataclasses.asdict(found), next_), as_json)
 
@@ -686,7 +687,9 @@ def status(job: options.AnyJob = "", address: options.Address = "", as_json: opt
     server = _jobs_of(address)
     found = [server.job(job)] if job else server.jobs()
     values = {"address": server.url, "jobs": [dataclasses.asdict(one) for one in found]}
-    next_ = [_of_job("logs", found[-1].id, address)] if found else [f"sesame submit bert_base --address {server.url}"]
+    next_ = (
+        [_of_job("logs", found[-1].id, address)] if found else [_quoted("submit", "bert_base", "--address", server.url)]
+    )
     return print_answer(Answer((views.submitted(found),), values, tuple(next_)), as_json)
 
 
@@ -761,7 +764,6 @@ def ui(out: options.Out = WORK, port: options.Port = 5000) -> int:
     """Serve the MLflow UI of everything under DIR, on this machine only; Ctrl-C ends it."""
     from orchestration.tracking import server
 
-    print(f"{server.address(port)} shows the runs of {out} in half a minute; Ctrl-C ends it", file=sys.stderr)
     return server.ui(out, port)
 
 
@@ -789,7 +791,27 @@ def _jobs_of(address: str) -> "JobServer":
 
 def _of_job(verb: str, job: str, address: str, *more: str) -> str:
     """The command line that does `verb` with a job of a cluster."""
-    return shlex.join(["sesame", verb, job, *more, *(["--address", address] if address else [])])
+    return _quoted(verb, job, *more, *(["--address", address] if address else []))
+
+
+def _quoted(*words: str) -> str:
+    """The command line of `sesame` with these words, which may have blanks."""
+    return shlex.join(["sesame", *words])
+
+
+def _python(code: str) -> str:
+    """The command line that runs a line of Python."""
+    return f"python -c {shlex.quote(code)}"
+
+
+def _literal(text: str) -> str:
+    """A string of Python in double quotes: a command line has the single ones around it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _ui(out: Path) -> str:
+    """The command line that shows the runs of a folder."""
+    return _quoted("ui", "--out", str(out))
 
 
 def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags":
@@ -894,6 +916,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read stdout has seen enough; rich ends in the same way
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        return refuse(missing_module(error), ResourceError.exit_code)
     except OSError as error:
         if error.errno not in UNUSABLE:
             raise

@@ -11,6 +11,28 @@ SesameError
 A message is one line: where, what was given, what is allowed, what to do. The command prints it without a traceback.
 """
 
+import platform
+import sys
+from typing import Final
+
+FLOORS: Final = ("preprocessing", "pipeline", "training", "orchestration", "sesame")
+
+
+def missing_module(error: ModuleNotFoundError) -> str:
+    """What to install, in one line, where a module of someone else is missing; our own, which is a bug, is raised.
+
+    >>> missing_module(ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")).split("; ")[0].split(" (")[0]
+    "No module named 'torch' in this Python"
+    """
+    module = (error.name or "").split(".")[0]
+    if not module or module in FLOORS:
+        raise error
+    return (
+        f"No module named {module!r} in this Python ({sys.executable}, {platform.python_version()}); install what "
+        "Sesame requires there: pip install 'sesame-pretraining[pipeline,training,orchestration]', or `make setup`; on "
+        "a cluster, on every machine"
+    )
+
 
 class SesameError(Exception):
     """A failure that the user can mend; `exit_code` is what the process ends with."""

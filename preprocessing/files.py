@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,25 @@ def remove_unfinished(folder: Path | str) -> int:
     for path in unfinished:
         path.unlink(missing_ok=True)
     return len(unfinished)
+
+
+def is_writable(path: Path | str) -> bool:
+    """Whether this user can write files into a folder, or can make it where it is missing.
+
+    >>> is_writable(__file__ + "/below"), is_writable(tempfile.gettempdir())
+    (False, True)
+    """
+    nearest = next(folder for folder in (Path(path).absolute(), *Path(path).absolute().parents) if folder.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def user_cache() -> Path:
+    """The folder for what can be made anew, of this user alone: XDG_CACHE_HOME or ~/.cache, else one in the temporary
+    folder, where a container's user has no home."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
+    if home.is_absolute() and is_writable(home):
+        return home / "sesame"
+    return Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -27,7 +27,7 @@ from orchestration.launch.worker import Answer, Begun, Worker
 from orchestration.progress import Report
 from orchestration.signals import Asked
 from orchestration.tracking import Tracked
-from preprocessing.errors import ResourceError, SesameError
+from preprocessing.errors import ResourceError, SesameError, missing_module
 from preprocessing.files import TEMPORARY, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
@@ -113,6 +113,8 @@ class Attempt:
                 raise bug from None
             if said := parted(error.cause):
                 raise WorkersParted(f"a worker lost the others ({said})", self.step) from error
+            if isinstance(error.cause, ModuleNotFoundError):
+                raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
             raise
         except RuntimeEnvSetupError as error:
             said = " ".join(str(error).split())[:MOST_SAID]

@@ -248,7 +248,7 @@ class Training:
         begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
-        return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s)
+        return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
 
     def _explained(self, death: WorkerDied, group: Group | None) -> WorkerDied:
         """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.

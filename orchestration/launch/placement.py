@@ -11,6 +11,7 @@ from typing import Any
 from orchestration.launch.died import WorkerDied
 from orchestration.launch.nodes import Needs, Nodes, Steady
 from orchestration.launch.session import fault
+from orchestration.progress import Report, ignore
 from orchestration.signals import Asked
 from preprocessing.errors import ResourceError
 from training.specs import Machine
@@ -59,12 +60,13 @@ def placed(
     asked: Asked | None = None,
     nodes: Nodes | None = None,
     wait_s: float | None = None,
+    report: Report = ignore,
 ) -> Iterator[Group]:
     """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
     WorkerDied where our own Ray is gone meanwhile.
 
     Where `needs` allow fewer, and `nodes` have no room for all, as many as there is room for have theirs. `wait_s` is
-    how long to wait, PLACEMENT_S where it is not given.
+    how long to wait, PLACEMENT_S where it is not given; what it waits for is said.
     """
     from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -87,6 +89,8 @@ def placed(
                 num, placement = room, places(room)
             elif time.monotonic() > until_s:
                 raise ResourceError(_no_place(needs))
+            waits = {"stage": f"waiting for {wanted(num, needs)}", "Ray has": _has()}
+            report(waits | {"left_s": until_s - time.monotonic()})
         environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
         # four methods at a time: train, and meanwhile poll, stop and stacks
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
@@ -135,13 +139,39 @@ def _talking(machine: Machine) -> int:
     return machine.tensor_parallel * machine.sequence_parallel
 
 
-def _no_place(needs: Needs) -> str:
-    """What is asked for, and what there is."""
+def wanted(num: int, needs: Needs) -> str:
+    """What a group asks of Ray.
+
+    >>> wanted(16, Needs(workers=16, cpus=4)), wanted(1, Needs(workers=1, cpus=1, gpus=1))
+    ('16 workers of 4 CPUs', '1 worker of 1 CPU and 1 GPU')
+    """
+    each = " and ".join(counted(amount, name) for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount)
+    return f"{counted(num, 'worker')} of {each}"
+
+
+def counted(number: float, name: str) -> str:
+    """
+    >>> counted(1, "GPU"), counted(0.5, "CPU"), counted(2.0, "CPU")
+    ('1 GPU', '0.5 CPUs', '2 CPUs')
+    """
+    return f"{number:g} {name}{'' if number == 1 else 's'}"
+
+
+def _has() -> str:
+    """The CPUs and GPUs of Ray, and how many of them are free."""
     import ray
 
-    free = {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}
-    num = f"{needs.workers}" if needs.least == needs.workers else f"at least {needs.least} of {needs.workers}"
+    free = ray.available_resources()
+    has = {name: amount for name, amount in ray.cluster_resources().items() if name in ("CPU", "GPU")}
     return (
-        f"{num} workers with {needs.cpus} CPUs and {needs.gpus} GPUs each have no place, Ray has {free or 'nothing'} "
-        "free; ask for fewer workers, or wait for the other job to end"
+        " and ".join(f"{counted(amount, name)} ({free.get(name, 0):g} free)" for name, amount in has.items()) or "none"
+    )
+
+
+def _no_place(needs: Needs) -> str:
+    """What is asked for, and what there is."""
+    least = "" if needs.least == needs.workers else f"at least {needs.least} of "
+    return (
+        f"{least}{wanted(needs.workers, needs)} have no place, Ray has {_has()}; ask for fewer workers "
+        "(cluster.workers, cluster.cpus_per_worker), or wait for the other job to end"
     )

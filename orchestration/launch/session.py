@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -72,7 +73,8 @@ def ray_session(
     def begin() -> None:
         with _own_handlers():
             if found:
-                ray.init(found, runtime_env=_shipped(), **quiet)
+                with _same_versions(found):
+                    ray.init(found, runtime_env=_shipped(), **quiet)
             else:
                 _start_patiently(temporary, cpus, gpus, dashboard, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
@@ -203,6 +205,23 @@ def _own_handlers() -> Iterator[None]:
         yield
     finally:
         utils.set_sigterm_handler = theirs
+
+
+@contextmanager
+def _same_versions(address: str) -> Iterator[None]:
+    """ResourceError in place of what Ray raises where a cluster has another Python, or another Ray, than we have."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Version mismatch" not in str(error):
+            raise
+        (ray_there, python_there), (ray_here, python_here) = (
+            re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error)) + [("?", "?")] * 2
+        )[:2]
+        raise ResourceError(
+            f"the cluster at {address} has Ray {ray_there} on Python {python_there}, this process Ray {ray_here} on "
+            f"Python {python_here} ({sys.executable}); start the cluster with that Python, on every machine"
+        ) from None
 
 
 def _shipped() -> dict[str, Any]:

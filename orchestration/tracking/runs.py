@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psutil
 
@@ -59,6 +59,8 @@ Scores = Mapping[str, Sequence[float]]
 
 # Where runs are kept
 
+DATABASE: Final = "mlflow.db"  # below --out, where no other store is named
+
 
 @dataclass(frozen=True)
 class Place:
@@ -83,7 +85,7 @@ def place(out: Path) -> Place:
             raise BadInput(f"MLFLOW_TRACKING_URI is {uri}, allowed is an address with a scheme; set it to http://{uri}")
         return Place(uri)
     out = out.resolve()
-    return Place(f"sqlite:///{out / 'mlflow.db'}", (out / "artifacts").as_uri())
+    return Place(f"sqlite:///{out / DATABASE}", (out / "artifacts").as_uri())
 
 
 def load_mlflow(uri: str) -> None:

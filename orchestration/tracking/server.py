@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from orchestration.tracking.patience import hidden
-from orchestration.tracking.runs import opened, place
+from orchestration.tracking.runs import DATABASE, Place, opened, place
 from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
@@ -40,14 +40,16 @@ def address(port: int) -> str:
 def ui(out: Path, port: int) -> NoReturn:
     """Become the server of the MLflow UI for `out`, on 127.0.0.1.
 
-    BadInput where runs go to a server, which has a UI of its own; ResourceError where the port is in use, or the store
-    does not answer.
+    BadInput where runs go to a server, which has a UI of its own, or where `out` has no runs; ResourceError where the
+    port is in use, or the store does not answer. Nothing is made, and where it is served is said when it will be.
     """
     where = place(out)
     if where.uri.startswith(("http://", "https://")):
         raise BadInput(
             f"MLFLOW_TRACKING_URI is a server, whose own UI is at {hidden(where.uri)}; open that, or unset it"
         )
+    if not os.environ.get("MLFLOW_TRACKING_URI") and not (out / DATABASE).is_file():
+        raise BadInput(f"{out}: has no runs ({DATABASE}); give the --out of a run, or make one with `sesame run`")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -56,7 +58,7 @@ def ui(out: Path, port: int) -> NoReturn:
             raise ResourceError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
             ) from error
-    opened(where, lambda client: None)  # makes or migrates the store before the server reads it
+    opened(where, lambda client: None)  # migrates the store before the server reads it
     from mlflow.server import constants
 
     environment = os.environ | {
@@ -69,8 +71,15 @@ def ui(out: Path, port: int) -> NoReturn:
         environment[constants.ARTIFACT_ROOT_ENV_VAR] = where.artifacts
     command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "warning"]
+    print(f"{address(port)} shows the runs of {shown(where, out)} in half a minute; Ctrl-C ends it", file=sys.stderr)
     sys.stdout.flush()
+    sys.stderr.flush()
     os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
+
+
+def shown(where: Place, out: Path) -> str:
+    """Whose runs the UI has: those of a folder, or of the store that MLFLOW_TRACKING_URI names."""
+    return hidden(where.uri) if os.environ.get("MLFLOW_TRACKING_URI") else str(out)
 
 
 def app() -> App:

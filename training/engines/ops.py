@@ -3,7 +3,8 @@
 `deepspeed.init_distributed` on a CPU loads `deepspeed_shm_comm`; where it is missing, it compiles it with g++ (a minute
 or more), and where ninja is there but no compiler is, it fails. The operator serves `inference_all_reduce` alone, the
 sum in a tensor-parallel layer, which Sesame does not call: training works, and is as fast, without it. So it is loaded
-only where `make setup` made it ahead of time, and is off everywhere else.
+only where `make setup` made it ahead of time, and is off everywhere else: torch takes a lock beside a compiled file
+each time it loads it, so that nobody can load it from an installation of someone else's (an image's, a cluster's).
 """
 
 import os
@@ -12,19 +13,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+from preprocessing.files import is_writable, user_cache
 from training.engines import lean
 
 NAME = "deepspeed_shm_comm"
 
 
 def folder() -> Path:
-    """Where operators are built: TORCH_EXTENSIONS_DIR, else inside the virtual environment; never in ~/.cache."""
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path(sys.prefix) / "torch_extensions")
+    """Where operators are built, locked and loaded: TORCH_EXTENSIONS_DIR, else inside the virtual environment; in the
+    user's own cache folder where he cannot write there."""
+    given = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path(sys.prefix) / "torch_extensions")
+    return given if is_writable(given) else user_cache() / "torch_extensions"
 
 
 def ready() -> bool:
-    """True where the operator was built, and no killed build has left its lock, on which torch waits for ever."""
-    return (folder() / NAME / f"{NAME}.so").is_file() and not (folder() / NAME / "lock").exists()
+    """True where the operator was built, its lock can be taken, and no killed build left it: torch waits for ever."""
+    place = folder() / NAME
+    return (place / f"{NAME}.so").is_file() and is_writable(place) and not (place / "lock").exists()
 
 
 def build() -> bool:

@@ -159,9 +159,13 @@ def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
 def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What they wait for is said meanwhile: a wait of minutes that says nothing is taken for a fault."""
     monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
-    with pytest.raises(ResourceError, match=r"64 workers with 1 CPUs .* have no place"):
-        start(run_of(corpus, tmp_path), place, workers=64)
+    events: list[Mapping[str, Any]] = []
+    with pytest.raises(ResourceError, match=r"64 workers of 1 CPU have no place, Ray has \d+ CPUs? \(\d+ free\)"):
+        start(run_of(corpus, tmp_path), place, workers=64, on_progress=events.append)
+    (waited, *_) = [event for event in events if event["stage"] == "waiting for 64 workers of 1 CPU"]
+    assert waited["Ray has"].endswith(" free)")
 
 
 def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole: Any, place: track.Place) -> None:

@@ -145,7 +145,7 @@ def test_a_node_that_may_not_be_missed_ends_the_run_with_what_to_do(
     here: Here, corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "NODES_S", 5.0)
-    with pytest.raises(ResourceError, match="2 workers with 1 CPUs and 0 GPUs each have no place"):
+    with pytest.raises(ResourceError, match="2 workers of 1 CPU have no place, Ray has "):
         start(longer(corpus, tmp_path), place, fewest=0, on_progress=once_at(20, here.kill))
     here.add()
     assert start(longer(corpus, tmp_path), place).finished

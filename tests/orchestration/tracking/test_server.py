@@ -1,6 +1,7 @@
 """The page of the MLflow UI, with the line of script that is put into it."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestration.tracking import server
+from orchestration.tracking.runs import opened, place
 from preprocessing.errors import BadInput, ResourceError
 
 HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
@@ -75,6 +77,36 @@ def test_runs_that_go_to_a_server_are_looked_at_there(tmp_path: Path, monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(BadInput, match=r"whose own UI is at http://127\.0\.0\.1:9; open that, or unset it"):
         server.ui(tmp_path, 0)
+
+
+@pytest.mark.parametrize("name", ["nothing", "a b"])
+def test_a_folder_without_runs_is_refused_and_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(BadInput, match=rf"{name}: has no runs \(mlflow\.db\); give the --out of a run"):
+        server.ui(tmp_path / name, 0)
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().err == ""
+
+
+def test_where_the_ui_is_is_said_when_it_will_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(server.os, "execve", lambda path, command, environment: started.extend(command))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    opened(place(tmp_path), lambda client: None)
+    server.ui(tmp_path, 0)
+    assert started[:3] == [sys.executable, "-W", "ignore"]
+    assert (
+        capsys.readouterr().err
+        == f"{server.address(0)} shows the runs of {tmp_path} in half a minute; Ctrl-C ends it\n"
+    )
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    server.ui(tmp_path, 0)
+    assert f"shows the runs of {other} in" in capsys.readouterr().err
 
 
 def test_a_store_that_is_damaged_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from preprocessing import files
 from training.engines import lean, ops
 
 
@@ -50,10 +53,12 @@ def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeyp
     assert not folder.exists()
 
 
-def test_operators_are_built_inside_the_environment_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_are_built_inside_the_environment_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
-    monkeypatch.setattr("sys.prefix", "/checkout/.venv")
-    assert ops.folder() == Path("/checkout/.venv/torch_extensions")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    assert ops.folder() == tmp_path / ".venv" / "torch_extensions"
 
 
 def test_in_a_path_with_a_blank_nothing_is_built(
@@ -79,3 +84,40 @@ def test_setup_says_how_it_ended(
         "setup: no deepspeed_shm_comm; training runs without it",
         "setup: deepspeed_shm_comm is built",
     ]
+
+
+def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """As another user sees them, root too: whoever runs these tests may write everywhere."""
+    access = os.access
+    inside = [str(folder) for folder in folders]
+
+    def asked(path: str | Path, mode: int) -> bool:
+        is_shut = mode & os.W_OK and any(str(path).startswith(folder) for folder in inside)
+        return not is_shut and access(path, mode)
+
+    monkeypatch.setattr(files.os, "access", asked)
+
+
+def test_an_operator_whose_lock_cannot_be_taken_is_switched_off(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation of root's, an image's or a cluster's module: torch locks beside the compiled file."""
+    (folder / f"{ops.NAME}.so").touch()
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert ops.ready()
+    _refuse_writing(monkeypatch, folder)
+    assert not ops.ready()
+    _refuse_writing(monkeypatch, folder.parent)
+    ops.switch()
+    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is False
+    assert os.environ["TORCH_EXTENSIONS_DIR"] == str(home / "sesame" / "torch_extensions")
+
+
+def test_without_a_home_the_cache_is_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    assert files.user_cache() == home / ".cache" / "sesame"
+    _refuse_writing(monkeypatch, tmp_path)
+    assert files.user_cache() == Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"

@@ -1,0 +1,73 @@
+"""The requirements of the wheel: bounded above, as tried in constraints.txt, and complete."""
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in {"preprocessing": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items()
+}
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+ABOVE = "99999"  # a release that nobody has tried
+FLOORS = ("preprocessing", "pipeline", "training", "orchestration")
+BELOW = {  # the extras that a floor may count on
+    "preprocessing": ("preprocessing",),
+    "pipeline": ("preprocessing", "pipeline"),
+    "training": ("preprocessing", "training"),
+    "orchestration": FLOORS,
+}
+
+
+def _imports(path: Path) -> set[str]:
+    """The top-level modules that a file imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    of = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.split(".")[0] for name in plain | of}
+
+
+@pytest.mark.parametrize("requirement", [one for extra in EXTRAS.values() for one in extra], ids=str)
+def test_each_requirement_refuses_a_release_that_was_not_tried(requirement: Requirement) -> None:
+    assert requirement.specifier, "has no version"
+    assert not requirement.specifier.contains(ABOVE), f"{requirement}: has no upper bound"
+
+
+@pytest.mark.parametrize("requirement", [one for extra in EXTRAS.values() for one in extra], ids=str)
+def test_each_requirement_admits_the_pinned_release_and_not_the_next_major_one(requirement: Requirement) -> None:
+    pinned = Version(PINS[canonicalize_name(requirement.name)])
+    assert requirement.specifier.contains(pinned)
+    major, minor = pinned.major, pinned.minor
+    following = f"{major + 1}.0" if major else f"0.{minor + 1}"
+    assert not requirement.specifier.contains(following), f"{requirement} admits {following}; {pinned} was tried"
+
+
+@pytest.mark.parametrize("text", ["tokenizers==1.0.0", "tokenizers==1.0.0rc3", "typer==1.0"])
+def test_releases_without_what_we_call_are_refused(text: str) -> None:
+    """tokenizers 1.0 has no trainers, no AddedToken and no offsets."""
+    wanted = Requirement(text)
+    (version,) = [Version(one.version) for one in wanted.specifier]
+    (ours,) = [one for extra in EXTRAS.values() for one in extra if one.name == wanted.name]
+    assert not ours.specifier.contains(version, prereleases=True)
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_what_a_floor_imports_it_requires(floor: str) -> None:
+    """A package that comes with another one's requirements goes when that one stops wanting it."""
+    required = {canonicalize_name(one.name) for name in BELOW[floor] for one in EXTRAS[name]}
+    distributions = packages_distributions()
+    imported = set().union(*(_imports(path) for path in (ROOT / floor).rglob("*.py")))
+    outside = imported - {*sys.stdlib_module_names, *FLOORS, "sesame"}
+    assert outside, "no import was found"
+    for module in outside:
+        names = {canonicalize_name(name) for name in distributions[module]}
+        assert names & required, f"{floor} imports {module} and requires none of {sorted(names)}"
