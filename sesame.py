@@ -14,7 +14,10 @@ finds done. An error that can be mended is a SesameError of one line. `python -m
 module imports nothing heavy: a method imports what it needs when it is called.
 """
 
+import codecs
 import json
+import locale
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,6 +66,7 @@ __all__ = [
     "recipes",
 ]
 
+IN_UTF8: Final = "SESAME_IN_UTF8"  # in the environment: it was started again already
 Progress = Literal["auto", "rich", "plain", "none"]
 
 
@@ -346,8 +350,22 @@ def __getattr__(name: str) -> str:
     raise AttributeError(f"module 'sesame' has no attribute {name!r}")
 
 
+def _restart_in_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode (PEP 540) where the locale has another encoding.
+
+    Files and arguments are UTF-8 then, in all processes that are started from here; what the terminal cannot show is
+    escaped.
+    """
+    if sys.flags.utf8_mode or codecs.lookup(locale.getencoding()).name == "utf-8" or os.environ.get(IN_UTF8):
+        return
+    streams = {"PYTHONIOENCODING": f"{sys.stdout.encoding}:backslashreplace"}
+    sys.stdout.flush()
+    os.execve(sys.executable, sys.orig_argv, streams | os.environ | {"PYTHONUTF8": "1", IN_UTF8: "1"})
+
+
 def command() -> int:
     """Run the command line of this process; its exit code, 4 where this Python lacks what the command needs."""
+    _restart_in_utf8()
     try:
         from orchestration.cli import main
     except ModuleNotFoundError as error:

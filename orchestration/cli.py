@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration import environment, options
+from orchestration import environment, full_disk, options
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
-UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 _PYDANTIC = {  # what it says of values of options, and we
     r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
@@ -918,11 +918,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except ModuleNotFoundError as error:
         return refuse(missing_module(error), ResourceError.exit_code)
-    except OSError as error:
-        if error.errno not in UNUSABLE:
+    except Exception as error:
+        if not (said := full_disk.said(error) or _unusable(error)):
             raise
-        remedy = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
-        return refuse(f"{error.filename or 'the disk of --out'}: {error.strerror}; {remedy}, or give another --out", 2)
+        return refuse(said, BadInput.exit_code)
+
+
+def _unusable(error: Exception) -> str:
+    """What is wrong with a path, where an error of the system says so; else ""."""
+    if not isinstance(error, OSError) or error.errno not in UNUSABLE:
+        return ""
+    path = error.filename or "the disk of --out"
+    return f"{path}: {error.strerror}; check the path and its permissions, or give another --out"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -41,6 +43,25 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
         os.fsync(folder)  # the new name itself survives a power cut
     finally:
         os.close(folder)
+
+
+@contextmanager
+def whole_folder(to: Path) -> Iterator[Path]:
+    """A new folder beside `to`, which becomes `to` when the block ends; where that fails it is removed.
+
+    `to` is as it was then: missing, or empty. What a killed command left of it is removed first.
+    """
+    unfinished = to.with_name(f".{to.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        if to.exists():
+            to.rmdir()
+        unfinished.rename(to)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def remove_unfinished(folder: Path | str) -> int:

@@ -4,6 +4,7 @@ Which hub: HF_ENDPOINT, else huggingface.co; who: HF_TOKEN, or `hf auth login`. 
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def push(api: Any, folder: Path, repo: str) -> str:
             repo = f"{api.whoami()['name']}/{repo}"
         made = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Exported by Sesame")
     except (HTTPError, OSError, ValueError) as error:
+        command = shlex.join(["hf", "upload", repo, str(folder)])
         raise ResourceError(
-            f"--push {repo}: {_line(error)}; the folder {folder} is whole, so that `hf upload {repo} {folder}` goes on"
+            f"--push {repo}: {_line(error)}; the folder {folder} is whole, so that `{command}` goes on"
         ) from None
     return str(made)
 

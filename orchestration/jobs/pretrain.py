@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import write_atomic
+from preprocessing.files import whole_folder, write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
@@ -220,18 +220,14 @@ def export(
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     api = hub.connect(repo) if repo else None
-    unfinished = to.with_name(f".{to.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    if heads:
-        shutil.copytree(made, unfinished)
-    else:
-        spec, tensors = load_weights(weights)
-        to_transformers(tensors, spec, made, unfinished, heads=False)
-        becomes = without_heads(becomes.split(",")[0])
-    write_atomic(unfinished / "README.md", model_card(folder, license=license, heads=heads).encode())
-    if to.exists():
-        to.rmdir()
-    unfinished.rename(to)
+    with whole_folder(to) as unfinished:
+        if heads:
+            shutil.copytree(made, unfinished, dirs_exist_ok=True)
+        else:
+            spec, tensors = load_weights(weights)
+            to_transformers(tensors, spec, made, unfinished, heads=False)
+            becomes = without_heads(becomes.split(",")[0])
+        write_atomic(unfinished / "README.md", model_card(folder, license=license, heads=heads).encode())
     address = hub.push(api, to, repo) if api else ""
     return sorted(path.name for path in to.iterdir()), becomes, address
 
@@ -251,15 +247,11 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     spec, tensors = load_weights(folder / kept[step])
     vocab = Path(run.corpus) / "vocab"
     becomes = described(spec, Vocab.load(vocab).pad)
-    unfinished = to.with_name(f".{to.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    to_transformers(tensors, spec, vocab, unfinished, heads=heads)
     name = folder.name.rpartition("-")[0] or folder.name
     text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
-    write_atomic(unfinished / "README.md", text.encode())
-    if to.exists():
-        to.rmdir()
-    unfinished.rename(to)
+    with whole_folder(to) as unfinished:
+        to_transformers(tensors, spec, vocab, unfinished, heads=heads)
+        write_atomic(unfinished / "README.md", text.encode())
     becomes = becomes if heads else without_heads(becomes.split(",")[0])
     return sorted(path.name for path in to.iterdir()), becomes, ""
 

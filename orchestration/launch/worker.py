@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from orchestration.launch.full_disk import full_disk_in_words
+from orchestration.full_disk import full_disk_in_words
 from orchestration.launch.out_of_memory import Used, memory_in_words
 from orchestration.launch.own_time import OwnTime
 from orchestration.launch.processes import Identity

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.files import TEMPORARY, remove_unfinished, write_atomic, xxh3_file
+from preprocessing.files import TEMPORARY, remove_unfinished, whole_folder, write_atomic, xxh3_file
 
 
 def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:
@@ -50,3 +50,28 @@ def test_what_a_killed_writer_left_is_removed_and_the_rest_stays(tmp_path: Path)
 def test_a_hash_is_xxh3_of_128_bits(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert xxh3_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"  # the specification's value
+
+
+@pytest.mark.parametrize("before", ["missing", "empty", "left by a killed command"])
+def test_a_folder_appears_whole(tmp_path: Path, before: str) -> None:
+    to = tmp_path / "to"
+    if before == "empty":
+        to.mkdir()
+    elif before.startswith("left"):
+        (tmp_path / ".to.unfinished").mkdir()
+        (tmp_path / ".to.unfinished" / "old").touch()
+    with whole_folder(to) as folder:
+        (folder / "new").touch()
+        assert not to.exists() or not list(to.iterdir())
+    assert [path.name for path in tmp_path.rglob("*")] == ["to", "new"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, is_there: bool) -> None:
+    to = tmp_path / "to"
+    if is_there:
+        to.mkdir()
+    with pytest.raises(OSError, match="no room"), whole_folder(to) as folder:
+        (folder / "half").touch()
+        raise OSError("no room")
+    assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there

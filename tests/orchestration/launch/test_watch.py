@@ -2,12 +2,13 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from orchestration.launch import full_disk
+from orchestration import full_disk
 from orchestration.launch.watch import EVERY_S, IN_A_ROW, MEETING, OTHERS, STEP, STEP_TIMES, Sign, Watch
 from preprocessing.errors import BadInput
 
@@ -132,6 +133,23 @@ def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
     monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda _: usage._replace(free=4096))
     assert full_disk.is_full(error, tmp_path)
     assert not full_disk.is_full(ValueError("a bug"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EFBIG, "File too large", "/x/y"),
+        shutil.Error([("a", "b", "[Errno 27] File too large: 'a' -> 'b'")]),
+        RuntimeError("a worker said: OSError: [Errno 27] File too large"),
+    ],
+)
+def test_a_limit_of_a_files_size_is_named(error: Exception) -> None:
+    assert "or the limit of a file's size (ulimit -f) is too low; free some, and repeat" in full_disk.said(error)
+
+
+def test_what_is_no_full_disk_is_not_said_to_be_one() -> None:
+    assert full_disk.said(ValueError("a bug")) == full_disk.said(PermissionError(errno.EACCES, "no", "/x")) == ""
+    assert full_disk.said(OSError(errno.ENOSPC, "No space left on device", 3)).startswith("no disk space")
 
 
 TORCH = "unable to write to file </torch_91_2_0>: No space left on device (28)"

@@ -15,11 +15,14 @@ from preprocessing.errors import BadInput, SesameError
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SAID: Final = re.compile(  # safetensors writes in Rust; torch in C++, without saying why it failed
-    r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large"
+    r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large|database or disk is full"
 )
 TORN: Final = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed")
+TOO_LARGE: Final = re.compile(r"os error 27\b|File too large")
 SHARED: Final = "</torch_"  # what a process gives another one lies in files of this name in SHM
 SHM: Final = Path("/dev/shm")
+AGAIN: Final = "free some, and repeat the command"
+GOES_ON: Final = f"{AGAIN}, it goes on from the newest checkpoint"
 LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch could not write to
 
 
@@ -32,8 +35,16 @@ def full_disk_in_words(folder: Path, doing: Callable[[], str]) -> Iterator[None]
         raise
     except Exception as error:
         if is_full(error, folder):
-            raise BadInput(f"{folder}: {in_words(folder, doing(), error)}") from error
+            raise BadInput(f"{folder}: {in_words(folder, doing(), error)}; {GOES_ON}") from error
         raise
+
+
+def said(error: BaseException) -> str:
+    """Which file system is full, in a line, where that is what an error of a command comes from; else ""."""
+    named = [Path(name) for one in _causes(error) if isinstance(name := getattr(one, "filename", None), str)]
+    paths = (*(named[0].absolute().parents if named else ()), Path.cwd())
+    folder = next(path for path in paths if path.is_dir())
+    return f"{in_words(folder, '', error)}; {AGAIN}" if is_full(error, folder) else ""
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
@@ -68,23 +79,22 @@ def _is_of_shared_memory(error: BaseException, folder: Path) -> bool:
 
 def in_words(folder: Path, doing: str, error: BaseException) -> str:
     """Which file system is full, how much it has, and what was to be written."""
+    during = f" in {doing}" if doing else ""
     if _is_of_shared_memory(error, folder):
         usage = shutil.disk_usage(SHM)
         return (
-            f"no shared memory in {doing}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
+            f"no shared memory{during}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
             "give the container more (--shm-size=2g), or take fewer cluster.machine.loader_workers"
         )
     mount, kind = mounted(folder)
     usage = shutil.disk_usage(folder)
     what = getattr(error, "filename", None)
     named = f" ({what})" if what else ""
-    limit = (
-        ", or the limit of a file's size (ulimit -f) is too low" if getattr(error, "errno", 0) == errno.EFBIG else ""
-    )
+    is_limited = any(getattr(one, "errno", 0) == errno.EFBIG or TOO_LARGE.search(str(one)) for one in _causes(error))
+    limit = ", or the limit of a file's size (ulimit -f) is too low" if is_limited else ""
     return (
-        f"no disk space in {doing}{named}: the file system at {mount} ({kind}, {usage.total / 1e6:,.0f} MB) has "
-        f"{usage.free / 1e6:,.1f} MB left{limit}; free some and repeat the command, it goes on from the newest "
-        "checkpoint"
+        f"no disk space{during}{named}: the file system at {mount} ({kind}, {usage.total / 1e6:,.0f} MB) has "
+        f"{usage.free / 1e6:,.1f} MB left{limit}"
     )
 
 

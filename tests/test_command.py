@@ -1,0 +1,79 @@
+"""The command as a process of its own: in a locale of another encoding, and in a Python that lacks its packages."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # what Python calls ASCII, and stays with
+
+
+def command(*words: str, flags: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `python FLAGS -m sesame WORDS` does with these variables."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
+    return subprocess.run(
+        [sys.executable, *flags, "-m", "sesame", *words],
+        cwd=ROOT,
+        env=without | environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
+def test_a_message_that_the_locale_cannot_write_is_escaped(locale: str) -> None:
+    done = command("check", "bérta", **ASCII | {"LC_ALL": locale})
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith((r"sesame: b\xe9rta is not one of the recipes", "sesame: bérta"))
+
+
+def test_text_and_names_are_utf_8_in_a_locale_of_ascii(tmp_path: Path) -> None:
+    text = tmp_path / "größe.txt"
+    text.write_text("Ein Café im Süden.\n\n" * 50, encoding="utf-8")
+    words = ("corpus", "gpt2", "--scale", "tiny", "--data", str(text), "--dry-run", "--out", str(tmp_path / "out"))
+    done = command(*words, **ASCII)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "would do: text, vocab, corpus")
+    assert "gr\\xf6\\xdfe" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_locale_of_utf_8_is_left_alone() -> None:
+    done = command("check", "bérta", LC_ALL="C.UTF-8")
+    assert done.stderr.startswith("sesame: bérta is not one of the recipes")
+
+
+def test_a_python_without_the_packages_is_told_which_one_in_one_line() -> None:
+    """Where Ray was started by another Python, a submitted job is run by that."""
+    done = command("recipes", flags=("-S",))  # no site-packages
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 4
+    assert line.startswith(
+        f"sesame: No module named 'typer' in this Python ({sys.executable}, {sys.version.split()[0]})"
+    )
+    assert "pip install 'sesame-pretraining[pipeline,training,orchestration]'" in line
+
+
+def test_a_package_that_a_verb_lacks_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in an environment without the extra of the verb's wing."""
+    from orchestration import cli
+
+    monkeypatch.setitem(sys.modules, "yaml", None)  # an import fails
+    for name in [name for name in sys.modules if name.startswith("orchestration.config")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert cli.main(["check", "gpt2"]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sesame: No module named 'yaml' in this Python")
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
+    from preprocessing.errors import missing_module
+
+    with pytest.raises(ModuleNotFoundError):
+        missing_module(ModuleNotFoundError("No module named 'training.nothing'", name="training.nothing"))
