@@ -13,12 +13,12 @@ FLAGS = ("--scale", "tiny", "evals=[]", "phases.0.steps=210")
 UNFINISHED = (".tmp-*", ".*.unfinished", ".mlflow-*")
 KB = 1024
 VERBS = {  # the words of each, with TO for a folder to write to
-    "corpus": "corpus gpt2",
+    "corpus": "corpus bert_tiny data.vocab.size=600",
     "corpus_again_with_a_card": "corpus bert_tiny --card",
     "corpus_rows": "corpus bert_tiny --rows",
     "train": "train gpt2 seed=3",
     "run": "run gpt2 seed=4",
-    "eval": "eval gpt2 --task source",
+    "eval": "eval gpt2 --csv CSV:text,label",
     "export": "export gpt2 TO",
     "export_without_heads": "export gpt2 TO --no-heads",
     "export_a_step": "export gpt2 TO --step 100",
@@ -64,7 +64,9 @@ def left_behind(*folders: Path) -> list[Path]:
 def test_a_verb_that_cannot_write_says_so_in_one_line_and_leaves_nothing(
     verb: str, most_bytes: int, text: Path, out: Path, tmp_path: Path
 ) -> None:
-    words = VERBS[verb].replace("TO", str(tmp_path / "to")).split()
+    table = text.with_name("mine.csv")
+    table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
+    words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
     done = sesame(*words, *FLAGS, "--data", str(text), "--out", str(out), most_bytes=most_bytes)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr

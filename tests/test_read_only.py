@@ -1,0 +1,81 @@
+"""An installation of someone else's (root's, an image's, a cluster's module): checkout and .venv can only be read.
+
+As root, who may write everywhere, by a read-only mount in a namespace of the command's own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.engines import ops
+
+ROOT = Path(__file__).parents[1]
+FLAGS = ("--scale", "tiny", "evals=[source]", "phases.0.steps=210")
+MOUNT = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+VERBS = {
+    "doctor": "doctor",
+    "corpus": "corpus bert_tiny --card --rows",
+    "eval": "eval gpt2 --csv CSV:text,label --steps 5 --rates 1e-3 --batches 8 --seeds 1",
+    "inspect": "inspect gpt2",
+    "export": "export gpt2 TO",
+    "sample": "sample gpt2 The --set phases.0.steps=210 --set evals=[source]",
+    "register": "register gpt2 --as mine",
+}
+
+
+def read_only(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """A command of `sesame` that can read its checkout, its environment and its home, and write to none of them."""
+    command = ["unshare", "--mount", "sh", "-c", MOUNT, str(ROOT), sys.executable, "-m", "sesame", *words]
+    environment = os.environ | {"HOME": str(home), "TORCH_EXTENSIONS_DIR": str(ROOT / ".venv" / "torch_extensions")}
+    environment.pop("XDG_CACHE_HOME", None)
+    return subprocess.run(command, cwd=home.parent, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The empty home of a user; skipped where this one may not mount."""
+    home = tmp_path_factory.mktemp("user") / "home"
+    home.mkdir()
+    if os.getuid() or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mounts the checkout for reading alone, which this user may not do")
+    return home
+
+
+@pytest.fixture(scope="module")
+def out(home: Path) -> Path:
+    """A run of it."""
+    text = home.parent / "text.txt"
+    text.write_text(
+        "".join(f"Number {number}. The river runs behind the mill. Who built it?\n\n" for number in range(3000))
+    )
+    out = home.parent / "out"
+    done = read_only("run", "gpt2", *FLAGS, "--data", str(text), "--out", str(out), home=home)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_writes_nothing_beside_the_code(out: Path) -> None:
+    assert (out / "mlflow.db").is_file()
+    assert not (ops.folder() / ops.NAME / "lock").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_works_in_an_installation_that_can_only_be_read(
+    verb: str, out: Path, home: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
+    words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
+    flags = ["--data", str(out.parent / "text.txt"), "--scale", "tiny"] if verb != "doctor" else []
+    overrides = [] if verb in ("doctor", "sample") else ["evals=[source]", "phases.0.steps=210"]
+    done = read_only(*words, *overrides, *flags, "--out", str(out), home=home)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ead-only" not in done.stdout + done.stderr
