@@ -18,8 +18,8 @@ from pipeline.readers.json_array import JsonArray
 from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
-from pipeline.readers.record import EXPECTED, Record
-from pipeline.readers.splits import Split, plan_splits, portable, records
+from pipeline.readers.record import EXPECTED, TORN, TRAILING, Record
+from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
 from pipeline.readers.warc import Warc
@@ -30,6 +30,8 @@ from pipeline.readers.xml_text import Xml
 __all__ = [
     "EXPECTED",
     "READERS",
+    "TORN",
+    "TRAILING",
     "Books",
     "Csv",
     "Html",
@@ -49,6 +51,7 @@ __all__ = [
     "Xml",
     "absolute",
     "left_out",
+    "piece_records",
     "plan_splits",
     "portable",
     "recognise",

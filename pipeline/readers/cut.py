@@ -28,6 +28,11 @@ class Piece(NamedTuple):
     weight: int = 0  # about how many bytes of text
     beside: tuple[tuple[File, int, int | None], ...] = ()  # the same lines in other languages
 
+    @property
+    def stored(self) -> int:
+        """The bytes of its whole file, and of those beside it, as they are stored."""
+        return self.file.size + sum(file.size for file, _, _ in self.beside)
+
 
 class Members(NamedTuple):
     """How to know the begin of a part of a file: by its mark, and by what it begins with, decompressed."""

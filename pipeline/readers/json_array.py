@@ -12,9 +12,9 @@ from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8, Encoding, codec
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, shown, wide_encoding
+from pipeline.readers.files import Sides, absolute, find_single, open_bytes, shown, wide_encoding
 from pipeline.readers.jsonl import check_field, parsed
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import Line, dropped, rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
@@ -90,8 +90,7 @@ class JsonArray:
             for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
                 yield record._replace(encoding=said) if said else record
-            if why := fault(stream):
-                yield Record(file.label, 0, fault=why)
+            yield from rest_of(stream, file.label)
 
 
 def _fields(start: bytes) -> list[str] | None:

@@ -16,7 +16,7 @@ import xxhash
 
 from pipeline.readers import files
 from pipeline.readers.cut import Piece, weight
-from pipeline.readers.files import File, find, local, plain_suffix
+from pipeline.readers.files import File, find, has_mark, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
 from pipeline.readers.refused import known, looks
@@ -27,7 +27,7 @@ from preprocessing.errors import BadInput
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
 MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
-READER_VERSION: Final = 3  # one more whenever the same input gives other documents, or another plan
+READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
 _FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
 _MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
@@ -82,9 +82,17 @@ def _name(source: Reader, pieces: tuple[Piece, ...]) -> str:
 
 def records(split: Split, max_chars: int) -> Iterator[Record]:
     """What the files of a split hold, in order; documents of surely more than `max_chars` come without their text."""
-    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
     for piece in split.pieces:
-        yield from split.source.records(piece, limit) if piece.file.size else [Record(piece.file.label, 0)]
+        yield from piece_records(split.source, piece, max_chars)
+
+
+def piece_records(source: Reader, piece: Piece, max_chars: int) -> Iterator[Record]:
+    """As `records`, of one piece. An empty file of a format that has a beginning is cut off before it."""
+    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
+    if piece.file.size:
+        yield from source.records(piece, limit)
+    else:
+        yield Record(piece.file.label, 0, fault="truncated" if has_mark(piece.file) else "")
 
 
 def portable(source: Reader) -> dict[str, object]:

@@ -20,7 +20,6 @@ from pipeline.readers.files import (
     File,
     Sides,
     absolute,
-    fault,
     find_single,
     head,
     open_bytes,
@@ -28,6 +27,7 @@ from pipeline.readers.files import (
     shown,
     wide_encoding,
 )
+from pipeline.readers.lines import rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
@@ -117,8 +117,7 @@ class Xml:
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
             for record in _Parser(file.label, self.text, limit).records(stream):
                 yield record if said in ("", "utf-8") else record._replace(encoding=said)
-            if why := fault(stream):
-                yield Record(file.label, 0, fault=why)
+            yield from rest_of(stream, file.label)
 
 
 def _encoding(file: File) -> str:

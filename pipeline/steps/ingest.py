@@ -21,6 +21,7 @@ from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
+from pipeline.steps.damage import Damaged, listed
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
 from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
 from pipeline.steps.plan import (
@@ -114,6 +115,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                 _distinct(keyed, out, corpus) | "Plan" >> beam.Map(plan, [], str(out), corpus, finals, texts)
             remove_kept(out)
         planned = _text(out, identity, corpus, ours, finals, mixed)
+        _say_what_is_not_compared(out, [part for part in parts if part.number >= ELSEWHERE])
         planned.save()
     return planned
 
@@ -270,6 +272,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
         log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
     _check_rejects(out, corpus, seals, ledger)
+    _check_damage(out, corpus, Damaged.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
         lost = [seal_of(out / name)["lost"] for name in finals]
@@ -351,6 +354,24 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
             f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
             f"look into {out / REJECTS}, mend the input or raise clean.max_rejects in the corpus file"
         )
+
+
+def _say_what_is_not_compared(out: Path, others: Sequence[Part]) -> None:
+    """Which files of the text that ours is not to repeat cannot be read."""
+    damaged = Damaged.of([part.split for part in others], [seal_of(out / part.name) for part in others])
+    if damaged.damaged:
+        log.warning("dedup.against: not compared with what cannot be read in %s", listed(damaged.damaged))
+
+
+def _check_damage(out: Path, corpus: Corpus, damaged: Damaged) -> None:
+    """DataError where more of the stored bytes or files than `clean.max_rejects` is damaged; else it is said."""
+    if why := damaged.error(corpus.clean.max_rejects):
+        raise DataError(
+            f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_rejects:g}; get these files again, "
+            f"leave them out, or raise clean.max_rejects in the corpus file; {out / REJECTS} shows what cannot be read"
+        )
+    for line in damaged.warnings():
+        log.warning("text of %s: %s", corpus.name, line)
 
 
 def _finished(out: Path, identity: str) -> Texts | None:
