@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from pipeline.readers import zipped
 from pipeline.readers.encodings import LOST, wide
-from pipeline.readers.walk import facts_of, walk
+from pipeline.readers.walk import facts_of, require_file, walk
 from preprocessing.errors import BadInput
+from preprocessing.stand_ins import require_itself
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 SNIFFED: Final = 1 << 16  # bytes by which a format is recognised
@@ -117,14 +118,16 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     if top.is_dir():
         found = [file for label, name in walk(top) if not _is_hidden(label) for file in _stored(label, name)]
     elif os.path.lexists(top):
-        facts_of(top)
+        require_file(top, facts_of(top))
         found = list(_stored(top.name, top))
     elif glob.has_magic(path):
         fixed = Path(*_until(top.parts, glob.has_magic))
-        names = [name for name in glob.glob(path, recursive=True) if stat.S_ISREG(facts_of(Path(name)).st_mode)]
+        names = list(_matching(path))
         found = [file for name in names for file in _stored(os.path.relpath(name, fixed), Path(name))]
         if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
+    elif path == "-":
+        raise BadInput("-: standard input cannot be read twice; write its text to a file first, and give that")
     else:
         raise BadInput(f"{path}: no such file or folder; check the path")
     if top.is_dir() or zipped.is_archive(path):
@@ -134,6 +137,15 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     yield from found
 
 
+def _matching(pattern: str) -> Iterator[str]:
+    """The files that a pattern matches; BadInput for what is neither a file nor a folder."""
+    for name in glob.glob(pattern, recursive=True):
+        facts = facts_of(Path(name))
+        if not stat.S_ISDIR(facts.st_mode):
+            require_file(Path(name), facts)
+            yield name
+
+
 def _stored(label: str, path: Path) -> Iterator[File]:
     """A file, or those that a zip archive holds."""
     if not os.access(path, os.R_OK):
@@ -141,6 +153,7 @@ def _stored(label: str, path: Path) -> Iterator[File]:
     facts = path.stat()
     name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
     if zipped.is_archive(path):
+        require_itself(path)
         for member in zipped.members(path):
             yield File(f"{name}/{member.name}", member.path, member.size, member.changed)
     else:

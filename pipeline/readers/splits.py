@@ -19,7 +19,7 @@ from pipeline.readers.cut import Piece, weight
 from pipeline.readers.files import File, find, has_mark, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
-from pipeline.readers.refused import known, looks
+from pipeline.readers.refused import known, looks, require_as_called
 from pipeline.readers.walk import say
 from pipeline.readers.zipped import is_archive
 from preprocessing.errors import BadInput
@@ -29,6 +29,7 @@ MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
 READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
+_TEXTS: Final = (".txt", ".text", ".md", "")  # endings of prose
 _FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
 _MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
 _MOST_SHOWN: Final = 6
@@ -52,6 +53,7 @@ class Split:
 def plan_splits(sources: Sequence[Reader]) -> list[Split]:
     """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
     found = [(source, source.files()) for source in sources]
+    require_as_called(file for _, all_sides in found for sides in all_sides for file in sides)
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
     step = max(SPLIT_BYTES, total // MOST_SPLITS)
     splits = [
@@ -209,7 +211,10 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     in_folder = [file.path for file in files] != [local(path)] and not _is_pattern(path)
     leads = {ending for reader in readers for ending in reader.leads}
     sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
+    usual = leads.union(_TEXTS, *(reader.usual for reader in readers))
     for ending, group in sorted(groups.items(), key=lambda item: item[0] not in leads):
+        if ending in usual or len(files) == 1:
+            require_as_called(group[:_MOST_LOOKED_AT])
         try:
             source = _of_group(path, field or "text", group, len(files) == 1, not sources and not others, readers)
             if source is not None and in_folder and not _reads_a_folder(source, path):

@@ -15,7 +15,19 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 import pyarrow as pa
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import TORN, File, Sides, absolute, find, is_url, local, open_stored, raise_if_ours
+from pipeline.readers.files import (
+    TORN,
+    File,
+    Sides,
+    absolute,
+    find,
+    is_text,
+    is_url,
+    local,
+    open_stored,
+    raise_if_ours,
+    stored_head,
+)
 from pipeline.readers.jsonl import as_spans, check_field
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import SNIPPET, Record
@@ -84,6 +96,8 @@ class Table:
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
+        if file.size and is_text(start := stored_head(file.path)) and not is_table(start):
+            raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
         return ranges_of_parts(file, part_sizes(file, self.field, self.spans), step)
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:

@@ -42,7 +42,7 @@ class Damaged:
                 if damage is not None:
                     share = piece.weight / weights[path] if weights[path] else 1.0
                     lost[path] = lost.get(path, 0.0) + damage.share * share * sizes[path]
-                    why[path] = damage.why if path not in torn else torn[path]
+                    why[path] = torn.get(path, damage.why)
                     if damage.is_torn or damage.why == TRAILING:
                         torn[path] = damage.why
         worst = sorted(why, key=lambda path: (-lost[path], labels[path]))
@@ -61,7 +61,7 @@ class Damaged:
             said = f"{self.share:.1%} of the stored bytes are in files that cannot be read, or not to their end"
             return f"{said} ({listed(self.damaged)})"
         if len(self.unreadable) > most * self.num_files:
-            return f"of {self.num_files:,} files nothing can be read of {listed(self.unreadable)}"
+            return f"nothing can be read of {listed(self.unreadable)}, out of {self.num_files:,} files"
         return ""
 
     def warnings(self) -> list[str]:
