@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline.readers import EXPECTED, TORN, Record, Split, piece_records
+from pipeline.readers import EXPECTED, SKIPPED, TORN, Record, Split, piece_records
 from pipeline.spec import Clean
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, seal, sealed
@@ -148,8 +148,9 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
     ledger = tally.ledger
     for record in records:
         if record.fault in EXPECTED:
-            ledger.see(0, bytes=record.size)
-            ledger.drop(record.fault, 0, bytes=record.size)
+            documents = int(record.fault in SKIPPED)
+            ledger.see(documents, bytes=record.size)
+            ledger.drop(record.fault, documents, bytes=record.size)
             continue
         ledger.see(bytes=record.size)
         if record.encoding:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.readers import EXPECTED, Source, Split, left_out, plan_splits, recognise, records
+from pipeline.readers import EXPECTED, SKIPPED, Source, Split, left_out, plan_splits, recognise, records
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
@@ -347,10 +347,11 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
         for reason, count in facts["rejected"].items():
             rejected[reason] = rejected.get(reason, 0) + count
     num, most = sum(rejected.values()), corpus.clean.max_rejects
-    if num > most * ledger.seen.documents:
+    others = sum(count.documents for reason, count in ledger.dropped.items() if reason in SKIPPED)
+    if num > most * (ledger.seen.documents - others):
         top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
         raise DataError(
-            f"corpus {corpus.name}: {num} of {ledger.seen.documents} documents cannot be read "
+            f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents cannot be read "
             f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
             f"look into {out / REJECTS}, mend the input or raise clean.max_rejects in the corpus file"
         )
