@@ -22,6 +22,7 @@ from pipeline.readers.record import EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
+from pipeline.readers.unchanged import Snapshot, changed
 from pipeline.readers.warc import Warc
 from pipeline.readers.wiki_dump import WikiDump
 from pipeline.readers.wikiextractor import WikiExtractor
@@ -42,6 +43,7 @@ __all__ = [
     "Parallel",
     "Reader",
     "Record",
+    "Snapshot",
     "Source",
     "Split",
     "Table",
@@ -51,6 +53,7 @@ __all__ = [
     "WikiExtractor",
     "Xml",
     "absolute",
+    "changed",
     "left_out",
     "piece_records",
     "plan_splits",

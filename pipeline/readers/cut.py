@@ -29,9 +29,14 @@ class Piece(NamedTuple):
     beside: tuple[tuple[File, int, int | None], ...] = ()  # the same lines in other languages
 
     @property
+    def files(self) -> list[File]:
+        """Its file, and those beside it."""
+        return [self.file, *(file for file, _, _ in self.beside)]
+
+    @property
     def stored(self) -> int:
-        """The bytes of its whole file, and of those beside it, as they are stored."""
-        return self.file.size + sum(file.size for file, _, _ in self.beside)
+        """The bytes of its whole files, as they are stored."""
+        return sum(file.size for file in self.files)
 
 
 class Members(NamedTuple):

@@ -254,7 +254,7 @@ def documents(file: File, start: int, stop: int | None, field: str, spans: str, 
 
 
 def _opened(path: str) -> pa.NativeFile:
-    return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.memory_map(path)
+    return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.OSFile(path)
 
 
 def _starts(stored: pa.NativeFile, mark: bytes) -> bool:

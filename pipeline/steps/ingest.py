@@ -9,6 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -16,7 +17,18 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.readers import EXPECTED, SKIPPED, Source, Split, left_out, plan_splits, recognise, records
+from pipeline.readers import (
+    EXPECTED,
+    SKIPPED,
+    Snapshot,
+    Source,
+    Split,
+    changed,
+    left_out,
+    plan_splits,
+    recognise,
+    records,
+)
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
@@ -35,7 +47,7 @@ from pipeline.steps.plan import (
     write_kept,
     write_plan,
 )
-from preprocessing.errors import BadInput, DataError
+from preprocessing.errors import BadInput, DataError, Preempted
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
 from preprocessing.text import ngram_hashes, normalise, repaired
@@ -71,6 +83,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     out = Path(out).absolute()  # workers elsewhere have another current folder
     ngrams = _ngram_file(corpus)
     cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
+    snapshot = _snapshot(corpus)
     parts = _parts(corpus, cleaner, ngrams)
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]
@@ -89,9 +102,14 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
             return finished
         (out / TEXT).unlink(missing_ok=True)  # it describes the folder as it was before
         sweep(out, {*names, *finals, ngrams})
-        _write_ngrams(corpus.decontaminate, cleaner)
+        with _unchanged(snapshot, out, parts, ngrams):
+            _write_ngrams(corpus.decontaminate, cleaner)
         remove_kept(out)
-        with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
+        with (
+            _unchanged(snapshot, out, parts, ngrams),
+            watched("text", out, names, report),
+            pipeline(out, work, beam_args) as graph,
+        ):
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
             keyed = [cleaned | "Keys" >> beam.FlatMap(_addresses, str(out))]
             if known:
@@ -118,6 +136,38 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
         _say_what_is_not_compared(out, [part for part in parts if part.number >= ELSEWHERE])
         planned.save()
     return planned
+
+
+def _snapshot(corpus: Corpus) -> Snapshot:
+    """The files of all text that a corpus depends on, as they are before anything of them is read."""
+    paths = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    others = [source for path in paths if not _is_corpus(path) for source in recognise(path)]
+    return Snapshot([*corpus.sources, *others])
+
+
+@contextmanager
+def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[Part], ngrams: str) -> Iterator[None]:
+    """BadInput where files change while they are read, whatever is raised for it; what was read of them is removed."""
+    planned = [file for part in parts for piece in part.split.pieces for file in piece.files]
+
+    def check() -> None:
+        if changes := snapshot.changes(planned):
+            for part in parts:
+                if changes.keys() & {file.path for piece in part.split.pieces for file in piece.files}:
+                    for made in (out / part.name, (out / part.name).with_suffix(".json")):
+                        made.unlink(missing_ok=True)
+            if ngrams:
+                (out / ngrams).unlink(missing_ok=True)
+            raise changed(changes) from None
+
+    try:
+        yield
+    except Preempted:
+        raise
+    except Exception:
+        check()
+        raise
+    check()
 
 
 def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
