@@ -25,6 +25,7 @@ from preprocessing.spec import kind_of
 from preprocessing.vocab import KINDS, Vocab
 
 UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
+_FEW_SENTENCES: Final = 1.2  # a document: that many have texts whose lines were taken for documents
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
 _UNIONS: Final[dict[str, Any]] = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
 
@@ -220,8 +221,19 @@ class Rows:
         documents = compat.documents_of(self.store.shards)
         made = compat.instances(documents, self.vocab, self.sampling, self.length)
         if not made:
-            raise BadInput(f"{self.store.folder}: not one row in {self.store.split}: give more text")
+            raise BadInput(f"{self.store.folder}: not one row in {self.store.split}: {self._remedy()}")
         return made
+
+    def _remedy(self) -> str:
+        """What helps where the text makes no row: more of it, or documents of more than a sentence."""
+        documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
+        sentences = sum(len(shard.sentence_at_M) for shard in self.store.shards)
+        if sentences > _FEW_SENTENCES * documents:
+            return "give more text"
+        return (
+            f"its {documents:,} documents have {sentences:,} sentences, one each: give documents, not their lines "
+            "(paragraphs:PATH reads a file in which blank lines separate them)"
+        )
 
     @cached_property
     def _wanted(self) -> frozenset[str]:
@@ -349,7 +361,7 @@ class Rows:
             if not any(len(plan) for plan in plans):
                 of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
                 where = f"{self.store.split}{of}"
-                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {where}: give more text")
+                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {where}: {self._remedy()}")
             mine = [known for known in self._copies if known[0] == group]
             for old in mine[: 1 - _KEPT_COPIES]:
                 del self._copies[old]

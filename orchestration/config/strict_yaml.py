@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from preprocessing.errors import BadInput
+from preprocessing.stand_ins import require_itself
 
 LONGEST = 20  # digits of a whole number, more than any key can have
 
@@ -96,6 +97,7 @@ def parse(text: str, where: str) -> Any:
 
 def read(path: Path, where: str) -> dict[str, Any]:
     """Read a file that holds one mapping; BadInput where it is missing, not text, not YAML or not a mapping."""
+    require_itself(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestration import environment, tracking
 from orchestration.jobs import stages
-from orchestration.jobs.job import Job
+from orchestration.jobs.job import Job, inputs_of
 from orchestration.progress import Report, together
 from orchestration.reports import data_card
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
@@ -14,6 +14,7 @@ from pipeline import jobs
 from pipeline.runners import check_here
 from pipeline.spec import Beam
 from pipeline.steps import Static, materialise
+from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,11 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
         if vocab.state != "done":
             jobs.require_room(job.recipe.data.vocab, job.corpus)
         jobs.read_text(job.corpus, text.folder, beam_args, report)
+        if inputs_of(job.corpus) != text.causes["inputs"]:
+            raise BadInput(
+                f"corpus {job.corpus.name}: its text changed after this command was given; wait until what writes "
+                "there has ended, then repeat the command"
+            )
         text.finish()
     if vocab.state != "done":
         jobs.train_vocab(text.folder, job.recipe.data.vocab, vocab.folder, beam_args, report)

@@ -127,7 +127,7 @@ class Job:
                 f"corpus {self.corpus.name}: mixture: no text for {', '.join(lacking)}; name it with "
                 f"--data {lacking[0]}=PATH, or leave the group out of a corpus file of your own"
             )
-        return stages.plan(self.recipe, self.corpus, _inputs(self.corpus), self.out)
+        return stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
 
 
 def cluster_of(flags: Flags) -> Cluster:
@@ -166,7 +166,7 @@ def open_job(flags: Flags) -> Job:
     return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
 
 
-def _inputs(corpus: Corpus) -> str:
+def inputs_of(corpus: Corpus) -> str:
     """Fingerprint of all text that a corpus depends on, what it is compared with included."""
     others = [*corpus.dedup.against, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]

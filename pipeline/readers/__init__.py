@@ -18,10 +18,11 @@ from pipeline.readers.json_array import JsonArray
 from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
-from pipeline.readers.record import EXPECTED, Record
-from pipeline.readers.splits import Split, plan_splits, portable, records
+from pipeline.readers.record import EXPECTED, SKIPPED, TORN, TRAILING, Record
+from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
+from pipeline.readers.unchanged import Snapshot, changed
 from pipeline.readers.warc import Warc
 from pipeline.readers.wiki_dump import WikiDump
 from pipeline.readers.wikiextractor import WikiExtractor
@@ -30,6 +31,9 @@ from pipeline.readers.xml_text import Xml
 __all__ = [
     "EXPECTED",
     "READERS",
+    "SKIPPED",
+    "TORN",
+    "TRAILING",
     "Books",
     "Csv",
     "Html",
@@ -39,6 +43,7 @@ __all__ = [
     "Parallel",
     "Reader",
     "Record",
+    "Snapshot",
     "Source",
     "Split",
     "Table",
@@ -48,7 +53,9 @@ __all__ = [
     "WikiExtractor",
     "Xml",
     "absolute",
+    "changed",
     "left_out",
+    "piece_records",
     "plan_splits",
     "portable",
     "recognise",

@@ -28,6 +28,16 @@ class Piece(NamedTuple):
     weight: int = 0  # about how many bytes of text
     beside: tuple[tuple[File, int, int | None], ...] = ()  # the same lines in other languages
 
+    @property
+    def files(self) -> list[File]:
+        """Its file, and those beside it."""
+        return [self.file, *(file for file, _, _ in self.beside)]
+
+    @property
+    def stored(self) -> int:
+        """The bytes of its whole files, as they are stored."""
+        return sum(file.size for file in self.files)
+
 
 class Members(NamedTuple):
     """How to know the begin of a part of a file: by its mark, and by what it begins with, decompressed."""

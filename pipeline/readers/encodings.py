@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from preprocessing.text import from_cesu8
+
 MOST_LOOKED_AT: Final = 1 << 16  # bytes of lines that are no UTF-8
 _BOMS: Final = {  # UTF-32's begins with UTF-16's
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -47,6 +49,7 @@ _INSIDE: Final = re.compile(rf"(?<={_LETTER})[\u00a1-\u00bf\u00d7\u00f7\u2010-\u
 _TWO_SCRIPTS: Final = re.compile(
     "[A-Za-z\u00c0-\u024f][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z\u00c0-\u024f]"
 )  # in one word
+CESU8: Final = "cesu-8"  # no codec of Python has this name
 LOST: Final = b"\xff"  # stands in UTF-8 for what could not be decoded: never valid, it becomes U+FFFD and is counted
 
 
@@ -81,6 +84,11 @@ def wide(start: bytes) -> str:
     return name if name in _BOMS.values() and _is_proven(start, name) else ""
 
 
+def is_cesu8(line: bytes) -> bool:
+    """Whether bytes are UTF-8 but for characters in halves, CESU-8 or modified UTF-8."""
+    return (b"\xed" in line or b"\xc0\x80" in line) and not is_utf8(line) and is_utf8(from_cesu8(line))
+
+
 def of_lines(sample: bytes) -> Encoding:
     """The encoding of a file of which these are some whole lines, of any of its places.
 
@@ -89,6 +97,8 @@ def of_lines(sample: bytes) -> Encoding:
     """
     if sample.isascii() and not _ESCAPES.search(sample):
         return UTF8
+    if b"\xed" in sample or b"\xc0\x80" in sample:
+        sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
     lines = [line for line in sample.split(b"\n") if not line.isascii() or _ESCAPES.search(line)]
     odd = [line for line in lines if not is_utf8(line) or line.isascii()]
     if not odd:
@@ -189,6 +199,8 @@ def to_utf8(line: bytes, encoding: Encoding) -> bytes:
     >>> to_utf8("naïve".encode("cp1252"), Encoding("cp1252")).decode(), to_utf8(b"a\x81", Encoding("cp1252"))
     ('naïve', b'a\xff')
     """
+    if is_cesu8(line):
+        return from_cesu8(line)
     if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line)):
         return line
     text = line.decode(encoding.name, errors="replace")

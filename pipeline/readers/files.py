@@ -1,5 +1,6 @@
 """Paths, folders, globs and URLs -> files; files -> bytes, decompressed, in UTF-8, in bounded memory."""
 
+import bz2
 import codecs
 import glob
 import hashlib
@@ -7,27 +8,35 @@ import io
 import lzma
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from pipeline.readers import zipped
 from pipeline.readers.encodings import LOST, wide
-from pipeline.readers.walk import facts_of, walk
+from pipeline.readers.walk import facts_of, require_file, walk
 from preprocessing.errors import BadInput
+from preprocessing.stand_ins import require_itself
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 SNIFFED: Final = 1 << 16  # bytes by which a format is recognised
-_PIECE: Final = 1 << 13  # bytes decompressed at a time
-_GATHERED: Final = 8  # of these, handed on together
+_PIECE: Final = 1 << 13  # bytes of an archive that are read at a time
+_GATHERED: Final = 8  # of these, decompressed and handed on together
 _BLOCK: Final = 1 << 20  # bytes asked for at a time where a file is far away
 _MOST_RATIO: Final = 200  # decompressed : compressed; text has 3 to 10, a few words again and again 100, a bomb 1000
 _HARMLESS: Final = 1 << 28  # decompressed bytes that may have any ratio
 _XZ_MEMORY: Final = 1 << 28  # bytes that its decoder may ask for: xz -9 needs 65 MB
-TORN: Final = (OSError, pa.ArrowInvalid, lzma.LZMAError)  # what is raised for an archive that breaks off, or is none
+TORN: Final = (  # what is raised for an archive that breaks off, or is none
+    OSError,
+    EOFError,
+    pa.ArrowInvalid,
+    lzma.LZMAError,
+    zlib.error,
+)
 _CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]  # all but NUL, white space and escape
 _MARKS: Final = (
     b"\xff\xfe",
@@ -109,14 +118,16 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     if top.is_dir():
         found = [file for label, name in walk(top) if not _is_hidden(label) for file in _stored(label, name)]
     elif os.path.lexists(top):
-        facts_of(top)
+        require_file(top, facts_of(top))
         found = list(_stored(top.name, top))
     elif glob.has_magic(path):
         fixed = Path(*_until(top.parts, glob.has_magic))
-        names = [name for name in glob.glob(path, recursive=True) if stat.S_ISREG(facts_of(Path(name)).st_mode)]
+        names = list(_matching(path))
         found = [file for name in names for file in _stored(os.path.relpath(name, fixed), Path(name))]
         if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
+    elif path == "-":
+        raise BadInput("-: standard input cannot be read twice; write its text to a file first, and give that")
     else:
         raise BadInput(f"{path}: no such file or folder; check the path")
     if top.is_dir() or zipped.is_archive(path):
@@ -126,6 +137,15 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
     yield from found
 
 
+def _matching(pattern: str) -> Iterator[str]:
+    """The files that a pattern matches; BadInput for what is neither a file nor a folder."""
+    for name in glob.glob(pattern, recursive=True):
+        facts = facts_of(Path(name))
+        if not stat.S_ISDIR(facts.st_mode):
+            require_file(Path(name), facts)
+            yield name
+
+
 def _stored(label: str, path: Path) -> Iterator[File]:
     """A file, or those that a zip archive holds."""
     if not os.access(path, os.R_OK):
@@ -133,6 +153,7 @@ def _stored(label: str, path: Path) -> Iterator[File]:
     facts = path.stat()
     name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
     if zipped.is_archive(path):
+        require_itself(path)
         for member in zipped.members(path):
             yield File(f"{name}/{member.name}", member.path, member.size, member.changed)
     else:
@@ -225,6 +246,15 @@ def compression_of(name: Path | str) -> str | None:
     return COMPRESSED.get(Path(name).suffix.lower())
 
 
+def has_mark(file: File) -> bool:
+    """Whether files of this name begin with bytes that say what they are, so that an empty one is none.
+
+    >>> has_mark(File("a", "a.parquet", 0, 0)), has_mark(File("a", "a.jsonl", 0, 0))
+    (True, False)
+    """
+    return compression_of(file.path) is not None or plain_suffix(file.path) in (".parquet", ".arrow", ".feather")
+
+
 def shown(path: str, endings: tuple[str, ...]) -> str:
     """A path, and which files of it are meant where not all that a format usually has.
 
@@ -262,17 +292,22 @@ def stored_head(path: str) -> bytes:
 
 
 class _EndsHere(Exception):
-    """The rest of a compressed file is not read; the argument is the fault."""
+    """The rest of a compressed file is not read: its fault, or how many stored bytes behind it are none of it."""
+
+    def __init__(self, fault: str, trailing: int = 0) -> None:
+        super().__init__(fault)
+        self.fault, self.trailing = fault, trailing
 
 
 class Decoded(io.RawIOBase):
     """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, with a `fault`.
 
     `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond _MOST_RATIO, else "".
+    `trailing` is the number of stored bytes behind a whole archive that are no archive; NULs there are padding.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.pieces, self.fault, self.rest = pieces, "", memoryview(b"")
+        self.pieces, self.fault, self.trailing, self.rest = pieces, "", 0, memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -282,7 +317,7 @@ class Decoded(io.RawIOBase):
             while not self.rest and (piece := next(self.pieces, None)) is not None:
                 self.rest = memoryview(piece)
         except _EndsHere as end:
-            self.fault, self.pieces = str(end), iter(())
+            self.fault, self.trailing, self.pieces = end.fault, end.trailing, iter(())
         size = min(len(buffer), len(self.rest))
         buffer[:size], self.rest = self.rest[:size], self.rest[size:]
         return size
@@ -331,25 +366,26 @@ def fault(file: io.BufferedReader) -> str:
     return file.raw.fault if isinstance(file.raw, Decoded) else ""
 
 
+def trailing(file: io.BufferedReader) -> int:
+    """How many stored bytes stand behind the archive of a stream that was read to its end, and are none of it."""
+    return file.raw.trailing if isinstance(file.raw, Decoded) else 0
+
+
 def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
-    """Decompressed by pyarrow: members, frames and streams end to end as one; zstd windows up to 128 MB."""
-    done, gathered = 0, list[bytes]()
+    """Decompressed: members, frames and streams end to end as one; windows of zstd up to 128 MB."""
+    done = 0
     try:
         with _archive(path, start, stop) as stored:
             most = _HARMLESS + _MOST_RATIO * _left(stored)
-            with _inflating(stored, compression) as stream:
-                while piece := stream.read(_PIECE):
-                    done += len(piece)
-                    if done > most:
-                        raise _EndsHere("bomb")
-                    gathered.append(piece)
-                    if len(gathered) == _GATHERED:
-                        yield b"".join(gathered)
-                        gathered = []
-                yield b"".join(gathered)
+            for piece in _zstd(stored) if compression == "zstd" else _members(stored, compression):
+                done += len(piece)
+                if done > most:
+                    raise _EndsHere("bomb")
+                yield piece
     except TORN as error:
         raise_if_ours(error)
-        yield b"".join((*gathered, *_before_the_tear(path, compression, start, stop, done)))
+        if compression == "zstd":
+            yield b"".join(_before_the_tear(path, start, stop, done))
         raise _EndsHere("truncated") from None
 
 
@@ -363,28 +399,92 @@ def _left(stored: BinaryIO) -> int:
     return end - at
 
 
-def _inflating(stored: BinaryIO, compression: str) -> Any:
-    """A stream of what an archive holds."""
-    if compression == "xz":
-        return Decoded(_unxz(stored))
-    return pa.input_stream(stored, compression=compression)
+def _zstd(stored: BinaryIO) -> Iterator[bytes]:
+    """Frames of zstd end to end, by pyarrow; an error where one is damaged or breaks off."""
+    with pa.input_stream(stored, compression="zstd") as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
 
 
-def _unxz(stored: BinaryIO) -> Iterator[bytes]:
-    """Streams of xz, end to end; LZMAError where one is damaged or breaks off, or wants too much memory."""
-    decoder, rest = lzma.LZMADecompressor(memlimit=_XZ_MEMORY), b""
-    while block := rest or stored.read(_PIECE):
-        if decoder.eof:
-            if not (block := block.lstrip(b"\0")):  # padding
-                rest = b""
-                continue
-            decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-        yield decoder.decompress(block, _PIECE)
+class _Decompressor(Protocol):
+    """What decoders of Python have in common: those of bz2 and xz, and _Gunzip."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+class _Gunzip:
+    """A member of gzip, as the decoders of bz2 and xz read theirs; of a damaged one all that stands before it."""
+
+    def __init__(self) -> None:
+        self.zlib, self.held, self.needs_input = zlib.decompressobj(31), b"", True
+        self.error: zlib.error | None = None
+
+    @property
+    def eof(self) -> bool:
+        return self.zlib.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self.zlib.unused_data
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        if self.error:
+            raise self.error
+        data, before = self.held + data, self.zlib.copy()
+        try:
+            piece = self.zlib.decompress(data, max_length)
+        except zlib.error as error:
+            self.error, self.needs_input = error, False
+            return b"".join(_byte_by_byte(before, data))
+        self.held = self.zlib.unconsumed_tail
+        self.needs_input = not self.held and len(piece) < max_length
+        return piece
+
+
+def _byte_by_byte(decoder: Any, data: bytes) -> Iterator[bytes]:
+    """What can be decompressed before a damaged place: a call that meets it gives nothing."""
+    with suppress(zlib.error):
+        while byte := decoder.decompress(data, 1):
+            yield byte
+            data = decoder.unconsumed_tail
+
+
+_STREAMS: Final[dict[str, tuple[bytes, Callable[[], _Decompressor]]]] = {  # how each begins, and what reads it
+    "gzip": (b"\x1f\x8b", _Gunzip),
+    "bz2": (b"BZh", bz2.BZ2Decompressor),
+    "xz": (b"\xfd7zXZ\x00", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+}
+
+
+def _members(stored: BinaryIO, compression: str) -> Iterator[bytes]:
+    """Members of an archive end to end, with padding of NULs between and behind them; an error where one is damaged,
+    breaks off, or wants too much memory. What else stands behind the last one is counted, as gzip warns of it."""
+    mark, begin = _STREAMS[compression]
+    decoder, rest = begin(), stored.read(_PIECE)
+    while rest:
+        yield decoder.decompress(rest, _GATHERED * _PIECE)
         while not decoder.needs_input and not decoder.eof:
-            yield decoder.decompress(b"", _PIECE)
-        rest = decoder.unused_data
-    if not decoder.eof:
-        raise lzma.LZMAError("breaks off")
+            yield decoder.decompress(b"", _GATHERED * _PIECE)
+        if not decoder.eof:
+            rest = stored.read(_PIECE)
+            continue
+        rest = decoder.unused_data.lstrip(b"\0")
+        while not rest and (block := stored.read(_PIECE)):
+            rest = block.lstrip(b"\0")
+        if not rest:
+            return
+        if len(rest) < len(mark):
+            rest += stored.read(_PIECE)
+        if not rest.startswith(mark):
+            raise _EndsHere("", len(rest) + sum(map(len, iter(lambda: stored.read(_BLOCK), b""))))
+        decoder = begin()
+    raise EOFError("breaks off")
 
 
 def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
@@ -403,9 +503,9 @@ def raise_if_ours(error: Exception) -> None:
         raise error
 
 
-def _before_the_tear(path: str, compression: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
-    """What can be decompressed after the first `done` bytes, byte by byte: pyarrow drops a piece that is not full."""
-    with suppress(*TORN), _inflating(_archive(path, start, stop), compression) as stream:
+def _before_the_tear(path: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
+    """What of zstd can be read after the first `done` bytes, byte by byte: pyarrow drops a piece that is not full."""
+    with suppress(*TORN), pa.input_stream(_archive(path, start, stop), compression="zstd") as stream:
         while done:
             done -= len(stream.read(min(done, _PIECE)))
         while byte := stream.read(1):
@@ -420,8 +520,8 @@ def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
         block = file.read(_PIECE)
         text = decoder.decode(block, final=not block)
         yield LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
-    if why := fault(file):
-        raise _EndsHere(why)
+    if fault(file) or trailing(file):
+        raise _EndsHere(fault(file), trailing(file))
 
 
 def head(path: str, size: int = 8192, encoding: str = "") -> bytes:

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
 from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, shown, wide_encoding
+from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import require_encoding
@@ -73,6 +74,7 @@ class Html:
             content = stream.read(MOST_HTML + 1)
             size = len(content) + sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
             why = fault(stream) or ("too_long" if size > MOST_HTML else "timeout" if is_too_deep(content) else "")
+            yield from () if fault(stream) else rest_of(stream, file.label)
         if why:
             yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
             return

@@ -12,9 +12,9 @@ from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
 from pipeline.readers.encodings import UTF8, Encoding, codec
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, shown, wide_encoding
-from pipeline.readers.jsonl import check_field, parsed
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.files import Sides, absolute, find_single, open_bytes, shown, wide_encoding
+from pipeline.readers.jsonl import check_field, fields_with, parsed, scan
+from pipeline.readers.lines import Line, dropped, rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
@@ -28,7 +28,6 @@ _MARKS: Final = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 _OBJECTS: Final = re.compile(r"(,)\s*(?={)")
 _STRINGS: Final = re.compile(r'(?<=")\s*(,)\s*(?=")')
 _MOST_TRIED: Final = 1000  # of what may follow an element that is no JSON
-_SCAN: Final = json.JSONDecoder().raw_decode
 _LONGEST_WORD: Final = 16  # characters at the end in which something may be that goes on
 _READ: Final = 1 << 18  # bytes at a time
 _AS_READ: Final = ("utf-8", "surrogateescape")
@@ -66,7 +65,7 @@ class JsonArray:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not _BEGINS.match(sample.start):
             return None
-        check_field(sample.path, _fields(sample.start), sample.field)
+        check_field(sample.path, fields_with(sample, _fields(sample.start)), sample.field)
         return cls(path=sample.path)
 
     def describe(self) -> str:
@@ -90,18 +89,20 @@ class JsonArray:
             for element in _Elements(stream, self.field, limit):
                 record = _document(file.label, element, self.field, self.spans)
                 yield record._replace(encoding=said) if said else record
-            if why := fault(stream):
-                yield Record(file.label, 0, fault=why)
+            yield from rest_of(stream, file.label)
 
 
 def _fields(start: bytes) -> list[str] | None:
-    """The fields of the first element of an array that begins so; None where that is no object, or not all there."""
-    text = start.decode(errors="replace")
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text.lstrip("\ufeff \t\r\n[,"))
-    except (ValueError, RecursionError):
-        return None
-    return list(value) if isinstance(value, dict) else None
+    """The fields of the elements of an array that begins so; None where none of them is an object, and all there."""
+    text, found = start.decode(errors="replace"), dict[str, None]()
+    at = len(text) - len(text.lstrip("\ufeff \t\r\n[,"))
+    with suppress(ValueError, RecursionError):
+        while at < len(text):
+            value, stop = scan(text, at)
+            found |= dict.fromkeys(value) if isinstance(value, dict) else {}
+            between = _BETWEEN.match(text, stop)
+            at = between.end() if between else len(text)
+    return list(found) or None
 
 
 class _Elements:
@@ -162,7 +163,7 @@ class _Elements:
     def scanned(self, first: int) -> tuple[int, str]:
         """Where the element that begins at `first` ends, 0 where that is not read yet; and what is wrong with it."""
         try:
-            _, stop = _SCAN(self.held, first)
+            _, stop = scan(self.held, first)
             whole = stop < len(self.held) or self.ended or self.held[first] in '{["'  # of a number more may follow
             return (stop, "") if whole else (0, "truncated")
         except RecursionError:
@@ -181,7 +182,7 @@ class _Elements:
         is_string = self.held.startswith('"', first)
         for match in islice((_STRINGS if is_string else _OBJECTS).finditer(self.held, first + 1), _MOST_TRIED):
             with suppress(ValueError, RecursionError):
-                value, _ = _SCAN(self.held, match.end())
+                value, _ = scan(self.held, match.end())
                 if is_string or self.field in value or self.field.partition(".")[0] in value:
                     return match.start(1)
         return 0

@@ -14,7 +14,7 @@ from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, s
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.recode import blocks_of, require_encoding
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
@@ -23,7 +23,9 @@ from preprocessing.text import decode
 _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 _BEGINS: Final = re.compile(rb'\{\s*"')
 _FIELD: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
-_SCAN: Final = json.JSONDecoder().raw_decode
+_PLAIN: Final = json.JSONDecoder()
+_MOST_DIGITS: Final = 4000  # of a number: Python reads no longer ones as integers, and no text is one
+_LONG_NUMBERS: Final = json.JSONDecoder(parse_int=lambda digits: _number(digits))
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
@@ -60,7 +62,7 @@ class Jsonl:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not is_json_lines(sample):
             return None
-        fields = _fields(sample.start)
+        fields = fields_with(sample, _fields(sample.start))
         if fields is None and goes_on(sample.start):
             raise BadInput(
                 f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
@@ -94,6 +96,16 @@ def is_json_lines(sample: Sample) -> bool:
     )
 
 
+def fields_with(sample: Sample, fields: list[str] | None) -> list[str] | None:
+    """The fields at the beginning of a file, and the one that is looked for where it stands anywhere in the file."""
+    first = sample.field.partition(".")[0]
+    if fields is None or first in fields or sample.field in fields:
+        return fields
+    names = [json.dumps(name).encode() for name in (first, sample.field)]
+    is_later = any(name in block for block in blocks_of(sample.file) for name in names)
+    return [*fields, first] if is_later else fields
+
+
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
     """BadInput where the names of the fields of `path` can be read, and `field` is not among them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
@@ -113,7 +125,7 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
         return dropped(label, block, BETWEEN)
     line, repaired = decode(block.content)
     try:
-        value = json.loads(line)
+        value = loads(line)
     except (ValueError, RecursionError):
         return dropped(label, block, "bad_json")
     text = _at(value, field)
@@ -130,6 +142,30 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
+
+
+def loads(text: str) -> Any:
+    """As json.loads, which reads no number of more than 4,300 digits; such a one is infinite here."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _LONG_NUMBERS.decode(text)
+
+
+def scan(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins at `start`, and where it ends; errors as of raw_decode of the json module."""
+    try:
+        return _PLAIN.raw_decode(text, start)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _LONG_NUMBERS.raw_decode(text, start)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def goes_on(start: bytes) -> bool:
@@ -152,17 +188,18 @@ def begun_fields(line: str) -> list[str]:
     with suppress(ValueError, RecursionError):
         while match := _FIELD.match(line, at):
             found.append(json.loads(match[1]))
-            _, at = _SCAN(line, match.end())
+            _, at = scan(line, match.end())
     return found
 
 
 def _fields(start: bytes) -> list[str] | None:
-    """The fields of the first line; None where it is not an object in JSON."""
-    try:
-        value = json.loads(decode(start.lstrip().partition(b"\n")[0])[0])
-    except (ValueError, RecursionError):
-        return None
-    return list(value) if isinstance(value, dict) else None
+    """The fields of the lines; None where none of them is an object in JSON."""
+    found = dict[str, None]()
+    for line in start.splitlines():
+        with suppress(ValueError, RecursionError):
+            value = loads(decode(line)[0])
+            found |= dict.fromkeys(value) if isinstance(value, dict) else {}
+    return list(found) or None
 
 
 def _at(value: Any, field: str) -> Any:
@@ -199,5 +236,5 @@ def _is_twice(line: str, name: str) -> bool:
         twice = twice or sum(key == name for key, _ in pairs) > 1
         return dict(pairs)
 
-    json.loads(line, object_pairs_hook=note)
+    json.loads(line, object_pairs_hook=note, parse_int=_number)
     return twice

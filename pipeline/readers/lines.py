@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.readers.files import compression_of, fault, open_bytes
-from pipeline.readers.record import SNIPPET, Record
+from pipeline.readers.files import compression_of, fault, open_bytes, trailing
+from pipeline.readers.record import SNIPPET, TRAILING, Record
 
 _SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
 
@@ -22,7 +22,7 @@ class Line(NamedTuple):
     start: int  # where it begins in the file, decompressed
     size: int  # bytes there, the line end included
     content: bytes  # its first 200 bytes where there is a fault
-    fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on
+    fault: str = ""  # "too_long", "truncated" or "bomb" where a compressed file cannot be read on, "trailing_data"
 
 
 def lines(
@@ -57,6 +57,8 @@ def lines(
                 return
         if why := fault(file):
             yield Line(at, 0, b"", why)
+        if left := trailing(file):
+            yield Line(at, left, b"", TRAILING)
 
 
 def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
@@ -85,7 +87,7 @@ def blocks(lines: Iterator[Line], begins: Callable[[Line], bool], limit: int) ->
     """Lines from one begin up to the next, joined as one; of a block longer than `limit` bytes only its size."""
     start, size, why, content = 0, 0, "", list[bytes]()
     for line in lines:
-        if content and begins(line):
+        if content and (begins(line) or line.fault == TRAILING):
             yield Line(start, size, b"".join(content), why)
             content = []
         if not content:
@@ -104,3 +106,11 @@ def blocks(lines: Iterator[Line], begins: Callable[[Line], bool], limit: int) ->
 def dropped(label: str, block: Line, why: str) -> Record:
     """The record of a block that is no document."""
     return Record(label, block.size, fault=why, start=block.start, snippet=block.content[:SNIPPET])
+
+
+def rest_of(file: io.BufferedReader, label: str) -> Iterator[Record]:
+    """The records of what a compressed file that was read to its end does not give: the rest of it, what is behind."""
+    if why := fault(file):
+        yield Record(label, 0, fault=why)
+    if left := trailing(file):
+        yield Record(label, left, fault=TRAILING)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
@@ -137,9 +137,13 @@ def pairs(
         owned(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
         for (side, start, stop), recode in zip(sides, recoders, strict=True)
     ]
-    for together in zip(*each, strict=True):
+    for lines_of_sides in zip_longest(*each):
+        together = tuple(line for line in lines_of_sides if line is not None)  # a torn side may have a line more
         others = [str(recode.used) for recode in recoders if recode.used != UTF8]
-        yield _document(label, together)._replace(encoding=" and ".join(dict.fromkeys(others)))
+        record = _document(label, together)
+        if len(together) < len(sides) and not record.fault:
+            record = Record(label, record.size, fault="one_sided", start=record.start)
+        yield record._replace(encoding=" and ".join(dict.fromkeys(others)))
 
 
 def _document(label: str, together: tuple[Line, ...]) -> Record:

@@ -1,6 +1,7 @@
 """Documents among the lines of a file: what begins one, and how one is read. Most readers are made of this."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from pipeline.readers.cut import Piece
 from pipeline.readers.encodings import UTF8
@@ -9,6 +10,9 @@ from pipeline.readers.lines import Line, blocks, lines, owned
 from pipeline.readers.recode import Recoder
 from pipeline.readers.record import SNIPPET, Record
 from preprocessing.text import decode
+
+_MOST_BLANKS: Final = 256  # bytes of a line of blanks of Unicode
+_BLANKS: Final = "".join(char for char in map(chr, range(0x3001)) if char.isspace()) + "\u200b\ufeff"
 
 Begins = Callable[[Line], bool]  # whether a document begins with this line
 Parse = Callable[[str, Line], Record]  # label of the file, lines of a document as one -> its record
@@ -25,8 +29,15 @@ def always(line: Line) -> bool:
 
 
 def is_blank(line: Line) -> bool:
-    """Blank lines are between documents."""
-    return not line.fault and not line.content.strip()
+    r"""Blank lines are between documents, whatever blanks they hold.
+
+    >>> [is_blank(Line(0, 0, content.encode())) for content in ("\n", " \t\r\n", "\u00a0\u3000\n", "a\n")]
+    [True, True, True, False]
+    """
+    if line.fault:
+        return False
+    content = line.content.strip()
+    return not content or (len(content) < _MOST_BLANKS and not content.decode(errors="replace").strip(_BLANKS))
 
 
 def document(label: str, block: Line) -> Record:

@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Final
 
 from pipeline.readers.encodings import (
+    CESU8,
     UTF8,
     Encoding,
     codec,
+    is_cesu8,
     is_utf8,
     lines_to_look_at,
     of_lines,
@@ -52,13 +54,16 @@ class Recoder:
     def __call__(self, line: bytes) -> bytes:
         if self.whole:
             return line
+        if not self.is_forced and is_cesu8(line):
+            self.used = Encoding(CESU8) if self.used == UTF8 else self.used
+            return to_utf8(line, UTF8)
         if not self.is_known:
             if line.isascii() and b"\x1b" not in line and b"~{" not in line:
                 return line
             self.used, self.is_known = encoding_of(self.file), True
-        if self.used == UTF8 and not self.is_forced and not is_utf8(line):
+        if self.used in (UTF8, Encoding(CESU8)) and not self.is_forced and not is_utf8(line):
             self.used = late_encoding_of(self.file)
-        return to_utf8(line, self.used)
+        return to_utf8(line, UTF8 if self.used.name == CESU8 else self.used)
 
 
 def encoding_of(file: File) -> Encoding:
@@ -69,6 +74,15 @@ def encoding_of(file: File) -> Encoding:
 def late_encoding_of(file: File) -> Encoding:
     """What a file is in whose looked-at lines were UTF-8, but not all of the others."""
     return _searched(file.path, file.size, file.changed)
+
+
+def blocks_of(file: File) -> Iterator[bytes]:
+    """Blocks of whole lines from all places of a file, or of its beginning where it is compressed, in UTF-8 if wide."""
+    if wide_encoding(file.path):
+        with open_bytes(file.path) as stream:
+            yield stream.read(_HEAD)
+        return
+    yield from _blocks(file.path, file.size)
 
 
 @lru_cache(maxsize=64)

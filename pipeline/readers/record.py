@@ -3,7 +3,10 @@
 from typing import Final, NamedTuple
 
 BETWEEN: Final = "between_documents"  # the fault of bytes that are no document: blank lines, program code, headers
-EXPECTED: Final = frozenset({BETWEEN, "redirect", "not_article"})  # faults of sound input, which are no rejects
+SKIPPED: Final = frozenset({"http_error", "not_a_page", "revisit", "unknown_record"})  # documents of other kinds
+EXPECTED: Final = frozenset({BETWEEN, "redirect", "not_article"}) | SKIPPED  # faults of sound input: no rejects
+TORN: Final = frozenset({"truncated", "bomb"})  # what follows in the file is not read, however much that is
+TRAILING: Final = "trailing_data"  # stored bytes behind a compressed file that are no part of it
 SNIPPET: Final = 200  # bytes that show what has a fault
 
 

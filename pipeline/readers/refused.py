@@ -1,11 +1,28 @@
-"""Files that no reader reads: what they look like, and what to do about it."""
+"""Files that no reader reads, or that are not what they are called: what they look like, and what to do about it."""
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
-from pipeline.readers.files import BYTE_ORDER_MARK, File, fault, open_bytes
+from pipeline.readers import zipped
+from pipeline.readers.files import (
+    BYTE_ORDER_MARK,
+    File,
+    compression_of,
+    fault,
+    head,
+    is_text,
+    is_url,
+    open_bytes,
+    plain_suffix,
+    stored_head,
+)
+from preprocessing.errors import BadInput
+from preprocessing.stand_ins import LOOKED_AT, PAGE, StandIn, is_page, stands_in
 
 _UNPACK: Final = "unpack it first, and give the folder"
 _RENAME: Final = "give it the ending {} so that it is decompressed"
+_CALL: Final = "give it the ending {}"
 _CONVERT: Final = "turn it into text first, as with {}"
 _ARCHIVES: Final = ((b"7z\xbc\xaf\x27\x1c", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"ustar", "a tar archive"))
 _LOOKS: Final = (  # how a file begins, what it is, what to do
@@ -34,6 +51,21 @@ _OFFICE: Final = (  # what a zip archive names that is a document
     (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
 )
 _TAR_MARK: Final = 257
+_TABLES: Final = (b"PAR1", "Parquet", _CALL.format(".parquet")), (b"ARROW1", "an Arrow file", _CALL.format(".arrow"))
+_PROMISED: Final = {  # by the ending of a name, how such a file begins as it is stored
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".bz2": re.compile(rb"BZh"),
+    ".xz": re.compile(rb"\xfd7zXZ"),
+    ".zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    **dict.fromkeys((".parquet", ".arrow", ".arrows", ".feather", ".ipc"), re.compile(rb"PAR[1E]|ARROW1|\xff{4}")),
+}
+_OF_LINES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".warc", ".wet")  # names of formats of text
+_TEXT: Final = {
+    ending: StandIn(f"text that is not compressed as its ending {ending} says", f"rename it without {ending}")
+    for ending in (".gz", ".bz2", ".xz", ".zst")
+}
+_NO_TABLE: Final = StandIn("text, not the table that its ending says", "download it again, or rename it")
+_LOOKS_LIKE_XML: Final = re.compile(rb"\s*<\?xml\b")
 _LOOKED_AT: Final = 8192  # bytes
 
 
@@ -41,6 +73,8 @@ def looks(file: File) -> tuple[str, str]:
     """What a file that no reader recognises looks like, and what to do."""
     with open_bytes(file.path) as stream:
         inside, why = stream.read(_LOOKED_AT), fault(stream)
+    if known(stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
+        return "a compressed tar archive", _UNPACK
     if why and file.size and not inside:
         return "damaged, or not compressed as its name says", "compress it again"
     if not inside.removeprefix(BYTE_ORDER_MARK).strip():
@@ -60,3 +94,46 @@ def known(start: bytes) -> tuple[str, str] | None:
         name = next((name for mark, name in _ARCHIVES[:2] if start.startswith(mark)), _ARCHIVES[2][1])
         return name, _UNPACK
     return next(((what, todo) for mark, what, todo in _LOOKS if start.lstrip().startswith(mark)), None)
+
+
+def require_as_called(files: Iterable[File]) -> None:
+    """BadInput where files are pointers or a store's answers, or hold something else than their names promise.
+
+    Of a damaged file nothing is said, nor of one that is far away and too large for a pointer: reading it tells.
+    """
+    found = [(file, why) for file in files if (why := _stands_in(file)) is not None]
+    if found:
+        (file, why), more = found[0], len(found) - 1
+        others = f", {more:,} more like it" if more else ""
+        raise BadInput(f"{file.path}: is {why.what}{others}; {why.todo}")
+
+
+def _stands_in(file: File) -> StandIn | None:
+    if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
+        return None
+    stored = stored_head(file.path)[:_LOOKED_AT]
+    if not stored:
+        return None  # a damaged member of an archive
+    if (found := stands_in(stored)) is not None:
+        return found
+    ending = (
+        plain_suffix(file.path) if compression_of(file.path) is None else f".{file.path.rpartition('.')[2].lower()}"
+    )
+    mark = _PROMISED.get(ending)
+    if mark is not None and not mark.match(stored):
+        return _other(stored, ending) or (_TEXT.get(ending, _NO_TABLE) if is_text(stored) else None)
+    if compression_of(file.path) or zipped.is_member(file.path):
+        stored = head(file.path, _LOOKED_AT)
+        if (found := stands_in(stored)) is not None:
+            return found
+    return _other(stored, plain_suffix(file.path)) if plain_suffix(file.path) in _OF_LINES else None
+
+
+def _other(start: bytes, ending: str) -> StandIn | None:
+    """What a file begins as whose name promises something else; None where it is nothing known, or text."""
+    if is_page(start):
+        return PAGE
+    if _LOOKS_LIKE_XML.match(start.removeprefix(BYTE_ORDER_MARK)):
+        return StandIn(f"XML, not what its ending {ending} says", "download it again, or give it the ending .xml")
+    looks_like = next(((what, todo) for mark, what, todo in _TABLES if start.startswith(mark)), known(start))
+    return looks_like and StandIn(f"{looks_like[0]}, not what its ending {ending} says", looks_like[1])

@@ -16,10 +16,10 @@ import xxhash
 
 from pipeline.readers import files
 from pipeline.readers.cut import Piece, weight
-from pipeline.readers.files import File, find, local, plain_suffix
+from pipeline.readers.files import File, find, has_mark, local, plain_suffix
 from pipeline.readers.reader import Reader, Sample
 from pipeline.readers.record import Record
-from pipeline.readers.refused import known, looks
+from pipeline.readers.refused import known, looks, require_as_called
 from pipeline.readers.walk import say
 from pipeline.readers.zipped import is_archive
 from preprocessing.errors import BadInput
@@ -27,8 +27,9 @@ from preprocessing.errors import BadInput
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
 MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
-READER_VERSION: Final = 3  # one more whenever the same input gives other documents, or another plan
+READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
+_TEXTS: Final = (".txt", ".text", ".md", "")  # endings of prose
 _FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
 _MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
 _MOST_SHOWN: Final = 6
@@ -52,6 +53,7 @@ class Split:
 def plan_splits(sources: Sequence[Reader]) -> list[Split]:
     """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
     found = [(source, source.files()) for source in sources]
+    require_as_called(file for _, all_sides in found for sides in all_sides for file in sides)
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
     step = max(SPLIT_BYTES, total // MOST_SPLITS)
     splits = [
@@ -82,9 +84,17 @@ def _name(source: Reader, pieces: tuple[Piece, ...]) -> str:
 
 def records(split: Split, max_chars: int) -> Iterator[Record]:
     """What the files of a split hold, in order; documents of surely more than `max_chars` come without their text."""
-    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
     for piece in split.pieces:
-        yield from split.source.records(piece, limit) if piece.file.size else [Record(piece.file.label, 0)]
+        yield from piece_records(split.source, piece, max_chars)
+
+
+def piece_records(source: Reader, piece: Piece, max_chars: int) -> Iterator[Record]:
+    """As `records`, of one piece. An empty file of a format that has a beginning is cut off before it."""
+    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
+    if piece.file.size:
+        yield from source.records(piece, limit)
+    else:
+        yield Record(piece.file.label, 0, fault="truncated" if has_mark(piece.file) else "")
 
 
 def portable(source: Reader) -> dict[str, object]:
@@ -201,7 +211,10 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     in_folder = [file.path for file in files] != [local(path)] and not _is_pattern(path)
     leads = {ending for reader in readers for ending in reader.leads}
     sources, others, why = dict[str, tuple[R, list[str]]](), 0, list[BadInput]()
+    usual = leads.union(_TEXTS, *(reader.usual for reader in readers))
     for ending, group in sorted(groups.items(), key=lambda item: item[0] not in leads):
+        if ending in usual or len(files) == 1:
+            require_as_called(group[:_MOST_LOOKED_AT])
         try:
             source = _of_group(path, field or "text", group, len(files) == 1, not sources and not others, readers)
             if source is not None and in_folder and not _reads_a_folder(source, path):

@@ -15,7 +15,19 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 import pyarrow as pa
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import TORN, File, Sides, absolute, find, is_url, local, open_stored, raise_if_ours
+from pipeline.readers.files import (
+    TORN,
+    File,
+    Sides,
+    absolute,
+    find,
+    is_text,
+    is_url,
+    local,
+    open_stored,
+    raise_if_ours,
+    stored_head,
+)
 from pipeline.readers.jsonl import as_spans, check_field
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import SNIPPET, Record
@@ -58,11 +70,13 @@ class Table:
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
         if sample.first and is_saved(sample.path):
-            check_field(sample.path, columns(saved_files(sample.path, _SPLIT)[0]), sample.field)
+            have = columns(saved_files(sample.path, _SPLIT)[0])
         elif is_table(sample.stored):
-            check_field(sample.path, columns(sample.file), sample.field)
+            have = columns(sample.file)
         else:
             return None
+        check_field(sample.path, have, sample.field)
+        _check_once(sample.path, have, sample.field)
         return cls(path=sample.path)
 
     def describe(self) -> str:
@@ -84,6 +98,8 @@ class Table:
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
+        if file.size and is_text(start := stored_head(file.path)) and not is_table(start):
+            raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
         return ranges_of_parts(file, part_sizes(file, self.field, self.spans), step)
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
@@ -175,12 +191,21 @@ def part_sizes(file: File, field: str, spans: str) -> list[int]:
         if name not in have:
             listed = ", ".join(map(repr, have[:8])) or "none"
             raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `field` of the source")
+        _check_once(file.path, have, name)
     try:
         with _opened(file.path) as stored:
             return _parquet_sizes(stored) if _starts(stored, _PARQUET) else _arrow_sizes(file, stored)
     except TORN as error:
         raise_if_ours(error)
         return []
+
+
+def _check_once(path: str, have: list[str] | None, name: str) -> None:
+    """BadInput where several columns have the name of the one that is read."""
+    if have is not None and have.count(name) > 1:
+        raise BadInput(
+            f"{path}: has {have.count(name)} columns {name!r}, so that nothing says which is meant; rename the others"
+        )
 
 
 def _parquet_sizes(stored: pa.NativeFile) -> list[int]:
@@ -229,7 +254,7 @@ def documents(file: File, start: int, stop: int | None, field: str, spans: str, 
 
 
 def _opened(path: str) -> pa.NativeFile:
-    return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.memory_map(path)
+    return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.OSFile(path)
 
 
 def _starts(stored: pa.NativeFile, mark: bytes) -> bool:

@@ -1,8 +1,10 @@
 """Plain text: a file, a line, or what blank lines separate is a document."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at, text_cuts
@@ -10,8 +12,9 @@ from pipeline.readers.files import Sides, absolute, find_single, shown
 from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, document, is_blank, line_records, never
 from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.recode import blocks_of, require_encoding
 from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.walk import say
 from preprocessing.spec import spec
 
 Unit = Literal["document", "line", "paragraphs"]
@@ -51,7 +54,7 @@ class Text:
             return None
         if not sample.alone:
             return cls(path=sample.path)
-        return cls(path=sample.path, unit="paragraphs" if b"\n\n" in sample.start.replace(b"\r", b"") else "line")
+        return cls(path=sample.path, unit=_unit(sample))
 
     def describe(self) -> str:
         unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.unit]
@@ -73,6 +76,38 @@ class Text:
         return line_records(piece, begins, parse, limit, self.encoding)
 
 
+def _unit(sample: Sample) -> Unit:
+    """What is a document of a text: what stands between blank lines, or a line where there are none.
+
+    Blank lines that come later than what is looked at, between lines as long as documents, are there by accident.
+    """
+    if _has_blank_lines(sample.start):
+        return "paragraphs"
+    lengths = list[int]()
+    is_any = False
+    for block in blocks_of(sample.file):
+        is_any = is_any or _has_blank_lines(block)
+        lengths += map(len, block.split(b"\n")[:_MOST_LINES])
+    if not is_any:
+        return "line"
+    unit: Unit = "paragraphs" if median(lengths) < _LONG_LINE else "line"
+    other = "paragraphs" if unit == "line" else "line"
+    say(
+        f"{sample.path}: blank lines stand between its lines, but none in its first 64 kB: read with one document per "
+        f"{'paragraph' if unit == 'paragraphs' else 'line'}; {other}:{sample.path} reads it the other way"
+    )
+    return unit
+
+
+def _has_blank_lines(content: bytes) -> bool:
+    return _BLANK_LINE.search(content) is not None
+
+
+_BLANK_LINE: Final = re.compile(
+    rb"\n(?:[ \t\r\f\v]|\xc2[\x85\xa0]|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe3\x80\x80|\xef\xbb\xbf)*\n"
+)
+_LONG_LINE: Final = 400  # bytes: most sentences are shorter, most documents longer
+_MOST_LINES: Final = 1000  # of a block
 _UNITS: Final[dict[str, Unit]] = {"text": "document", "line": "line", "paragraphs": "paragraphs"}
 
 

@@ -5,15 +5,18 @@
 
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from functools import cache
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Final
 
 from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
+_IS_OPEN_FILE: Final = re.compile(r"/dev/std(?:in|out|err)|/(?:dev|proc/\w+)/fd/\d+")
 _Key = tuple[int, int]  # device and inode: what a file or a folder is, whatever it is called
 _Link = tuple[bytes, str, Path]  # by the bytes of its label, which is its path from the top; where it is
 
@@ -36,6 +39,7 @@ def walk(top: Path) -> list[tuple[str, Path]]:
         if stat.S_ISDIR(facts.st_mode):
             found += [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label, hidden)]
         else:
+            require_file(path, facts)
             seen.add(_key(facts))
             found.append((label, path))
     if again:
@@ -66,7 +70,7 @@ def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: l
                 seen.add(_key(entry.stat()))
                 yield name, Path(entry.path)
             else:
-                raise BadInput(f"{entry.path}: neither a file nor a folder; take it out of {top}")
+                raise BadInput(f"{entry.path}: is a pipe, a socket or a device, and no file; take it out of {top}")
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -85,9 +89,25 @@ def facts_of(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
+        if path.is_symlink() and "annex/objects/" in os.readlink(path):
+            raise BadInput(
+                f"{path}: is a link of git-annex to what is not here; fetch it with `git annex get`"
+            ) from None
         if path.is_symlink() and not os.path.lexists(os.path.realpath(path)):
             raise BadInput(f"{path}: a link to {os.readlink(path)}, which is not there; mend it or remove it") from None
         raise BadInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+
+
+def require_file(path: Path, facts: os.stat_result) -> None:
+    """BadInput where a path is a pipe, a socket, a device or this process's own input, which cannot be read twice.
+
+    Sesame reads a file several times: to know its format, to cut it, and in processes of their own.
+    """
+    if stat.S_ISREG(facts.st_mode) and not _IS_OPEN_FILE.fullmatch(os.path.abspath(path)):
+        return
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    what = kinds.get(stat.S_IFMT(facts.st_mode), "an open file of this process")
+    raise BadInput(f"{path}: is {what}, which cannot be read twice; write its text to a file first, and give that")
 
 
 def _link(label: str, path: Path) -> _Link:

@@ -1,10 +1,11 @@
-"""Web archives -> documents: main text of the HTML responses of WARC files, texts of WET files (ISO 28500).
+"""Web archives -> documents: main text of the pages of WARC files, texts of WET files (ISO 28500).
 
-Records are found by fastwarc, encodings and main text by resiliparse. Other records (requests, metadata, pictures) are
-no documents. Bytes are counted decompressed, with the headers.
+Pages are HTML that was answered with success (`response`) or stands there by itself (`resource`); encodings and main
+text are found by resiliparse. What is about other records (requests, metadata) is no document; other answers, and
+content of other types, are counted by what they are. Bytes are counted decompressed, with the headers.
 
-Archives of drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths, by which
-fastwarc loses records: these are cut where a record begins, and each is mended before fastwarc reads it.
+Archives of drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths, and so have
+others by damage: a record is looked for where the last one ends, and else where the next one begins.
 """
 
 import io
@@ -13,20 +14,21 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes
+from pipeline.readers.encodings import wide
+from pipeline.readers.files import Sides, absolute, find_single, is_text, open_bytes
+from pipeline.readers.files import fault as torn
+from pipeline.readers.http import BadHttp, answer_of, charset, decoded, headers_of, is_answer, media_type
+from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.spec import spec
+from preprocessing.stand_ins import is_page
 from preprocessing.text import decode
 
-if TYPE_CHECKING:
-    from fastwarc.warc import WarcRecord
-
-# fastwarc and resiliparse are imported where they are used: their libraries are loaded for web archives only.
 GZIP_WARC: Final = Members(
     re.compile(rb"\x1f\x8b\x08"),
     re.compile(rb"WARC/1\.\d\r?\n"),
@@ -37,13 +39,21 @@ PLAIN_WARC: Final = Members(
 )
 _MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; another one is a single stream
 _DRAFT: Final = b"WARC/0."
-_DRAFT_RECORD: Final = re.compile(rb"WARC/0\.\d+\r?\n(?=[A-Z][\w-]*:)")
-_LENGTH: Final = re.compile(rb"^Content-Length:[ \t]*(\d+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
-_HTML: Final = ("text/html", "application/xhtml+xml")
+_VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
+_RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")
+_USUAL_GAP: Final = b"\r\n\r\n"  # after each record
+_LONGEST_MARK: Final = 64  # bytes at the end of a block in which a record may begin
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
-_GAP: Final = b"\r\n\r\n"  # after each record
-_RECENT: Final = 1 << 18  # bytes of what was read last, in which the headers of a record must be
-_BLOCK: Final = 1 << 20  # bytes of a draft's archive that are read at a time
+_GAP: Final = re.compile(rb"[\r\n]*")
+_REQUEST: Final = re.compile(rb"[A-Z]{3,10} \S+ HTTP/\d")
+_MOST_DIGITS: Final = 18
+_HTML: Final = ("text/html", "application/xhtml+xml")
+_PROSE: Final = "text/plain"
+_ABOUT_OTHERS: Final = ("warcinfo", "request", "metadata")
+_MOST_HEADERS: Final = 1 << 16  # bytes that a server says before a page
+_LOOKED_AT: Final = 8192
+_RECENT: Final = 1 << 18  # bytes in which the headers of a record must be
+_BLOCK: Final = 1 << 20  # bytes that are read at a time
 
 
 @spec
@@ -89,151 +99,160 @@ class Warc:
         return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit)
 
 
-class _Watched:
-    """The bytes of a file as fastwarc reads them: it reports neither the end of a record nor what follows the last."""
+class _Found(NamedTuple):
+    """A record as it stands in an archive, or bytes that are none."""
 
-    def __init__(self, file: io.BufferedReader, most: int) -> None:
-        self.file, self.most, self.size, self.recent = file, most, 0, b""
+    start: int
+    size: int
+    headers: dict[str, str]
+    content: bytes  # of a long one the beginning
+    fault: str = ""
 
-    def tell(self) -> int:
-        return self.size
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        raise io.UnsupportedOperation("seek")
+class _Records:
+    """The records of an archive, one after the other: damage to one, or a wrong length, costs no other one.
 
-    def close(self) -> None:
-        """The caller closes the file."""
+    A record ends where its length says, if a gap, another one or nothing follows there; else before the next one.
+    """
 
-    def read(self, size: int = -1) -> bytes:
-        data = self.file.read(min(size if size >= 0 else self.most, self.most - self.size))
-        self.size += len(data)
-        self.recent = (self.recent + data)[-_RECENT:]
-        return data
+    def __init__(self, file: io.BufferedReader, left: int, most: int, is_last: bool) -> None:
+        self.file, self.left, self.most, self.is_last = file, left, most, is_last
+        self.held, self.start, self.ended = b"", 0, False  # bytes in memory, where they begin
 
-    def end(self, record: "WarcRecord") -> int | None:
-        """Where a record ends whose headers have just been read; None where they do not have its length."""
-        headers = _HEADERS.match(self.recent, max(0, record.stream_pos - self.size + len(self.recent)))
-        length = str(record.headers.get("Content-Length"))
-        if headers is None or not (length.isascii() and length.isdigit()):
-            return None
-        return int(record.stream_pos) + headers.end() - headers.start() + int(length) + len(_GAP)
+    def __iter__(self) -> Iterator[_Found]:
+        while self.more(_RECENT):
+            yield self.record()
+
+    def more(self, wanted: int) -> bool:
+        """Hold so many bytes, if there are as many; whether there are any."""
+        blocks, size = [self.held], len(self.held)
+        while size < wanted and not self.ended:
+            block = self.file.read(min(self.left, max(_BLOCK, wanted - size)))
+            self.ended = not block
+            self.left -= len(block)
+            size += len(block)
+            blocks.append(block)
+        self.held = b"".join(blocks) if len(blocks) > 1 else self.held
+        return bool(self.held)
+
+    def record(self) -> _Found:
+        match = _HEADERS.match(self.held, 0, _RECENT) if _VERSION.match(self.held) else None
+        if match is None:
+            is_cut = self.ended and _VERSION.match(self.held) and _RECORD.search(self.held, 1) is None
+            return self.up_to_next(1, {}, "truncated" if is_cut else "bad_warc")
+        begin, headers = match.end(), headers_of(match[0].partition(b"\n")[2])
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()) or len(length) > _MOST_DIGITS:
+            return self.up_to_next(begin, headers, "bad_warc")
+        end = begin + int(length)
+        if int(length) > self.most:
+            return self.up_to_next(begin, headers, "", int(length))
+        self.more(end + _LONGEST_MARK)
+        gap = _GAP.match(self.held, min(end, len(self.held)))
+        assert gap is not None
+        is_end = gap.end() == len(self.held) or _VERSION.match(self.held, gap.end()) is not None
+        if len(self.held) >= end and (is_end or (gap[0] == _USUAL_GAP and not self.held.startswith(_DRAFT))):
+            return self.taken(gap.end(), headers, self.held[begin:end])
+        return self.up_to_next(begin, headers, "", int(length))
+
+    def up_to_next(self, begin: int, headers: dict[str, str], fault: str, length: int = 0) -> _Found:
+        """What stands before the next record, without its end where it is too long; "truncated" where the archive ends
+        before `length` bytes, unless it is one of a draft, or goes on in another piece."""
+        kept, dropped, is_draft = b"", 0, self.held.startswith(_DRAFT)
+        while (match := _RECORD.search(self.held, max(1, begin) if not dropped else 0)) is None and not self.ended:
+            if len(self.held) > begin + self.most:
+                kept, tail = kept or self.held[begin : begin + self.most + 1], self.held[-_LONGEST_MARK:]
+                dropped, self.held = dropped + len(self.held) - len(tail), tail
+                begin = 0
+            self.more(len(self.held) + _BLOCK)
+        end = match.start() if match else len(self.held)
+        content = kept or self.held[begin:end].rstrip(b"\r\n")
+        if match is None and not fault and dropped + end - begin < length:
+            fault = "truncated" if torn(self.file) or (self.is_last and not is_draft) else ""
+        if fault and not content:
+            content = self.held[:SNIPPET]
+        found = self.taken(end, headers, content, fault)
+        self.start += dropped
+        return found._replace(size=found.size + dropped)
+
+    def taken(self, end: int, headers: dict[str, str], content: bytes, fault: str = "") -> _Found:
+        found = _Found(self.start, end, headers, content, fault)
+        self.held, self.start = self.held[end:], self.start + end
+        return found
 
 
 def documents(label: str, path: str, start: int, stop: int | None, limit: int) -> Iterator[Record]:
     """The records of a file, or of the range [start, stop) of its stored bytes, which must begin with a record."""
-    if start == 0 and _is_draft(path):
-        yield from _draft_documents(label, path, limit)
-        return
     with open_bytes(path, start, stop) as file:
-        offset = start if file.seekable() else 0
+        offset, left = start if file.seekable() else 0, 1 << 62
+        if file.seekable() and stop is not None:
+            left = stop - start
         if offset:
             file.seek(offset)
-        watched = _Watched(file, stop - start if stop is not None and file.seekable() else 1 << 62)
-        end, last = 0, Record(label, 0)
-        for record in _archive(watched):
-            ends = watched.end(record)
-            if ends is None:
-                break
-            if last.size:
-                yield last
-            last = _document(label, record, limit)._replace(start=offset + record.stream_pos, size=ends - end)
-            end = ends
-        while watched.read(_RECENT):
-            pass
-        missing = end - watched.size
-        if missing > 0:
-            last = Record(label, last.size - missing, fault=fault(file) or "truncated", start=last.start)
-        if last.size:
-            yield last
-        if missing < 0 or (missing == 0 and fault(file)):
-            yield Record(label, -missing, fault=fault(file) or "bad_warc", start=offset + end)
+        why = ""
+        for found in _Records(file, left, max(limit, MOST_HTML) + _MOST_HEADERS, stop is None):
+            why = torn(file) if found.fault == "truncated" else ""
+            found = found._replace(fault=why or found.fault)
+            yield _document(label, found, limit)._replace(start=offset + found.start, size=found.size)
+        if not why:
+            yield from (record._replace(start=offset) for record in rest_of(file, label))
 
 
-def _is_draft(path: str) -> bool:
-    with open_bytes(path) as file:
-        return bool(file.read(len(_DRAFT)) == _DRAFT)
-
-
-def _draft_documents(label: str, path: str, limit: int) -> Iterator[Record]:
-    """The records of an archive of a draft, which is not cut: its one piece is the file."""
-    with open_bytes(path) as file:
-        start = 0
-        for content, damage in _draft_records(file):
-            if damage:
-                record = Record(label, 0, fault=damage)
-            elif content.startswith(_DRAFT):
-                record = _draft_document(label, content, limit)
-            else:  # the rest of a record that is too long
-                record = Record(label, 0, fault=BETWEEN)
-            yield record._replace(start=start, size=len(content))
-            start += len(content)
-
-
-def _draft_records(file: io.BufferedReader) -> Iterator[tuple[bytes, str]]:
-    """The bytes from the beginning of a record to that of the next, a long one in parts; the damage of the last one."""
-    held, searched = b"", 1
-    while block := file.read(_BLOCK):
-        held, start = held + block, 0
-        for match in _DRAFT_RECORD.finditer(held, searched):
-            yield held[start : match.start()], ""
-            start = match.start()
-        held = held[start:]
-        if len(held) > 2 * MOST_HTML:
-            yield held[:-_BLOCK], ""
-            held = held[-_BLOCK:]
-        searched = max(1, len(held) - 64)  # a mark may lie across the end of a block
-    if held:
-        yield held, fault(file)
-
-
-def _draft_document(label: str, content: bytes, limit: int) -> Record:
-    """A record with the line ends and the length that the standard wants, as fastwarc reads it."""
-    from fastwarc.warc import ArchiveIterator, WarcRecordType
-
-    headers = _HEADERS.match(content)
-    stated = headers and _LENGTH.search(headers[0])
-    if headers is None or stated is None:
-        return Record(label, 0, fault="bad_warc", snippet=content[:SNIPPET])
-    rest = content[headers.end() :]
-    body, gap = rest[: int(stated[1])], rest[int(stated[1]) :]
-    body = rest.rstrip(b"\r\n") if gap.strip() else body
-    lines = headers[0][: stated.start()] + b"Content-Length: %d" % len(body) + headers[0][stated.end() :]
-    mended = b"\r\n".join(lines.replace(b"\r", b"").rstrip(b"\n").split(b"\n")[1:])
-    archive = io.BytesIO(b"WARC/1.0\r\n" + mended + b"\r\n\r\n" + body + _GAP)
-    found = ArchiveIterator(
-        archive, WarcRecordType.any_type, parse_http=True, auto_decode="all", quirks_mode=True, stream_detect=False
-    )
-    try:
-        return next((_document(label, record, limit) for record in found), Record(label, 0, fault="bad_warc"))
-    except (OSError, ValueError):
-        return Record(label, 0, fault="bad_warc", snippet=content[:SNIPPET])
-
-
-def _archive(file: _Watched) -> Iterator["WarcRecord"]:
-    """The records of an archive, up to the last that fastwarc finds."""
-    from fastwarc.warc import ArchiveIterator, WarcRecordType
-
-    try:
-        yield from ArchiveIterator(
-            file, WarcRecordType.any_type, parse_http=True, auto_decode="all", stream_detect=False
-        )
-    except (OSError, ValueError):
-        return
-
-
-def _document(label: str, record: Any, limit: int) -> Record:
+def _document(label: str, found: _Found, limit: int) -> Record:
     """The text of a record, without its size and place."""
-    from fastwarc.warc import WarcRecordType
+    snippet = found.content[:SNIPPET]
+    if found.fault:
+        return Record(label, 0, fault=found.fault, snippet=snippet)
+    try:
+        return _text(label, found, limit)
+    except BadHttp:
+        return Record(label, 0, fault="bad_http", snippet=snippet)
+    except (ValueError, OSError, RuntimeError, LookupError) as error:  # of a library, in one page
+        return Record(label, 0, fault=f"broke_{type(error).__name__}", snippet=snippet)
 
-    is_text = record.record_type == WarcRecordType.conversion
-    if not is_text and (record.record_type != WarcRecordType.response or record.http_content_type not in _HTML):
+
+def _text(label: str, found: _Found, limit: int) -> Record:
+    kind, content = found.headers.get("warc-type", "").lower() or _kind_of(found), found.content
+    if kind in _ABOUT_OTHERS:
         return Record(label, 0, fault=BETWEEN)
-    most = limit if is_text else MOST_HTML
-    content = record.reader.read(most + 1)
-    if len(content) > most:
+    said = found.headers.get("content-type", "")
+    of_type, charset_said = media_type(said), charset(said)
+    if kind == "response":
+        answer = answer_of(content)
+        if answer.status and not 200 <= answer.status < 300:
+            return Record(label, 0, fault="http_error")
+        if answer.headers or of_type == "application/http":
+            of_type, charset_said = answer.type, answer.charset
+        of_type = of_type or _sniffed(answer.body)
+        if of_type not in _HTML:
+            return Record(label, 0, fault="not_a_page")
+        content = decoded(answer, MOST_HTML)
+    elif kind not in ("resource", "conversion"):
+        return Record(label, 0, fault="revisit" if kind == "revisit" else "unknown_record")
+    of_type = of_type or _sniffed(content) or ("text/plain" if kind == "conversion" else "")
+    if of_type not in (*_HTML, _PROSE):
+        return Record(label, 0, fault="not_a_page")
+    is_text_only = of_type == _PROSE
+    if len(content) > (limit if is_text_only else MOST_HTML):
         return Record(label, 0, fault="too_long", snippet=content[:SNIPPET])
-    if is_text:
+    if is_text_only:
         return Record(label, 0, *decode(content))
+    if content and not is_text(content[:_LOOKED_AT]) and not wide(content[:_LOOKED_AT]):
+        return Record(label, 0, fault="not_text", snippet=content[:SNIPPET])
     if is_too_deep(content):
         return Record(label, 0, fault="timeout", snippet=content[:SNIPPET])
-    return Record(label, 0, main_text(content, record.http_charset))
+    return Record(label, 0, main_text(content, charset_said or None))
+
+
+def _kind_of(found: _Found) -> str:
+    """The type of a record that does not say it."""
+    if is_answer(found.content):
+        return "response"
+    if _REQUEST.match(found.content) or media_type(found.headers.get("content-type", "")) == "application/warc-fields":
+        return "request"
+    return "resource"
+
+
+def _sniffed(content: bytes) -> str:
+    """The type of content of which nothing says it: a page, or unknown."""
+    return "text/html" if is_page(content) else ""

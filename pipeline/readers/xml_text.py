@@ -20,7 +20,6 @@ from pipeline.readers.files import (
     File,
     Sides,
     absolute,
-    fault,
     find_single,
     head,
     open_bytes,
@@ -28,11 +27,13 @@ from pipeline.readers.files import (
     shown,
     wide_encoding,
 )
+from pipeline.readers.lines import rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
+from preprocessing.text import from_cesu8
 
 _ENDINGS: Final = (".xml", ".tei")
 _READ: Final = 1 << 16  # bytes at a time
@@ -47,6 +48,8 @@ _TEI_OTHERS: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}  # bes
 _TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimile", "sourceDoc", "standOff", "del"))
 _ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}  # that a file need not declare
 _NOT_IN_XML: Final = re.compile("[\0-\b\v\f\x0e-\x1f\udc80-\udcff]")
+_HALVES: Final = re.compile("\udced[\udca0-\udcaf][\udc80-\udcbf]\udced[\udcb0-\udcbf][\udc80-\udcbf]")
+_FILLER: Final = "\x81"  # two bytes, a control that no encoding means
 _LOST: Final = "\x7f"  # stands for a byte that XML cannot hold, so that the bytes behind it keep their places
 _LOOKED_AT: Final = re.compile(rb"<[A-Za-z_!?]")
 _BLOCKS: Final = frozenset(
@@ -117,8 +120,7 @@ class Xml:
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
             for record in _Parser(file.label, self.text, limit).records(stream):
                 yield record if said in ("", "utf-8") else record._replace(encoding=said)
-            if why := fault(stream):
-                yield Record(file.label, 0, fault=why)
+            yield from rest_of(stream, file.label)
 
 
 def _encoding(file: File) -> str:
@@ -141,8 +143,18 @@ def _is_xml(start: bytes) -> bool:
 
 
 def _without_lost(decoder: codecs.IncrementalDecoder, block: bytes, is_last: bool) -> bytes:
-    """The next block of a file, with something that XML can hold for each byte that it cannot hold."""
-    return _NOT_IN_XML.sub(_LOST, decoder.decode(block, is_last)).encode()
+    """The next block of a file, with something that XML can hold for each byte that it cannot hold.
+
+    Characters in halves (CESU-8) become what they stand for, filled up to the bytes that they took.
+    """
+    text = decoder.decode(block, is_last)
+    if "\udced" in text:
+        text = _HALVES.sub(_whole, text)
+    return _NOT_IN_XML.sub(_LOST, text).encode()
+
+
+def _whole(halves: re.Match[str]) -> str:
+    return from_cesu8(halves[0].encode("utf-8", "surrogateescape")).decode() + _FILLER
 
 
 def _elements(start: bytes) -> list[str]:
@@ -265,7 +277,7 @@ class _Parser:
         if self.size > self.limit:
             self.found.append(Record(self.label, size, fault="too_long", start=self.start))
             return
-        text = "".join(self.parts).replace(_LOST, "\ufffd")
+        text = "".join(self.parts).replace(_LOST, "\ufffd").replace(_FILLER, "")
         if self.is_tei or "\0" in text:
             text = "\n".join(filter(None, (_BLANKS.sub(" ", block).strip() for block in text.split("\0"))))
         self.found.append(Record(self.label, size, text, text.count("\ufffd"), start=self.start))

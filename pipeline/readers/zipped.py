@@ -42,6 +42,15 @@ def is_member(path: str) -> bool:
     return _INSIDE in path.lower()
 
 
+def archive_of(path: str) -> str:
+    """The archive that a member is in; of any other path itself.
+
+    >>> archive_of("texts/a.zip!/b/c.txt"), archive_of("a.txt")
+    ('texts/a.zip', 'a.txt')
+    """
+    return path[: path.lower().index(_INSIDE) + len(_INSIDE) - 2] if is_member(path) else path
+
+
 def members(path: Path) -> Iterator[Found]:
     """The members of an archive, in the order of their names; BadInput where it cannot be read to its end."""
     try:

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline.readers import EXPECTED, Record, Split, records
+from pipeline.readers import EXPECTED, SKIPPED, TORN, Record, Split, piece_records
 from pipeline.spec import Clean
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, seal, sealed
@@ -27,9 +28,10 @@ from preprocessing.text import (
     text_key,
 )
 
-CLEANER_VERSION: Final = 5  # one more whenever the same records give other documents
+CLEANER_VERSION: Final = 6  # one more whenever the same records give other documents
 BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
+_NO_DAMAGE: Final = ("too_long", "timeout")  # rejects that are sound, and more than a document
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,16 @@ class Cleaner:
         return "contaminated" if shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
 
 
+class Damage(NamedTuple):
+    """What cannot be read of a piece of a split: a share of its bytes, all of them where the rest is torn off."""
+
+    piece: int  # its number in the split
+    share: float
+    why: str  # the first reason
+    is_torn: bool  # whether its bytes end before they should
+    is_whole: bool  # whether there is no document in it at all
+
+
 @dataclass
 class Tally:
     """The result of cleaning a split: each byte read is in the ledger, the first rejects of each reason are shown."""
@@ -79,11 +91,29 @@ class Tally:
     rejected: Counter[str] = field(default_factory=Counter)
     encodings: dict[str, set[str]] = field(default_factory=dict)  # other than UTF-8: the files that were in them
     shown: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)  # bytes of the damage in this piece, by its reason
+    num_lost: int = 0  # of its records
+
+    def of_piece(self, number: int, found: Iterable[Record]) -> Iterator[Record]:
+        """The records of a piece; after the last one, what of it could not be read is in `damaged`."""
+        self.lost, self.num_lost, size, num = Counter(), 0, 0, 0
+        for record in found:
+            size, num = size + record.size, num + (record.fault not in EXPECTED)
+            yield record
+        if self.lost:
+            torn = next((why for why in self.lost if why in TORN), "")
+            is_whole = num == self.num_lost
+            share = 1.0 if torn or is_whole else round(self.lost.total() / max(1, size), 6)
+            self.damaged.append(Damage(number, share, torn or next(iter(self.lost)), torn != "", is_whole))
 
     def reject(self, record: Record, reason: str, snippet: bytes) -> None:
         """Drop a record that could not be read or broke a step."""
         self.ledger.drop(reason, bytes=record.size)
         self.rejected[reason] += 1
+        if reason not in _NO_DAMAGE:
+            self.lost[reason] += record.size
+            self.num_lost += 1
         if self.rejected[reason] <= _MOST_SHOWN:
             escaped = snippet[:200].decode("ascii", "backslashreplace")
             where = {"source": record.source, "start": record.start, "bytes": record.size}
@@ -95,11 +125,16 @@ def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
     if sealed(part) is not None:
         return
     tally = Tally()
-    write_documents(part, cleaned(records(split, cleaner.clean.max_chars), cleaner, tally))
+    pieces = (
+        tally.of_piece(number, piece_records(split.source, piece, cleaner.clean.max_chars))
+        for number, piece in enumerate(split.pieces)
+    )
+    write_documents(part, cleaned(chain.from_iterable(pieces), cleaner, tally))
     if tally.shown:
         lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
         write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
     facts: dict[str, Any] = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
+    facts["damaged"] = tally.damaged
     facts["encodings"] = {name: sorted(files) for name, files in sorted(tally.encodings.items())}
     seal(part, ledger=tally.ledger.to_dict(), **facts)
 
@@ -113,8 +148,9 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
     ledger = tally.ledger
     for record in records:
         if record.fault in EXPECTED:
-            ledger.see(0, bytes=record.size)
-            ledger.drop(record.fault, 0, bytes=record.size)
+            documents = int(record.fault in SKIPPED)
+            ledger.see(documents, bytes=record.size)
+            ledger.drop(record.fault, documents, bytes=record.size)
             continue
         ledger.see(bytes=record.size)
         if record.encoding:

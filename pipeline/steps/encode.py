@@ -15,6 +15,7 @@ from pipeline.steps.plan import Shard, Texts
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
 from preprocessing.shards import write_shard
+from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
 from preprocessing.vocab import Encoded, Vocab, stripped
 
@@ -117,6 +118,7 @@ def _gazetteer(file: str, wanted: str) -> Gazetteer:
 
 def phrases_of(file: str) -> list[str]:
     """The lines of a file of phrases; BadInput where it cannot be read or has none."""
+    require_itself(file)
     try:
         found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").splitlines()) if line]
     except (OSError, UnicodeDecodeError) as error:

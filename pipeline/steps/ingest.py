@@ -9,6 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -16,11 +17,23 @@ from typing import Any, Final
 
 import xxhash
 
-from pipeline.readers import EXPECTED, Source, Split, left_out, plan_splits, recognise, records
+from pipeline.readers import (
+    EXPECTED,
+    SKIPPED,
+    Snapshot,
+    Source,
+    Split,
+    changed,
+    left_out,
+    plan_splits,
+    recognise,
+    records,
+)
 from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
+from pipeline.steps.damage import Damaged, listed
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
 from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
 from pipeline.steps.plan import (
@@ -34,7 +47,7 @@ from pipeline.steps.plan import (
     write_kept,
     write_plan,
 )
-from preprocessing.errors import BadInput, DataError
+from preprocessing.errors import BadInput, DataError, Preempted
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
 from preprocessing.text import ngram_hashes, normalise, repaired
@@ -70,6 +83,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     out = Path(out).absolute()  # workers elsewhere have another current folder
     ngrams = _ngram_file(corpus)
     cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
+    snapshot = _snapshot(corpus)
     parts = _parts(corpus, cleaner, ngrams)
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]
@@ -88,9 +102,14 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
             return finished
         (out / TEXT).unlink(missing_ok=True)  # it describes the folder as it was before
         sweep(out, {*names, *finals, ngrams})
-        _write_ngrams(corpus.decontaminate, cleaner)
+        with _unchanged(snapshot, out, parts, ngrams):
+            _write_ngrams(corpus.decontaminate, cleaner)
         remove_kept(out)
-        with watched("text", out, names, report), pipeline(out, work, beam_args) as graph:
+        with (
+            _unchanged(snapshot, out, parts, ngrams),
+            watched("text", out, names, report),
+            pipeline(out, work, beam_args) as graph,
+        ):
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
             keyed = [cleaned | "Keys" >> beam.FlatMap(_addresses, str(out))]
             if known:
@@ -114,8 +133,41 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
                 _distinct(keyed, out, corpus) | "Plan" >> beam.Map(plan, [], str(out), corpus, finals, texts)
             remove_kept(out)
         planned = _text(out, identity, corpus, ours, finals, mixed)
+        _say_what_is_not_compared(out, [part for part in parts if part.number >= ELSEWHERE])
         planned.save()
     return planned
+
+
+def _snapshot(corpus: Corpus) -> Snapshot:
+    """The files of all text that a corpus depends on, as they are before anything of them is read."""
+    paths = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    others = [source for path in paths if not _is_corpus(path) for source in recognise(path)]
+    return Snapshot([*corpus.sources, *others])
+
+
+@contextmanager
+def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[Part], ngrams: str) -> Iterator[None]:
+    """BadInput where files change while they are read, whatever is raised for it; what was read of them is removed."""
+    planned = [file for part in parts for piece in part.split.pieces for file in piece.files]
+
+    def check() -> None:
+        if changes := snapshot.changes(planned):
+            for part in parts:
+                if changes.keys() & {file.path for piece in part.split.pieces for file in piece.files}:
+                    for made in (out / part.name, (out / part.name).with_suffix(".json")):
+                        made.unlink(missing_ok=True)
+            if ngrams:
+                (out / ngrams).unlink(missing_ok=True)
+            raise changed(changes) from None
+
+    try:
+        yield
+    except Preempted:
+        raise
+    except Exception:
+        check()
+        raise
+    check()
 
 
 def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
@@ -270,6 +322,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
         log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
     _check_rejects(out, corpus, seals, ledger)
+    _check_damage(out, corpus, Damaged.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
         lost = [seal_of(out / name)["lost"] for name in finals]
@@ -344,13 +397,32 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
         for reason, count in facts["rejected"].items():
             rejected[reason] = rejected.get(reason, 0) + count
     num, most = sum(rejected.values()), corpus.clean.max_rejects
-    if num > most * ledger.seen.documents:
+    others = sum(count.documents for reason, count in ledger.dropped.items() if reason in SKIPPED)
+    if num > most * (ledger.seen.documents - others):
         top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
         raise DataError(
-            f"corpus {corpus.name}: {num} of {ledger.seen.documents} documents cannot be read "
+            f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents cannot be read "
             f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
             f"look into {out / REJECTS}, mend the input or raise clean.max_rejects in the corpus file"
         )
+
+
+def _say_what_is_not_compared(out: Path, others: Sequence[Part]) -> None:
+    """Which files of the text that ours is not to repeat cannot be read."""
+    damaged = Damaged.of([part.split for part in others], [seal_of(out / part.name) for part in others])
+    if damaged.damaged:
+        log.warning("dedup.against: not compared with what cannot be read in %s", listed(damaged.damaged))
+
+
+def _check_damage(out: Path, corpus: Corpus, damaged: Damaged) -> None:
+    """DataError where more of the stored bytes or files than `clean.max_rejects` is damaged; else it is said."""
+    if why := damaged.error(corpus.clean.max_rejects):
+        raise DataError(
+            f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_rejects:g}; get these files again, "
+            f"leave them out, or raise clean.max_rejects in the corpus file; {out / REJECTS} shows what cannot be read"
+        )
+    for line in damaged.warnings():
+        log.warning("text of %s: %s", corpus.name, line)
 
 
 def _finished(out: Path, identity: str) -> Texts | None:

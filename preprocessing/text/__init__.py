@@ -15,7 +15,7 @@ from preprocessing.text.pii import mask_pii
 from preprocessing.text.repair import repaired
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
 from preprocessing.text.sentence_lengths import implausible, unmarked
-from preprocessing.text.tidy import decode, normalise, text_key
+from preprocessing.text.tidy import decode, from_cesu8, normalise, text_key
 
 __all__ = [
     "Gazetteer",
@@ -25,6 +25,7 @@ __all__ = [
     "chinese_word_starts",
     "components",
     "decode",
+    "from_cesu8",
     "implausible",
     "language",
     "lines_as_sentences",

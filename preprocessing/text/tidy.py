@@ -13,8 +13,30 @@ _UNWANTED: Final = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 
 
+# A character beyond U+FFFF as two halves, each in three bytes: CESU-8, and the modified UTF-8 of Java, where a NUL is
+# C0 80. Neither is UTF-8, and no other text has these bytes by chance.
+_HALVES: Final = re.compile(rb"\xed([\xa0-\xaf][\x80-\xbf])\xed([\xb0-\xbf][\x80-\xbf])")
+_HALF: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_NUL: Final = b"\xc0\x80"
+
+
+def from_cesu8(data: bytes) -> bytes:
+    """UTF-8 of bytes in CESU-8 or modified UTF-8; other bytes stay, and a half without the other one is one byte FF.
+
+    >>> from_cesu8(b"\xed\xa0\xbd\xed\xb8\x80 \xe6\xbc\xa2").decode(), from_cesu8(b"a\xed\xa0\xbd")
+    ('\U0001f600 \u6f22', b'a\xff')
+    """
+    if b"\xed" not in data and _NUL not in data:
+        return data
+    whole = _HALVES.sub(lambda match: match[0].decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")
+                        .decode("utf-16-le").encode(), data)  # fmt: skip
+    return _HALF.sub(b"\xff", whole).replace(_NUL, b"\0")
+
+
 def decode(data: bytes) -> tuple[str, int]:
     """UTF-8 text of `data` without a byte order mark, and how many invalid sequences became U+FFFD.
+
+    What is CESU-8 or the modified UTF-8 of Java becomes what it stands for.
 
     >>> decode(b"plain"), decode(b"caf\\xe9 noir")[1]
     (('plain', 0), 1)
@@ -22,6 +44,7 @@ def decode(data: bytes) -> tuple[str, int]:
     try:
         return data.decode("utf-8-sig"), 0
     except UnicodeDecodeError:
+        data = from_cesu8(data)
         text = data.decode("utf-8-sig", errors="replace")
         return text, text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
 

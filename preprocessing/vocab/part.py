@@ -6,9 +6,11 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require
+from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
 SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
+_OF_VOCABULARIES: Final = (".json", ".txt", ".model", ".bpe", ".vocab")  # endings of their files
 
 
 class Made(NamedTuple):
@@ -153,8 +155,12 @@ def described_table(spec: VocabKind) -> str:
 
 def from_file(file: str, read: Callable[..., T], *settings: object) -> T:
     """What `read` makes of a user's file and the settings; whatever goes wrong is BadInput."""
+    path = Path(file)
+    for each in sorted(path.glob("*.*")) if path.is_dir() else [path]:
+        if each == path or each.suffix in _OF_VOCABULARIES:
+            require_itself(each)
     try:
-        return read(Path(file), *settings)
+        return read(path, *settings)
     except BadInput:
         raise
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from preprocessing.errors import BadInput
+from preprocessing.stand_ins import LOOKED_AT, require_itself
 
 _OPEN: Final[Mapping[str, Callable[..., IO[Any]]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -26,8 +27,11 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
         raise BadInput(f"{folder / pattern}: is not there")
     for path in sorted(paths):
         name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+        require_itself(path)
         try:
-            yield from _members(path, name, member) if member else [(name, _plain(path))]
+            for inside, content in _members(path, name, member) if member else [(name, _plain(path))]:
+                require_itself(path, content[:LOOKED_AT])
+                yield inside, content
         except (
             OSError,
             EOFError,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import is_beside, write_atomic
+from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
 SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
@@ -105,6 +106,7 @@ def files(folder: Path, stem: str) -> list[Path]:
     if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
         return [folder / f"{stem}.safetensors"]
     try:
+        require_itself(index)
         if index.stat().st_size > HEADER_BYTES:
             raise ValueError(f"it has more than {HEADER_BYTES:,} bytes")
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
@@ -136,7 +138,9 @@ def read(folder: Path, stem: str) -> dict[str, Tensor]:
 
 
 def _check_header(file: Path) -> None:
-    """Raise BadInput where a header is longer than that of any net, before anything parses it."""
+    """Raise BadInput where a file stands in for another, or a header is longer than that of any net, before anything
+    parses it."""
+    require_itself(file)
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
     if length > HEADER_BYTES:

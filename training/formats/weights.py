@@ -17,6 +17,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.spec import part
+from preprocessing.stand_ins import require_itself
 from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
 from training.formats.sharded import beating
@@ -98,6 +99,8 @@ def load_weights(
         return load_spec(folder), weights
     wanted = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
+    for file in files:
+        require_itself(file)
     found = _digest(_digests(files, workers, beat))
     if found != wanted:
         raise BadInput(
@@ -111,6 +114,7 @@ def read_file(path: Path) -> bytes:
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
             raise BadInput(f"{path}: has {size:,} bytes, allowed are {JSON_BYTES:,}; fetch it again")
+        require_itself(path)
         return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give a folder with exported weights") from None

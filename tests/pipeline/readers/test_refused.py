@@ -74,7 +74,7 @@ FILES = {
     "a.h5": (b"\x89HDF\r\n\x1a\n", "HDF5", "Parquet"),
     "a.pkl": (pickle.dumps(["words"], protocol=4), "pickle", "JSON lines"),
     "empty.txt": (b"", "empty", "leave it out"),
-    "torn.txt.gz": (b"no gzip at all", "not compressed as its name says", "compress it again"),
+    "torn.txt.gz": (b"\x1f\x8b, and no gzip behind it", "not compressed as its name says", "compress it again"),
     "unknown": (bytes(range(256)), "binary", "name text"),
 }
 

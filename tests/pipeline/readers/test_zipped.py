@@ -221,7 +221,9 @@ class TestXz:
         assert read(Text(path=write(tmp_path, bytes(whole), "a.txt.xz"), unit="line"))[-1].fault == "truncated"
 
     def test_what_is_none_is_said(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"^[^\n]+holds no text: damaged, or not compressed as its name says[^\n]+$"):
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+is text that is not compressed as its ending \.xz says; rename it[^\n]+$"
+        ):
             sniff(write(tmp_path, b"plain words\n", "a.txt.xz"))
 
     def test_one_that_grows_as_no_text_does_is_no_document(

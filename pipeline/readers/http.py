@@ -1,0 +1,152 @@
+r"""What a web server answered, as it stands in a web archive -> its status, its type and its body, decoded.
+
+Archives keep answers as they came, or decoded with the headers of before: what a header says of the body is believed
+where the body agrees with it.
+"""
+
+import re
+import zlib
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+_LINE: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})", re.IGNORECASE)
+_END: Final = re.compile(rb"\r?\n\r?\n|\Z")
+_CHUNK: Final = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_MARKUP: Final = re.compile(rb"[\xef\xbb\xbf\s]*<[a-zA-Z!?]")
+_CHARSET: Final = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
+
+
+class BadHttp(ValueError):
+    """An answer whose body cannot be decoded as its headers say, nor read as it is."""
+
+
+class Answer(NamedTuple):
+    status: int  # 0 where none is said
+    headers: dict[str, str]  # names in lower case; of one that comes twice all, with commas between
+    body: bytes  # not yet decoded
+
+    @property
+    def type(self) -> str:
+        """The type of the content, in lower case and without its parameters; "" where none is said."""
+        return media_type(self.headers.get("content-type", ""))
+
+    @property
+    def charset(self) -> str:
+        return charset(self.headers.get("content-type", ""))
+
+
+def media_type(header: str) -> str:
+    """
+    >>> media_type(" Text/HTML ; charset=UTF-8")
+    'text/html'
+    """
+    return header.partition(";")[0].partition(",")[0].strip().lower()
+
+
+def charset(header: str) -> str:
+    """
+    >>> charset('text/html; Charset="iso-8859-2"'), charset("text/html")
+    ('iso-8859-2', '')
+    """
+    return found[1] if (found := _CHARSET.search(header)) else ""
+
+
+def headers_of(lines: bytes) -> dict[str, str]:
+    r"""Headers by their names in lower case, of lines with any ends; a line that begins with a blank goes on.
+
+    >>> headers_of(b"content-type: a\r\nX: 1\n 2\r\nno header\r\nX: 3\n")
+    {'content-type': 'a', 'x': '1 2, 3'}
+    """
+    found, last = dict[str, str](), ""
+    for line in lines.decode("utf-8", "replace").replace("\r", "").split("\n"):
+        if line[:1] in (" ", "\t") and last:
+            found[last] += f" {line.strip()}"
+            continue
+        name, colon, value = line.partition(":")
+        if colon:
+            last = name.strip().lower()
+            found[last] = f"{found[last]}, {value.strip()}" if last in found else value.strip()
+    return found
+
+
+def is_answer(content: bytes) -> bool:
+    """Whether content begins as the answer of a web server."""
+    return _LINE.match(content) is not None
+
+
+def answer_of(content: bytes) -> Answer:
+    """The parts of an answer; content that does not begin as one is a body without headers."""
+    line = _LINE.match(content)
+    if line is None:
+        return Answer(0, {}, content)
+    end = _END.search(content, line.end())
+    assert end is not None
+    return Answer(int(line[1]), headers_of(content[line.end() : end.start()].partition(b"\n")[2]), content[end.end() :])
+
+
+def decoded(answer: Answer, most: int) -> bytes:
+    """The body as it was sent, up to a little more than `most` bytes.
+
+    A body that is not in chunks, or not compressed, though its headers say so, is taken as it is; BadHttp where it is
+    so in its beginning, but not to its end.
+    """
+    body = answer.body
+    if "chunked" in answer.headers.get("transfer-encoding", "").lower():
+        body = _without_chunks(body)
+    for coding in reversed(re.split(r"[,\s]+", answer.headers.get("content-encoding", "").lower())):
+        body = _inflated(body, coding, most)
+    return _inflated(body, "gzip", most)  # some say it in no header
+
+
+def _without_chunks(body: bytes) -> bytes:
+    """A body of chunks as one; as it is where it does not begin with a chunk. The last one may be cut off."""
+    parts, at = list[bytes](), 0
+    while match := _CHUNK.match(body, at):
+        size = int(match[1], 16)
+        chunk = body[match.end() : match.end() + size]
+        at = match.end() + size
+        after = body[at : at + 2]
+        is_whole = len(chunk) == size and (not after or after.startswith((b"\r\n", b"\n")) or size == 0)
+        if not is_whole and not parts and len(chunk) == size:
+            return body  # a number in the first line by accident
+        if size == 0 or not chunk:
+            return b"".join(parts)
+        if not is_whole and at < len(body):
+            raise BadHttp("a chunk of another length than it says")
+        parts.append(chunk)
+        at += 2 if after.startswith(b"\r\n") else 1 if after.startswith(b"\n") else 0
+        if at >= len(body):
+            return b"".join(parts)
+    if parts:
+        raise BadHttp("chunks, and then none")
+    return body
+
+
+def _inflated(body: bytes, coding: str, most: int) -> bytes:
+    if coding in ("gzip", "x-gzip"):
+        return _by_zlib(body, most, 31) if body.startswith(b"\x1f\x8b") else body
+    if coding == "deflate":
+        try:
+            return _by_zlib(body, most, 15)
+        except BadHttp:
+            return body if _MARKUP.match(body) else _by_zlib(body, most, -15)
+    if coding in ("br", "zstd") and not _MARKUP.match(body):
+        try:
+            return _by_arrow(body, most, "brotli" if coding == "br" else "zstd")
+        except (OSError, pa.ArrowException) as error:
+            raise BadHttp(str(error)) from None
+    return body
+
+
+def _by_zlib(body: bytes, most: int, window: int) -> bytes:
+    decoder = zlib.decompressobj(window)
+    try:
+        return decoder.decompress(body, most + 1)
+    except zlib.error as error:
+        raise BadHttp(str(error)) from None
+
+
+def _by_arrow(body: bytes, most: int, codec: str) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+        return bytes(stream.read(most + 1))

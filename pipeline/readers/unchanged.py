@@ -1,0 +1,62 @@
+"""What the files of sources were when they were planned, and whether they are the same when they have been read.
+
+A corpus of what was written in the meantime is one of no text that ever was: it is refused, with the files by name.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from pipeline.readers.files import File, is_url
+from pipeline.readers.reader import Reader
+from pipeline.readers.zipped import archive_of
+from preprocessing.errors import BadInput
+
+_MOST_SHOWN: Final = 3
+_Inode = tuple[int, int, int, int]  # device, inode, size, time of the last change in ns
+
+
+class Snapshot:
+    """The files of sources at one time."""
+
+    def __init__(self, sources: Sequence[Reader]) -> None:
+        self.sources = [source for source in sources if source.located]
+        self.files = {file.path: file for source in self.sources for sides in source.files() for file in sides}
+        self.inodes = {path: _inode(path) for path in self.files if not is_url(path)}
+
+    def changes(self, planned: Sequence[File] = ()) -> dict[str, str]:
+        """What has changed since, by path: of the files themselves and of their folders; `planned`: as they were before
+        this snapshot."""
+        found = {file.path: "changed" for file in planned if self.files.get(file.path, file) != file}
+        try:
+            now = Snapshot(self.sources)
+        except (BadInput, OSError) as error:
+            gone = [path for path in self.inodes if _inode(path) is None]
+            return found | dict.fromkeys(gone, "is gone") or {"": str(error)}
+        for path, file in self.files.items():
+            if path not in now.files:
+                found[path] = "is gone"
+            elif (size := now.files[path].size) != file.size:
+                found[path] = f"has {size:,} bytes, had {file.size:,}"
+            elif (now.files[path], now.inodes.get(path)) != (file, self.inodes.get(path)):
+                found[path] = "was written again"
+        return found | dict.fromkeys(now.files.keys() - self.files.keys(), "is new")
+
+
+def _inode(path: str) -> _Inode | None:
+    """What a file of this machine, or the archive that holds it, is on its disk; None where it is not there."""
+    try:
+        facts = os.stat(archive_of(path))
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def changed(changes: dict[str, str]) -> BadInput:
+    """The error that names what has changed."""
+    shown = [f"{path} {how}".strip() for path, how in sorted(changes.items())]
+    more = f" and {len(shown) - _MOST_SHOWN:,} more" if len(shown) > _MOST_SHOWN else ""
+    return BadInput(
+        f"changed while it was read: {'; '.join(shown[:_MOST_SHOWN])}{more}; wait until what writes there has "
+        "ended, then repeat the command"
+    )

@@ -1,0 +1,89 @@
+"""What of the input could not be read, by its files and their stored bytes: a torn file counts as a whole.
+
+Of what is torn off nobody knows how much it was, so that neither its documents nor its bytes can be counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline.readers import TRAILING, Split
+from pipeline.steps.clean import Damage
+
+_MOST_FILES: Final = 3  # that a message names
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """The damage in some splits, of which the seals say what each has."""
+
+    num_files: int
+    share: float  # of the stored bytes: those of torn files, and of what cannot be read in others
+    torn: dict[str, str]  # files that end before they should, or have something else behind their end, and why
+    unreadable: dict[str, str]  # files without a single document that can be read, and why
+    damaged: dict[str, str]  # all files with damage, the worst first
+    empty: tuple[str, ...]  # files of 0 bytes
+
+    @classmethod
+    def of(cls, splits: Sequence[Split], seals: Iterable[dict[str, Any]]) -> "Damaged":
+        weights, sizes, labels, sound = Counter[str](), dict[str, int](), dict[str, str](), set[str]()
+        lost, torn, why = dict[str, float](), dict[str, str](), dict[str, str]()
+        for split in splits:
+            for piece in split.pieces:
+                weights[piece.file.path] += piece.weight
+                sizes[piece.file.path], labels[piece.file.path] = piece.stored, piece.file.label
+        for split, facts in zip(splits, seals, strict=True):
+            found = {damage.piece: damage for damage in (Damage(*each) for each in facts["damaged"])}
+            for number, piece in enumerate(split.pieces):
+                path = piece.file.path
+                if (damage := found.get(number)) is None or not damage.is_whole:
+                    sound.add(path)
+                if damage is not None:
+                    share = piece.weight / weights[path] if weights[path] else 1.0
+                    lost[path] = lost.get(path, 0.0) + damage.share * share * sizes[path]
+                    why[path] = torn.get(path, damage.why)
+                    if damage.is_torn or damage.why == TRAILING:
+                        torn[path] = damage.why
+        worst = sorted(why, key=lambda path: (-lost[path], labels[path]))
+        return cls(
+            len(sizes),
+            sum(lost.values()) / max(1, sum(sizes.values())),
+            {labels[path]: torn[path] for path in worst if path in torn},
+            {labels[path]: why[path] for path in worst if path not in sound},
+            {labels[path]: why[path] for path in worst},
+            tuple(sorted(labels[path] for path, size in sizes.items() if not size and path not in why)),
+        )
+
+    def error(self, most: float) -> str:
+        """Why the input is not used, where more of it than the share `most` is damaged; else ""."""
+        if self.share > most:
+            said = f"{self.share:.1%} of the stored bytes are in files that cannot be read, or not to their end"
+            return f"{said} ({listed(self.damaged)})"
+        if len(self.unreadable) > most * self.num_files:
+            return f"nothing can be read of {listed(self.unreadable)}, out of {self.num_files:,} files"
+        return ""
+
+    def warnings(self) -> list[str]:
+        """What is to be said of input that is used."""
+        said = list[str]()
+        if self.torn:
+            said.append(
+                f"damaged, and read up to there: {listed(self.torn)}, {self.share:.1%} of the stored bytes; what is "
+                "behind is lost: get these files again, then repeat the command"
+            )
+        if left := {name: why for name, why in self.unreadable.items() if name not in self.torn}:
+            said.append(f"nothing can be read of {listed(left)}; mend these files, or leave them out")
+        if self.empty:
+            said.append(f"empty: {listed(dict.fromkeys(self.empty, ''))}; if they should not be, get them again")
+        return said
+
+
+def listed(files: dict[str, str]) -> str:
+    """
+    >>> listed({"a.gz": "truncated", "b.gz": "truncated", "c.txt": "not_text", "d.txt": ""})
+    '4 files: a.gz (truncated), b.gz (truncated), c.txt (not_text), ...'
+    """
+    number = f"{len(files):,} files" if len(files) != 1 else "1 file"
+    shown = [f"{name} ({why})" if why else name for name, why in list(files.items())[:_MOST_FILES]]
+    return f"{number}: {', '.join(shown)}{', ...' if len(files) > _MOST_FILES else ''}"
