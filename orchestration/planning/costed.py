@@ -178,7 +178,7 @@ def refuse_precision(cluster: Cluster, device: Device) -> None:
 def _hint(demand: Demand, cluster: Cluster, layout: Layout) -> str:
     """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
     if cluster.machine.device == "cpu" and not cluster.address:
-        most, kind = max(1, cores() // cluster.cpus_per_worker), "on this machine"
+        most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
     if found := smallest(demand, _device_for(cluster), most=most, like=layout):
@@ -258,7 +258,7 @@ def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[D
         if cluster.address:
             assumed = "each machine of the cluster assumed to be like this one"
         elif workers * share > cores():
-            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, this machine has {cores()}"
+            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
             share = cores() / workers
         device = core_here(share, sharing, timed=timed)
     elif cluster.hardware:

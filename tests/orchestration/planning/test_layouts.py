@@ -15,6 +15,7 @@ from orchestration.planning.layout import layout_of
 from orchestration.planning.search import REFUSED, filled, in_phase, needs, smallest
 from orchestration.planning.timing import DISK, micro_batches, seconds, sent
 from preprocessing.errors import BadInput, ResourceError
+from preprocessing.limits import Memory
 from training.data import Loader
 from training.specs import Machine, Phase
 
@@ -185,8 +186,7 @@ def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.Mo
     monkeypatch.setattr(devices, "cores", lambda: 2)
     with pytest.raises(ResourceError, match=r"nothing on this machine does, however many; of h100 it would be \d+ dev"):
         planning.refuse_what_does_not_fit(load("mt_nlg_530b"), load_cluster("local"))
-    memory = type("Virtual", (), {"total": 8e9})()
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr("preprocessing.limits.memory", lambda: Memory(8e9, 8e9))
     one, two = (costed.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
     assert (one, two) == (4e9, 2e9)
 
@@ -269,11 +269,11 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
 
 
 def test_workers_that_share_cores_are_as_slow_as_that() -> None:
-    cluster, cores = load_cluster("local"), devices.cores()
+    cluster, cores = load_cluster("local"), int(devices.cores())
     alone, said = costed.devices_of(replace(cluster, workers=cores), cores)
     shared, slow = costed.devices_of(replace(cluster, workers=4 * cores), 4 * cores)
     assert said == ""
-    assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, this machine has {cores}"
+    assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, there are {cores} here"
     assert shared.flops == pytest.approx(alone.flops / 4)
 
 
