@@ -86,7 +86,7 @@ DEVICES: Final[Mapping[str, Device]] = {
     )
 }
 GPUS: Final = tuple(name for name, device in DEVICES.items() if device.kind == "cuda")
-LARGEST: Final = "b200"  # by memory of those that rent by the node: what an unknown GPU is taken for
+UNNAMED: Final = "h100", "b200"  # what a GPU is taken for that nobody names: a usual one, and the largest that is known
 
 
 def device_of(name: str) -> Device:
