@@ -11,6 +11,7 @@ from orchestration.planning.demand import Demand, demand_of
 from orchestration.planning.devices import DEVICES, UNNAMED, Device, core_here, cores, device_of, gpu_here
 from orchestration.planning.layout import Checkpointing, Layout, layout_of, near_partition
 from orchestration.planning.memory import Memory
+from orchestration.planning.overheads import CALIBRATED
 from orchestration.planning.search import (
     FILLED,
     REFUSED,
@@ -112,6 +113,7 @@ class Plan:
             "tokens": self.recipe.num_tokens,
             "device": self.device.name,
             "assumed": self.assumed,
+            "calibrated": CALIBRATED if self.device.kind == "cuda" else "",
             "own": self.own.values(),
             "why_not": self.why_not,
             "notes": list(self.notes),

@@ -44,6 +44,11 @@ class LossPart(Protocol):
     """Whether exp(loss) is logged as the perplexity."""
     rewarded: ClassVar[bool]
     """Whether it is a reward for a generator: it needs a loss beside it that `rewards`."""
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether the logits of all its targets are in memory at once, and not by slices of LOGITS_AT_ONCE."""
+
     not_exported: ClassVar[str]
     """Why no class of transformers has its head; "" where one may."""
     shrinks: ClassVar[Shrinks]

@@ -37,6 +37,10 @@ class Replaced:
         return self.asks == "original"
 
     @property
+    def keeps_logits(self) -> bool:
+        return self.asks == "original" and self.at == "all"
+
+    @property
     def rewards(self) -> bool:
         return self.asks == "replaced"
 
