@@ -1,7 +1,8 @@
 """Runs of the literature with their published time or cost, and what `plan` says of them: how far to believe it.
 
-Nothing of the prediction is fitted to a run; of Sesame itself see measured.py. Kernels are those of the time: before 2022 the scores of attention stand
-in memory, and the head of masked tokens of the first BERTs is ours, on masked tokens only.
+Nothing of the prediction is fitted to a run; of Sesame itself see measured.py. Kernels are those of the time: before
+2022 the scores of attention stand in memory, and the head of masked tokens of the first BERTs is ours, on masked tokens
+only.
 """
 
 from collections.abc import Iterator, Sequence

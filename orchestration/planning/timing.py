@@ -251,7 +251,7 @@ def _heads(demand: Demand, layout: Layout, rows: float, length: int, device: Dev
         if not loss.names_tokens:
             continue
         answers, targets = trunk.answers(demand.vocab_size) / layout.tensor, loss.targets(work)
-        slices = 1 if loss.keeps_logits else math.ceil(targets * answers / max(LOGITS_AT_ONCE, answers))
+        slices = 1 if loss.kept_logits else math.ceil(targets * answers / max(LOGITS_AT_ONCE, answers))
         table = 4 * answers * trunk.table_width * code.of_table
         by_memory = (targets * answers * 4 * code.of_logits + slices * table) / speed
         total += max(by_memory, slices * code.slice_launches * code.launch_s)

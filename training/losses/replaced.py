@@ -37,8 +37,8 @@ class Replaced:
         return self.asks == "original"
 
     @property
-    def keeps_logits(self) -> bool:
-        return self.asks == "original" and self.at == "all"
+    def kept_logits(self) -> int:
+        return 5 if self.asks == "original" and self.at == "all" else 0
 
     @property
     def rewards(self) -> bool:

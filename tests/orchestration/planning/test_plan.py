@@ -14,6 +14,7 @@ from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
 from orchestration.planning.layout import layout_of
 from orchestration.planning.memory import End, activations, kept_by_block, moments, weights_of
+from orchestration.planning.timing import seconds
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
@@ -270,7 +271,7 @@ def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.Retold) -
 
 
 def test_small_micro_batches_are_not_free() -> None:
-    """Those of two rows were at the top of the plan: launches and small kernels, and slices of logits, cost each anew."""
+    """Those of two rows were at the top of the plan: launches and small kernels cost each of them anew."""
     demand, device = demand_of(load("bert_base")), DEVICES["h200"]
     took = [seconds(demand, Layout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
     assert took == sorted(took, reverse=True)
