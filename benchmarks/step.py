@@ -37,6 +37,7 @@ from training.losses import PairLabel
 from training.model import Model, parameter_groups
 
 NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
+SENTENCE = 16  # tokens of one in a row that is made up
 TEXT: Final = Path(__file__).parents[1].joinpath("README.md").read_text().splitlines()
 Step = Callable[[], None]
 
@@ -64,6 +65,10 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
             "special": special_S,
             "word_starts": np.ones(raw_length, dtype=bool),
         }
+        wanted = objective.choose.needs | objective.rewrite.needs  # of what rows have on demand
+        starts_S = np.arange(raw_length) % SENTENCE == 0
+        made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
+        row |= {name: column for name, column in made.items() if name in wanted}
         if any(isinstance(loss, PairLabel) for loss in objective.losses):
             row["pair_label"] = rng.integers(2)
         rows.append(objective.rewrite(row | {"hits": objective.choose(row, rng)}, vocab, rng))

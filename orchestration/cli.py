@@ -168,7 +168,7 @@ def plan(
     on: options.On = "local",
     budget: Annotated[str, typer.Option(metavar="USD", help="At most so much money: 500usd.")] = "",
     deadline: Annotated[str, typer.Option(metavar="TIME", help="At most so long: 3d, 12h.")] = "",
-    table: Annotated[bool, typer.Option("--table", help="Published runs beside what is predicted of them.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Runs, published and our own, beside the plan.")] = False,
     scale: options.Scale = "",
     as_json: options.Json = False,
 ) -> int:
@@ -182,10 +182,10 @@ def plan(
         if recipe or budget or deadline or scale or on != "local":
             return refuse("plan: --table is of published runs and takes no recipe and no other flag but --json", 2)
         runs = list(planning.compared())
-        values = {"runs": [run.values() for run in runs]}
-        return print_answer(
-            Answer((plans.published(runs),), values, ("sesame plan gpt3_175b --on 1024xh100",)), as_json
-        )
+        own = list(planning.retold())
+        values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in own]}
+        tables = plans.measured(own), plans.published(runs)
+        return print_answer(Answer(tables, values, ("sesame plan gpt3_175b --on 1024xh100",)), as_json)
     if not recipe:
         return refuse("plan: name a recipe (`sesame recipes`), or ask for --table", 2)
     flags, job = _open(recipe, overrides, on=on, scale=scale)

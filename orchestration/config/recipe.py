@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -25,6 +24,7 @@ from orchestration.config.facts import check_facts
 from orchestration.gpus import gpus_here
 from pipeline.readers import Source, absolute
 from pipeline.spec import Beam, Corpus, Group
+from preprocessing import limits
 from preprocessing.choose import Choose
 from preprocessing.credentials import has_credential
 from preprocessing.errors import BadInput
@@ -227,10 +227,10 @@ class Cluster:
         require(fits, "address", self.address, "HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here")
 
     def num_workers(self, recipe: Recipe) -> int:
-        """What the cluster says, or as many as this machine has GPUs, or `cpus_per_worker` cores, for."""
+        """What the cluster says, or as many as this machine has GPUs for, or cores (`cpus_per_worker`) and memory."""
         if self.workers:
             return self.workers
-        gpus, cores = self.gpus_per_worker, len(os.sched_getaffinity(0))
+        gpus, cores = self.gpus_per_worker, limits.processes()
         return self.workers_in(len(gpus_here()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:

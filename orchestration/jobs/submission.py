@@ -60,15 +60,12 @@ def sized(flags: Flags, job: Job, server: "JobServer") -> Flags:
 
 def refuse_what_does_not_fit(job: Job) -> list[str]:
     """What is to be known of a layout that fits. ResourceError where the GPUs of a cluster have no room for what is
-    asked of each; where the cluster file does not name them, the largest that are known. Memory of its machines is not
-    known here."""
+    asked of each; where the cluster file does not name them, of the largest that are known. Memory of its machines is
+    not known here."""
     cluster = job.cluster
     if cluster.machine.device != "cuda":
         return []
-    largest = max(planning.DEVICES.values(), key=lambda one: one.memory).name
-    notes = planning.refuse_what_does_not_fit(job.recipe, replace(cluster, hardware=cluster.hardware or largest))
-    unknown = f"memory of {largest} assumed, the largest that is known: {cluster.name} names no hardware"
-    return notes if cluster.hardware else [unknown, *notes]
+    return planning.refuse_what_does_not_fit(job.recipe, cluster, elsewhere=True)
 
 
 def identity(job: Job, flags: Flags, verb: Verb) -> str:

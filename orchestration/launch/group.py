@@ -29,6 +29,7 @@ from orchestration.launch.session import fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
 from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
+from preprocessing import limits
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
 from preprocessing.lock import is_left
@@ -325,5 +326,6 @@ def alone(task: Callable[..., T], *arguments: Any) -> T:
 
 
 def cores() -> int:
-    """Those of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Those that this process may use, at least one: by affinity and quota, and as far as there is memory for a
+    process on each."""
+    return limits.processes()

@@ -17,6 +17,7 @@ import psutil
 
 from orchestration.launch.session import NICENESS, PATIENCE
 from orchestration.launch.submitted import JobServer
+from preprocessing import limits
 from preprocessing.errors import ResourceError, SesameError
 
 FOLDER = Path(tempfile.gettempdir()) / f"sesame-cluster-{os.getuid()}"  # short: Ray puts sockets below it
@@ -50,7 +51,7 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
     with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    cores = max(1, len(os.sched_getaffinity(0)) // RAYLETS)
+    cores = max(1, limits.cores().whole // RAYLETS)
     head = ["--head", f"--port={ray_port}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
     head += ["--include-dashboard=true", "--num-cpus=0", f"--temp-dir={folder}/r"]  # Ray opens this folder to everybody
     raylet = [f"--address=127.0.0.1:{ray_port}", f"--num-cpus={cores}"]

@@ -15,6 +15,7 @@ from typing import Final
 
 import psutil
 
+from preprocessing import limits
 from preprocessing.errors import ResourceError, SesameError
 from training.run import Run
 
@@ -25,10 +26,6 @@ TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB
 UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 FULL: Final = 0.9  # of a machine's memory in use, when a worker was last heard: it was killed for that
 BY_RAY: Final = re.compile(r"NODE_OUT_OF_MEMORY|running low on memory|OutOfMemory")
-CGROUPS: Final = (  # limit and use of the group that this process is in: version 2, and version 1
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 class OutOfMemory(ResourceError):
@@ -62,13 +59,8 @@ class Used:
 
     @classmethod
     def now(cls) -> "Used":
-        machine = psutil.virtual_memory()
-        found = [(float(machine.total - machine.available), float(machine.total))]
-        for limit, usage in CGROUPS:
-            with suppress(OSError, ValueError):  # "max" is no number: no limit
-                found.append((float(Path(usage).read_text()), float(int(Path(limit).read_text()))))
-        used, most = min(found, key=lambda each: each[1] - each[0])
-        return cls(float(psutil.Process().memory_info().rss), used, most)
+        most = limits.tightest()
+        return cls(float(psutil.Process().memory_info().rss), most.used, most.limit)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from orchestration.launch.address import is_loopback, on_loopback, reachable
 from orchestration.launch.submitted import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
 from orchestration.signals import listen_again
+from preprocessing import limits
 from preprocessing.errors import BadInput, ResourceError, SesameError
 from preprocessing.lock import OWNER, held
 
@@ -263,6 +264,7 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
         "local",  # never another cluster that happens to run here
         num_cpus=cpus,
         num_gpus=gpus or None,
+        _memory=int(limits.memory().free),  # Ray sees no limit of a group below the root
         include_dashboard=dashboard,
         dashboard_host="127.0.0.1",
         object_store_memory=100_000_000,  # what passes through Ray is small

@@ -1,7 +1,8 @@
 """Before anything is spent: memory of a device, time of a step, days and money, and the best layout.
 
 Read demand.py (what a recipe asks for), layout.py, memory.py, timing.py, then search.py and costed.py (the plan).
-devices.py has the figures of hardware, published.py runs of the literature to compare with. Nothing is built, and no
+devices.py has the figures of hardware, overheads.py those of our code, measured.py and published.py runs of our own
+and of the literature to compare with. Nothing is built, and no
 torch is imported.
 """
 
@@ -19,12 +20,15 @@ from orchestration.planning.costed import (
 from orchestration.planning.demand import Demand, demand_of
 from orchestration.planning.devices import DEVICES, Device, device_of
 from orchestration.planning.layout import Layout
+from orchestration.planning.measured import Retold, retold
 from orchestration.planning.memory import Memory, memory
+from orchestration.planning.overheads import CALIBRATED
 from orchestration.planning.published import Compared, compared
 from orchestration.planning.search import best, chosen, smallest
 from orchestration.planning.timing import Seconds, Sent, seconds, sent
 
 __all__ = [
+    "CALIBRATED",
     "DEVICES",
     "Compared",
     "Costed",
@@ -33,6 +37,7 @@ __all__ = [
     "Layout",
     "Memory",
     "Plan",
+    "Retold",
     "Seconds",
     "Sent",
     "best",
@@ -47,6 +52,7 @@ __all__ = [
     "refuse_missing_gpus",
     "refuse_what_cannot_be",
     "refuse_what_does_not_fit",
+    "retold",
     "seconds",
     "sent",
     "smallest",

@@ -8,9 +8,10 @@ from typing import Any, get_args
 from orchestration.config import Cluster, Recipe
 from orchestration.gpus import gpus_here
 from orchestration.planning.demand import Demand, demand_of
-from orchestration.planning.devices import DEVICES, LARGEST, Device, core_here, cores, device_of, gpu_here
+from orchestration.planning.devices import DEVICES, UNNAMED, Device, core_here, cores, device_of, gpu_here
 from orchestration.planning.layout import Checkpointing, Layout, layout_of, near_partition
 from orchestration.planning.memory import Memory
+from orchestration.planning.overheads import CALIBRATED
 from orchestration.planning.search import (
     FILLED,
     REFUSED,
@@ -112,6 +113,7 @@ class Plan:
             "tokens": self.recipe.num_tokens,
             "device": self.device.name,
             "assumed": self.assumed,
+            "calibrated": CALIBRATED if self.device.kind == "cuda" else "",
             "own": self.own.values(),
             "why_not": self.why_not,
             "notes": list(self.notes),
@@ -126,9 +128,11 @@ class Plan:
 
 def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> Plan:
     """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
-    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe))
+    demand = demand_of(recipe)
+    layout = _own_layout(recipe, cluster, demand)
+    device, assumed = _planned_on(recipe, cluster, demand, layout)
     refuse_precision(cluster, device)
-    layout, cuda = _own_layout(recipe, cluster, demand), device.kind != "cpu"
+    cuda = device.kind != "cpu"
     own = _costed(demand, chosen(demand, layout, device), device)
     devices = max(1, cluster.num_workers(recipe))
     better = tuple(_costed(demand, one, device) for one in best(demand, device, devices, like=layout))
@@ -143,15 +147,17 @@ def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: f
     return _met(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
 
 
-def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster) -> list[str]:
+def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
     """What is to be known of a layout that fits: what was assumed, memory that is tight, what is not counted.
+    `elsewhere`: on machines of which this one is none.
 
     ResourceError where the layout of the cluster file needs more than its devices or their hosts have, with one that
     fits; BadInput where it has a precision that they lack.
     """
-    demand, (device, assumed) = demand_of(recipe), devices_of(cluster, cluster.num_workers(recipe), timed=False)
-    refuse_precision(cluster, device)
+    demand = demand_of(recipe)
     layout = _own_layout(recipe, cluster, demand)
+    device, assumed = _planned_on(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
+    refuse_precision(cluster, device)
     _, needed = needs(demand, layout, cuda=device.kind != "cpu")
     if filled(needed, device) <= REFUSED:
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
@@ -178,7 +184,7 @@ def refuse_precision(cluster: Cluster, device: Device) -> None:
 def _hint(demand: Demand, cluster: Cluster, layout: Layout) -> str:
     """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
     if cluster.machine.device == "cpu" and not cluster.address:
-        most, kind = max(1, cores() // cluster.cpus_per_worker), "on this machine"
+        most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
     if found := smallest(demand, _device_for(cluster), most=most, like=layout):
@@ -250,23 +256,45 @@ def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
         )
 
 
-def devices_of(cluster: Cluster, workers: int, *, timed: bool = True) -> tuple[Device, str]:
-    """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed."""
+def _planned_on(
+    recipe: Recipe, cluster: Cluster, demand: Demand, layout: Layout, *, timed: bool = True, elsewhere: bool = False
+) -> tuple[Device, str]:
+    """As `devices_of`; a GPU that nobody names is the usual one, or the largest where only that has room: what is
+    refused fits no GPU that is known."""
+    workers = cluster.num_workers(recipe)
+    device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
+    usual, largest = UNNAMED
+    is_unnamed = bool(assumed) and device.name == usual
+    if is_unnamed and not fits(needs(demand, layout, cuda=True)[1], device):
+        return devices_of(cluster, workers, timed=timed, elsewhere=elsewhere, unnamed=largest)
+    return device, assumed
+
+
+def devices_of(
+    cluster: Cluster, workers: int, *, timed: bool = True, elsewhere: bool = False, unnamed: str = UNNAMED[0]
+) -> tuple[Device, str]:
+    """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed; `unnamed`
+    is the GPU where neither the cluster file nor this machine says it, `elsewhere` that this machine has no part."""
     if cluster.machine.device == "cpu":
         sharing = 1 if cluster.address else workers  # of a cluster it is not known how many share a machine
         share, assumed = float(cluster.cpus_per_worker), ""
         if cluster.address:
             assumed = "each machine of the cluster assumed to be like this one"
         elif workers * share > cores():
-            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, this machine has {cores()}"
+            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
             share = cores() / workers
         device = core_here(share, sharing, timed=timed)
     elif cluster.hardware:
         device, assumed = device_of(cluster.hardware), ""
-    elif here := gpu_here():
+    elif not elsewhere and (here := gpu_here()):
         device, assumed = here
+        if cluster.address:
+            like = f"each machine of the cluster assumed to be like this one ({device.name})"
+            assumed = "; ".join(filter(None, (like, assumed)))
     else:
-        device, assumed = DEVICES[LARGEST], f"{LARGEST} assumed: the cluster file names no hardware"
+        device = DEVICES[unnamed]
+        none = "" if elsewhere else " and this machine has no GPU"
+        assumed = f"{unnamed} assumed: {cluster.name} names no hardware{none}; set cluster.hardware"
     return (replace(device, price=cluster.price) if cluster.price else device), assumed
 
 

@@ -63,6 +63,15 @@ class Demand:
         work = self.work(rows, length)
         return self.flops(rows, length) - meter.flops(self.recipe.trunk, self.vocab_size, replace(work, targets=0))
 
+    def flops_of_pairs(self, rows: float, length: int) -> float:
+        """Of those the products of queries, keys and values: half of the pairs where a mask hides what follows."""
+        trunk, total = self.recipe.trunk, 0.0
+        seen = 0.5 if trunk.visibility == "causal" and not trunk.reads_source else 1.0
+        for stack in self.blocks(rows, length):
+            passes = 3 if stack.backward else 1
+            total += passes * 4 * stack.number * stack.heads_width * (seen * stack.pairs + stack.source_pairs)
+        return min(total, self.flops(rows, length) - self.flops_of_heads(rows, length))
+
     @property
     def training_flops(self) -> float:
         """Of the whole run."""

@@ -5,7 +5,6 @@ large matrix products reach, and prices are rates at which such devices were ren
 file can give its own price.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +14,10 @@ from time import process_time
 from typing import Final
 
 import numpy as np
-import psutil
 from threadpoolctl import threadpool_limits
 
 from orchestration.gpus import gpus_here
+from preprocessing import limits
 from preprocessing.errors import BadInput
 from training.meter import PEAK_BF16, peak
 
@@ -87,7 +86,7 @@ DEVICES: Final[Mapping[str, Device]] = {
     )
 }
 GPUS: Final = tuple(name for name, device in DEVICES.items() if device.kind == "cuda")
-LARGEST: Final = "b200"  # by memory of those that rent by the node: what an unknown GPU is taken for
+UNNAMED: Final = "h100", "b200"  # what a GPU is taken for that nobody names: a usual one, and the largest that is known
 
 
 def device_of(name: str) -> Device:
@@ -104,7 +103,7 @@ def gpu_here() -> tuple[Device, str] | None:
     (name, memory), number = gpus[0], len(gpus)
     makes = [one for one in GPUS if re.search(rf"\b{one.partition('_')[0]}\b", name, re.IGNORECASE)]
     alike = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
-    flops, host = peak(name), psutil.virtual_memory().total / number
+    flops, host = peak(name), limits.memory().limit / number
     assumed = (
         "" if makes else f"speed as of {alike.name} assumed, whose memory is nearest: no figures of {name} are known"
     )
@@ -112,18 +111,18 @@ def gpu_here() -> tuple[Device, str] | None:
     return known, assumed
 
 
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
+def cores() -> float:
+    """Those that this process may use, by affinity and quota."""
+    return limits.cores().number
 
 
 def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
     """`share` cores of this machine, for each of so many workers, with their part of its memory; how fast they are is
     measured, in a moment."""
     flops, bandwidth = _speed() if timed else (TERA, TERA)
-    memory = psutil.virtual_memory().total / max(workers, cores() / share)
-    speed = share * flops, share * flops, 0.8, share * bandwidth
-    return Device(HERE, memory, *speed, bandwidth / 4, 1.25 * GB, cores(), memory, 0.0, "cpu", launch_s=1e-5)
+    memory = limits.memory().limit / max(workers, cores() / share)
+    speed, number = (share * flops, share * flops, 0.8, share * bandwidth), limits.cores().whole
+    return Device(HERE, memory, *speed, bandwidth / 4, 1.25 * GB, number, memory, 0.0, "cpu", launch_s=1e-5)
 
 
 @cache

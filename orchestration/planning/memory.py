@@ -35,6 +35,7 @@ class Memory:
     lent: float = 0.0  # at the last stage of a pipeline: the first one's token table, and its gradient in float32
     logits: float = 0.0  # what the heads keep: features, and a gradient of the token table in float32
     slices: float = 0.0  # of logits, before the backward pass
+    handed: float = 0.0  # copies of the table's gradient, as the heads hand it on: times the loss's, and in 16 bit
     backward: float = 0.0  # gradients of activations in a block
     reducing: float = 0.0  # copies of a bucket while workers sum it, less the activations that are gone by then
     update: float = 0.0  # what an update needs for a moment
@@ -49,7 +50,7 @@ class Memory:
     @property
     def peak(self) -> float:
         """At most at once."""
-        back = max(self.slices, self.buckets + self.backward + self.reducing)
+        back = max(self.slices, self.handed, self.buckets + self.backward + self.reducing)
         passing = self.gathered + self.activations + self.lent + self.logits + back
         return self.states + self.reserved + max(passing, self.update) + self.context
 
@@ -86,14 +87,16 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
-    of_heads, slices = logits(demand, layout, length)
+    of_heads, slices, handed = logits(demand, layout, length)
     lent = 0.0
     if layout.pipeline > 1 and stage == "first":
-        of_heads = slices = 0.0
+        of_heads = slices = handed = 0.0
     elif layout.pipeline > 1:
         lent = (size + 4) * demand.weights.tables / layout.tensor
     bucket, copies = _buckets(layout, weights)
     done = min(1.0, layout.bucket / weights)  # of the backward pass, when the first bucket is summed
+    # the table's gradient is the last of all; where no bucket holds it, it is copied by itself
+    alone = _alone(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
     whole = persistent(demand, layout, length) if zero == 3 else 0.0
     ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
     states = {
@@ -118,8 +121,9 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         lent=lent,
         logits=of_heads,
         slices=slices,
+        handed=handed,
         backward=passing,
-        reducing=max(0.0, copies - done * (kept_blocks + of_heads)),
+        reducing=max(0.0, copies - done * (kept_blocks + of_heads), alone - kept_blocks - of_heads - passing),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
         host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
@@ -192,6 +196,17 @@ def _buckets(layout: Layout, weights: float) -> tuple[float, float]:
     # stage 2 in float32 also copies its own part of each micro-batch, which is then added to those before
     own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
     return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
+
+
+def _alone(demand: Demand, layout: Layout) -> float:
+    """Bytes of the token table's gradient at the end of a backward pass, where it is longer than a bucket: from both
+    sides of the net, and cast and put in the order of the workers to be summed."""
+    table = demand.weights.tables / layout.tensor
+    if layout.zero < 2 or table <= layout.bucket:
+        return 0.0
+    size, summed = layout.bytes_per_weight, layout.reduce_bytes
+    cast = summed if summed != size else 0
+    return table * (2 * size + cast + (summed if layout.zero == 3 and layout.replicas > 1 else 0))
 
 
 def _update(layout: Layout, weights: float, owned: float) -> float:
@@ -288,6 +303,7 @@ def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:
     split = (
         read * core + stack.tokens * stack.attentions * size
     ) * stack.heads_width + stack.tokens * stack.inner * inside
+    split += stack.copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # of each query the logarithm of its sum
     if layout.checkpointing == "none":
         own, other = stack.scores, 0
@@ -297,19 +313,24 @@ def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:
     return of_width + split / layout.tensor
 
 
-def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float]:
+def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float, float]:
     """Bytes that the heads keep: of each target its features and their gradient, and where tokens are named a gradient
-    of the table in float32; and those of the slice of logits that is there at once."""
+    of the table in float32; those of the logits that are there at once, a slice or all; and copies of the gradient of
+    the table on its way back: times the gradient of the loss, and in the precision of the table."""
     trunk, size = demand.recipe.trunk, layout.bytes_per_weight
-    work, total, slices = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0
+    work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
     for loss in demand.recipe.objective.losses:
         targets = loss.targets(work)
-        total += 4 * targets * max(trunk.width, trunk.table_width) * size
+        total += 4 * targets * (max(trunk.width, trunk.table_width) if loss.names_tokens else trunk.width) * size
         if loss.names_tokens:
             answers = trunk.answers(demand.vocab_size) / layout.tensor
+            if loss.kept_logits:
+                slices = max(slices, loss.kept_logits * 4 * targets * answers)
+                continue
             total += 4 * answers * trunk.table_width
+            handed = max(handed, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
             at_once = max(LOGITS_AT_ONCE, answers)
             # logits and their softmax in float32, in 16 bit the gradient too; while the next slice is made, more
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
             slices = max(slices, times * 4 * min(targets * answers, at_once))
-    return total, slices
+    return total, slices, handed

@@ -2,11 +2,12 @@
 
 A roofline (Williams et al. 2009) of each part, so that the share of the peak that a model uses (MFU) is what comes out,
 with its reasons: matrix products run at the share of the peak that such products reach, all else at the speed of
-memory, and communication is not hidden behind either. Rings: of n workers each sends (n - 1) / n of what is gathered or
-reduced, twice that where all get the sum (arXiv:2104.04473, 3.2).
+memory, and communication is not hidden behind either; overheads.py has what a code costs beside that. Rings: of n
+workers each sends (n - 1) / n of what is gathered or reduced, twice that where all get the sum (arXiv:2104.04473, 3.2).
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -14,7 +15,8 @@ from orchestration.planning.demand import Demand
 from orchestration.planning.devices import Device
 from orchestration.planning.layout import Layout
 from orchestration.planning.memory import persistent, weights_of
-from training.specs import Blocks
+from orchestration.planning.overheads import TENSORS, Overheads, ours
+from training.specs import LOGITS_AT_ONCE, Blocks
 
 # Elements that go through memory for each element of a block's state, forward and backward: the norms, residuals and
 # dropouts, and bias, activation and their gradients; as many operations, unfused, read and write them
@@ -22,7 +24,6 @@ OF_WIDTH: Final = 48
 OF_INNER: Final = 12
 OF_SCORES: Final = 20  # where scores stand in memory
 BACK: Final = 2.0  # a backward pass has twice the products of a forward pass
-LAUNCHES: Final = 45  # operations of a block, forward and backward
 MEMORY_REACH: Final = 0.8  # share of a memory's speed that copies reach
 HOST_BANDWIDTH: Final = 25e9  # bytes/s, one way, between a device and its host
 HOST_UPDATE: Final = 20e9  # bytes/s at which a host updates offloaded states, for each device
@@ -34,8 +35,11 @@ class Seconds:
     """Of one step."""
 
     products: float  # matrix products of the model
+    attention: float = 0.0  # those of queries, keys and values
     recomputed: float = 0.0  # the same again, for activations that were not kept
     traffic: float = 0.0  # norms, activations, dropout, softmax: at the speed of memory
+    heads: float = 0.0  # logits, and the token table for each slice of them
+    launches: float = 0.0  # waiting from one operation to the next, and kernels of a tensor each
     tensor: float = 0.0  # sums over a tensor group
     sequence: float = 0.0  # exchanges of heads for tokens, and back
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
@@ -149,24 +153,42 @@ def ring(device: Device, members: int, adjacent: int) -> float:
 
 
 def seconds(
-    demand: Demand, layout: Layout, device: Device, length: int, batch: int, *, scores_in_memory: bool = False
+    demand: Demand,
+    layout: Layout,
+    device: Device,
+    length: int,
+    batch: int,
+    *,
+    scores_in_memory: bool = False,
+    code: Overheads | None = None,
+    filled: float = 0.0,
 ) -> Seconds:
-    """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel."""
+    """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel; `code`: what
+    it costs beside the roofline, Sesame's unless given; `filled`: the share of rows that is no padding, where that is
+    known: 0 are full rows that count as if they had to be spread."""
+    code = ours(device) if code is None else code
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
-    rows = batch / (layout.replicas * micro)
+    rows = (filled or 1.0) * batch / (layout.replicas * micro)
+    memory_speed = device.bandwidth * MEMORY_REACH
     most = share_of_stage(demand, layout)  # the slowest stage has more than its share where it does not come out even,
     of_heads = demand.flops_of_heads(rows, length)  # and is the last, with the heads
-    flops = ((demand.flops(rows, length) - of_heads) * most + of_heads) / layout.tensor
+    of_pairs = demand.flops_of_pairs(rows, length)
+    flops = ((demand.flops(rows, length) - of_heads - of_pairs) * most + of_heads) / layout.tensor
     speed = device.peak(layout.precision) * device.reach
-    products = flops / speed
+    stacks = demand.blocks(rows, length)
+    products, attention = flops / speed, of_pairs * most / layout.tensor / _attention(stacks, layout, device, code)
     traffic = launches = 0.0
     again = _again(layout)
-    for stack in demand.blocks(rows, length):
+    for stack in stacks:
         share = _share(stack, demand, layout)
-        traffic += share * _traffic(stack, layout, scores_in_memory) / (device.bandwidth * MEMORY_REACH)
-        launches += share * LAUNCHES
-    slow = max(0.0, launches * device.launch_s - products - traffic)  # small nets: from one operation to the next
-    one = products + traffic + slow
+        elements = _traffic(stack, layout, scores_in_memory) + size * _spread(stack, demand, code) * (filled < 1)
+        traffic += share * elements / memory_speed
+        launches += share * code.block_launches
+    one = products + attention + traffic
+    slow = max(0.0, launches * (code.launch_s or device.launch_s) - one)  # small nets: from one operation to the next
+    one += slow
+    heads = _heads(demand, layout, rows, length, device, code)
+    tensors = TENSORS * sum(_share(stack, demand, layout) for stack in stacks if stack.backward)
     weights, bytes_sent = weights_of(demand, layout), sent(demand, layout, length, batch)
     over = ring(device, layout.replicas, layout.tensor)
     summed = bytes_sent.tensor / micro / ring(device, layout.tensor, 1)
@@ -177,13 +199,13 @@ def seconds(
     if layout.offload_parameters:
         gathering += micro * size * owned / (disk if layout.parameters_on_disk else HOST_BANDWIDTH)
     states = (16 + 8 * demand.recipe.optim.states) * owned
-    working, passed = one * (1 + again), 0.0
+    working, passed = one * (1 + again) + heads + tensors * code.tensor_micro_s, 0.0
     if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
         far = device.link if layout.devices <= device.per_node else device.network
         tokens = sum(stack.tokens for stack in demand.blocks(rows, length))
         passed = 2 * tokens * demand.recipe.trunk.width * size / far
         spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table, and its gradient
-    update = states / (device.bandwidth * MEMORY_REACH) + spread
+    update = states / memory_speed + spread
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
     if layout.offload and layout.optimiser_on_disk:  # master weights and moments, read and written
@@ -192,16 +214,48 @@ def seconds(
         update += size * owned / disk
     return Seconds(
         products=products * micro,
+        attention=attention * micro,
         recomputed=one * again * micro,
-        traffic=(traffic + slow) * micro,
+        traffic=traffic * micro,
+        heads=heads * micro,
+        launches=(slow + tensors * code.tensor_micro_s) * micro,
         tensor=summed * micro,
         sequence=exchanged * micro,
         gathering=gathering,
         reducing=bytes_sent.reducing / over,
         passing=passed * micro,
         bubble=(layout.pipeline - 1) * (working + summed + exchanged + passed),
-        update=update,
+        update=update + tensors * code.tensor_update_s,
     )
+
+
+def _attention(stacks: Sequence[Blocks], layout: Layout, device: Device, code: Overheads) -> float:
+    """FLOP/s of the products of queries, keys and values."""
+    dropped = any(stack.attention_dropout or stack.scores for stack in stacks)
+    reach = code.attention_dropped if dropped else code.attention
+    return device.peak(layout.precision) * (reach if reach and layout.mixed else device.reach)
+
+
+def _spread(stack: Blocks, demand: Demand, code: Overheads) -> float:
+    """Elements that go through memory to spread the tokens of one block to rectangles and back: where rows are not
+    full, as those of a running text are, and no kernel takes them as they are."""
+    is_full = demand.recipe.trunk.visibility == "causal"
+    return 0.0 if is_full or not stack.attention_dropout else code.spreading * stack.tokens * stack.width
+
+
+def _heads(demand: Demand, layout: Layout, rows: float, length: int, device: Device, code: Overheads) -> float:
+    """Seconds that the heads of a micro-batch take beside their products: logits through memory, the token table for
+    each slice of them, and what starts a slice."""
+    trunk, work, speed, total = demand.recipe.trunk, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
+    for loss in demand.recipe.objective.losses:
+        if not loss.names_tokens:
+            continue
+        answers, targets = trunk.answers(demand.vocab_size) / layout.tensor, loss.targets(work)
+        slices = 1 if loss.kept_logits else math.ceil(targets * answers / max(LOGITS_AT_ONCE, answers))
+        table = 4 * answers * trunk.table_width * code.of_table
+        by_memory = (targets * answers * 4 * code.of_logits + slices * table) / speed
+        total += max(by_memory, slices * code.slice_launches * code.launch_s)
+    return total
 
 
 def _traffic(stack: Blocks, layout: Layout, scores_in_memory: bool) -> float:

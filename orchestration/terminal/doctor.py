@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
-
+from preprocessing import limits
 from preprocessing.errors import ResourceError
 
 LIBRARIES = ("torch", "deepspeed", "apache-beam", "ray", "mlflow", "pyarrow", "tokenizers", "sentencepiece", "pydantic")
@@ -77,9 +76,14 @@ def compiler() -> Finding:
 
 
 def cores_and_memory() -> Finding:
-    free = psutil.virtual_memory().available
-    found = f"{len(os.sched_getaffinity(0))} cores, {free / GB:.1f} GB of memory free"
-    remedy = "" if free > 4 * GB else "a worker of a tiny recipe takes 1 GB: close something, or set cluster.workers=1"
+    """What this process may use: of the machine, or of the control groups that it is in."""
+    core, memory = limits.cores(), limits.memory()
+    found = f"{core.number:.3g} core{'s' * (core.number != 1)}"
+    found += f" by the quota of {core.where}" if core.where else ""
+    found += f", {memory.free / GB:.1f} GB of memory free"
+    found += f" of {memory.limit / GB:.1f} GB, the limit of {memory.where}" if memory.where else ""
+    more = "raise the limit" if memory.where else "close something"
+    remedy = "" if memory.free > 4 * GB else f"a worker of a tiny recipe takes 1 GB: {more}, or set cluster.workers=1"
     return Finding("machine", found, remedy)
 
 

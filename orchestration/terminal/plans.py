@@ -6,10 +6,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestration.planning import Compared, Costed, Plan, brief_bytes, duration
+from orchestration.planning import CALIBRATED, Compared, Costed, Plan, Retold, brief_bytes, duration
 
 WORDS = {  # of what time goes to
     "products": "matrix products",
+    "attention": "attention",
+    "heads": "logits and token table",
+    "launches": "launches and small kernels",
     "recomputed": "recomputation",
     "traffic": "norms, activations, dropout",
     "tensor": "tensor-parallel sums",
@@ -41,6 +44,8 @@ def shown(plan: Plan) -> Group:
         f"{plan.cluster.name}: {plan.device.name}" + (f" ({plan.assumed})" if plan.assumed else ""),
         own.choice.layout.describe(),
     ]
+    if plan.device.kind == "cuda":
+        head.append(f"times: a roofline, and overheads of Sesame's code {CALIBRATED}")
     parts: list[RenderableType] = [Text(line) for line in head]
     parts += [_memory(plan), _time(own), _sent(own)]
     parts += [Text(note) for note in plan.notes]
@@ -88,6 +93,19 @@ def published(runs: Sequence[Compared]) -> Group:
     lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
     about = Text("Ratio: predicted over published time. MFU: as published, of the devices' 16-bit peak.")
     return Group(table, Text(), about, *lines)
+
+
+def measured(runs: Sequence[Retold]) -> Group:
+    """Steps of Sesame that were timed, beside the plan."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("Sesame's own steps", "parameters", "rows", "measured", "planned", "ratio", "GiB", "planned", "ratio"):
+        table.add_column(name, justify="left" if not table.columns else "right")
+    for one in runs:
+        run = one.run
+        size = f"{one.parameters / 1e6:,.0f} M", f"{run.batch} x {run.length:,}"
+        held = (f"{run.gib:.1f}", f"{one.planned_gib:.1f}", f"{one.memory_ratio:.2f}") if run.gib else ("", "", "")
+        table.add_row(run.name, *size, f"{run.step_s:.3g} s", f"{one.planned_s:.3g} s", f"{one.ratio:.2f}", *held)
+    return Group(table, Text(f"Overheads of Sesame's code: {CALIBRATED.partition(' (')[0]}."), Text())
 
 
 def _memory(plan: Plan) -> Table:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import subprocess
@@ -11,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from orchestration.tracking.patience import behind, forget_told
+from preprocessing import limits
 from preprocessing.manifest import Manifest
 
 NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
@@ -167,13 +165,13 @@ def libraries() -> dict[str, str]:
 
 
 def hardware() -> dict[str, str]:
-    """This machine as tags: its name, system, processor, the cores that this process may use, memory in GiB."""
+    """This machine as tags: its name, system, processor, the cores and the GiB of memory that this process may use."""
     return {
         "host": platform.node(),
         "hardware.system": platform.platform(),
         "hardware.processor": _processor(),
-        "hardware.cores": str(len(os.sched_getaffinity(0))),
-        "hardware.memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
+        "hardware.cores": f"{limits.cores().number:g}",
+        "hardware.memory_gib": f"{limits.memory().limit / 2**30:.1f}",
     }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.runners import workers
-from preprocessing import errors
+from preprocessing import errors, limits
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import TEMPORARY, from_checked_json
 
@@ -57,6 +57,7 @@ __all__ = ["beam", "check_here", "check_options", "pipeline", "watched"]
 _RUNNER: Final = "FnApiRunner"
 _DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # what the runner of Dataflow imports as it runs
 Report = Callable[[dict[str, Any]], None]
+_WORKER, _BESIDE = 0.3e9, 0.4e9  # bytes of a worker, and of the main process (benchmarks/results/corpus-2026-11-20.md)
 ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
 _OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
@@ -201,7 +202,7 @@ def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
     parser.add_argument("--direct_running_mode")
     parser.add_argument("--direct_num_workers", type=int)
     given, _ = parser.parse_known_args(beam_args)
-    cores = len(os.sched_getaffinity(0))
+    cores = limits.processes(_WORKER, _BESIDE)
     worth = cores if work_bytes >= ONE_PROCESS else 1
     wanted = worth if given.direct_num_workers is None else given.direct_num_workers or cores  # Beam's 0 is all cores
     mode = given.direct_running_mode or ("multi_processing" if wanted > 1 else "in_memory")

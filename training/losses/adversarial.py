@@ -24,6 +24,7 @@ class Adversarial:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = True
+    kept_logits: ClassVar[int] = 3
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
     phases: ClassVar[ScaledPhases] = {}

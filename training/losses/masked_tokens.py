@@ -25,6 +25,7 @@ class MaskedTokens:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
     # short rows first: which tokens are neighbours is learned in a quarter of the steps that rows of 128 take

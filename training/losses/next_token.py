@@ -25,6 +25,7 @@ class NextToken:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
     # each token is a target, and most of the work is the vocabulary

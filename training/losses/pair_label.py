@@ -25,6 +25,7 @@ class PairLabel:
     names_tokens: ClassVar[bool] = False
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
     phases: ClassVar[ScaledPhases] = {}

@@ -44,6 +44,12 @@ class LossPart(Protocol):
     """Whether exp(loss) is logged as the perplexity."""
     rewarded: ClassVar[bool]
     """Whether it is a reward for a generator: it needs a loss beside it that `rewards`."""
+
+    @property
+    def kept_logits(self) -> int:
+        """How many float32 matrices of its targets and the vocabulary are in memory at once, as the backward pass
+        begins; 0 where logits are made by slices of LOGITS_AT_ONCE."""
+
     not_exported: ClassVar[str]
     """Why no class of transformers has its head; "" where one may."""
     shrinks: ClassVar[Shrinks]

@@ -37,6 +37,10 @@ class Replaced:
         return self.asks == "original"
 
     @property
+    def kept_logits(self) -> int:
+        return 5 if self.asks == "original" and self.at == "all" else 0
+
+    @property
     def rewards(self) -> bool:
         return self.asks == "replaced"
 

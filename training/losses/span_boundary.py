@@ -26,6 +26,7 @@ class SpanBoundary:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = "transformers has none, and SpanBERT was published without it"
     shrinks: ClassVar[Shrinks] = {}
     phases: ClassVar[ScaledPhases] = {}

@@ -25,6 +25,7 @@ class Blocks:
     kept_by_norm: int = 2  # elements of a token and an element of its width, before, inside and behind a norm
     kept_inside: int = 2  # elements of a token and an element of the inner width, before and behind the activation
     inner_dropout: float = 0.0  # behind the activation
+    copied: float = 0.0  # elements of a token and an element of the heads' width that attention keeps besides
     backward: bool = True  # False: a net that does not learn
 
     @property

@@ -124,7 +124,9 @@ class Encoder(Stack):
         return widened * work.tokens + blocks + self.positions.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: Work) -> tuple[Blocks, ...]:
-        return (self.block(self.layers, work.tokens, self.window.pairs(work, self.layers, causal=False) / self.layers),)
+        pairs, copies = self.window.computed(work)
+        copied = 2 * (copies + self.window.global_first)  # keys and values, and those of all tokens for the first one
+        return (self.block(self.layers, work.tokens, pairs, copied=copied),)
 
     def describe_positions(self) -> str:
         return self.positions.describe()

@@ -1,5 +1,6 @@
 """Windows: how far from itself a token attends."""
 
+import math
 from typing import ClassVar, Literal, Protocol
 
 from preprocessing.spec import AtMost, Shrinks, require, spec
@@ -53,6 +54,10 @@ class Everything:
     def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
         return layers * work.squares / (2 if causal else 1)
 
+    def computed(self, work: Work) -> tuple[float, float]:
+        """Pairs of a layer that are scored at once, masked ones too, and how often each key and value is copied."""
+        return work.squares, 0.0
+
     def describe(self) -> str:
         return "the whole row"
 
@@ -92,6 +97,16 @@ class Around:
         """
         side = min(self.tokens / 2, work.length - 1)
         return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
+
+    def computed(self, work: Work) -> tuple[float, float]:
+        """As of Everything: rows are cut into chunks of queries, and each meets the keys of three (trunks/window.py).
+
+        >>> Around(tokens=4).computed(Work(tokens=8, squares=64, targets=0))
+        (48.0, 3.0)
+        """
+        side = max(1.0, min(self.tokens // 2, work.length - 1))
+        queries = math.ceil(work.length / side) * side
+        return work.rows * queries * 3 * side, 3 * queries / work.length
 
     def describe(self) -> str:
         first = ", with global attention on the first token" if self.global_first else ""

@@ -127,7 +127,7 @@ def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_p
     nameless = tmp_path / "mine.yaml"
     nameless.write_text("{name: mine, gpus_per_worker: 1, workers: 2, machine: {device: cuda, precision: bf16}}")
     unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on=str(nameless))))
-    assert unnamed[0].endswith("assumed, the largest that is known: mine names no hardware")
+    assert unnamed[0] == "h100 assumed: mine names no hardware; set cluster.hardware"
     assert not any(
         "assumed" in note for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on="8xh100")))
     )

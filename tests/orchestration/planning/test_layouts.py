@@ -15,6 +15,7 @@ from orchestration.planning.layout import layout_of
 from orchestration.planning.search import REFUSED, filled, in_phase, needs, smallest
 from orchestration.planning.timing import DISK, micro_batches, seconds, sent
 from preprocessing.errors import BadInput, ResourceError
+from preprocessing.limits import Memory
 from training.data import Loader
 from training.specs import Machine, Phase
 
@@ -185,8 +186,7 @@ def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.Mo
     monkeypatch.setattr(devices, "cores", lambda: 2)
     with pytest.raises(ResourceError, match=r"nothing on this machine does, however many; of h100 it would be \d+ dev"):
         planning.refuse_what_does_not_fit(load("mt_nlg_530b"), load_cluster("local"))
-    memory = type("Virtual", (), {"total": 8e9})()
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr("preprocessing.limits.memory", lambda: Memory(8e9, 8e9))
     one, two = (costed.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
     assert (one, two) == (4e9, 2e9)
 
@@ -249,9 +249,40 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
 def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(devices, "gpus_here", list)
     assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
-    assert "b200 assumed: the cluster file names no hardware" in capsys.readouterr().out
+    said = "h100 assumed: one_gpu names no hardware and this machine has no GPU; set cluster.hardware"
+    assert said in capsys.readouterr().out
     assert main(["check", "bert_base", "--on", "one_gpu", "--json"]) == 0
-    assert "b200 assumed" in json.loads(capsys.readouterr().out)["notes"][0]
+    assert json.loads(capsys.readouterr().out)["notes"][0] == said
+    assert main(["plan", "bert_base", "--on", "one_gpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["assumed"] == said
+
+
+@pytest.mark.parametrize(("recipe", "device"), [("gpt2", "h100"), ("gpt3_6_7b", "b200"), ("gpt3_13b", "b200")])
+def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
+    recipe: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was the largest of all, so that each plan of one_gpu was told in the time and money of a B200; what is refused
+    fits none that is known, whether it is planned, checked or sent to a cluster."""
+    monkeypatch.setattr(devices, "gpus_here", list)
+    cluster, net = load_cluster("one_gpu", ["machine.micro_tokens=2048"]), load(recipe)
+    found = planning.plan(net, cluster)
+    assert found.device.name == device
+    for elsewhere in (False, True):
+        try:
+            (said, *_) = planning.refuse_what_does_not_fit(net, cluster, elsewhere=elsewhere)
+        except ResourceError as error:
+            assert found.why_not
+            said = str(error)
+        assert f"{device} assumed: one_gpu names no hardware" in said
+
+
+def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus_here", lambda: (("NVIDIA L4", 24e9),))
+    there = load_cluster("one_gpu", ["address=10.0.0.1:6379"])
+    assert costed.devices_of(load_cluster("one_gpu"), 1)[1] == ""
+    assert costed.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"
+    device, said = costed.devices_of(there, 1, elsewhere=True)
+    assert (device.name, said) == ("h100", "h100 assumed: one_gpu names no hardware; set cluster.hardware")
 
 
 def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,11 +300,11 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
 
 
 def test_workers_that_share_cores_are_as_slow_as_that() -> None:
-    cluster, cores = load_cluster("local"), devices.cores()
+    cluster, cores = load_cluster("local"), int(devices.cores())
     alone, said = costed.devices_of(replace(cluster, workers=cores), cores)
     shared, slow = costed.devices_of(replace(cluster, workers=4 * cores), 4 * cores)
     assert said == ""
-    assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, this machine has {cores}"
+    assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, there are {cores} here"
     assert shared.flops == pytest.approx(alone.flops / 4)
 
 

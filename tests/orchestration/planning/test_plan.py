@@ -14,6 +14,7 @@ from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
 from orchestration.planning.layout import layout_of
 from orchestration.planning.memory import End, activations, kept_by_block, moments, weights_of
+from orchestration.planning.timing import seconds
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
@@ -262,6 +263,32 @@ def test_published_figures_are_those_of_their_authors() -> None:
     assert nanochat.mfu * 989e12 * 8 * 3.04 * 3_600 == pytest.approx(4.33e19, rel=0.02)
 
 
+@pytest.mark.parametrize("one", planning.retold(), ids=lambda one: one.run.name)
+def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.Retold) -> None:
+    """It promised 1.9 to 3.9 times the speed that a H200 gave: .85 s for 3.33 of GPT-2, .172 for .319 of BERT."""
+    assert 0.75 < one.ratio < 1.25
+    assert one.memory_ratio == 0 or 0.9 < one.memory_ratio < 1.15
+
+
+def test_small_micro_batches_are_not_free() -> None:
+    """Those of two rows were at the top of the plan: launches and small kernels cost each of them anew."""
+    demand, device = demand_of(load("bert_base")), DEVICES["h200"]
+    took = [seconds(demand, Layout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
+    assert took == sorted(took, reverse=True)
+    assert took[0] > 5 * took[-1]
+    found = planning.plan(load("bert_base"), load_cluster("one_gpu", ["hardware=h200"]))
+    assert all(one.choice.layout.rows >= 64 for one in found.better if one.choice.layout.checkpointing == "none")
+
+
+def test_a_plan_says_with_what_it_was_calibrated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.hardware=a100"]) == 0
+    assert "calibrated on one NVIDIA H200 in bf16, 2026-11-26" in " ".join(capsys.readouterr().out.split())
+    assert main(["plan", "--table"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "GPT 4.2B, optimiser and weights offloaded" in said
+    assert "Overheads of Sesame's code: calibrated on one NVIDIA H200" in said
+
+
 def test_what_is_far_off_has_its_reason_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     far = [one.run for one in planning.compared() if not 1 / 1.5 < one.ratio < 1.5]
     assert {run.name for run in far} >= {"BERT base", "DistilBERT"}
@@ -326,9 +353,9 @@ def test_a_driver_says_what_gpus_there_are(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_deadline_and_a_budget_choose_devices() -> None:
     recipe, cluster = load("bert_base"), load_cluster("8xh100")
-    hurried = planning.plan(recipe, cluster, deadline_s=10 * 3_600.0)
+    hurried = planning.plan(recipe, cluster, deadline_s=30 * 3_600.0)
     assert hurried.wanted
-    assert hurried.wanted.choice.total_s <= 10 * 3_600.0
+    assert hurried.wanted.choice.total_s <= 30 * 3_600.0
     assert hurried.wanted.choice.layout.devices < 8
     assert planning.plan(recipe, cluster, deadline_s=60.0).unmet.startswith("at best")
     poor = planning.plan(recipe, cluster, budget=1.0)

@@ -7,6 +7,7 @@ import pytest
 
 from orchestration.terminal import doctor
 from preprocessing.errors import ResourceError
+from preprocessing.limits import Cores, Memory
 
 
 @pytest.fixture
@@ -105,3 +106,18 @@ def test_a_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_absent_shared_memory_has_a_remedy(tmp_path: Path):
     assert doctor.shared_memory(tmp_path / "shm").found == "absent"
+
+
+def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under 2 GB and half a core it said "2 cores, 24.3 GB of memory free"."""
+    monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(0.5, "/sys/fs/cgroup/cpu/job"))
+    monkeypatch.setattr(doctor.limits, "memory", lambda: Memory(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
+    found = doctor.cores_and_memory()
+    assert found.found == (
+        "0.5 cores by the quota of /sys/fs/cgroup/cpu/job, 1.5 GB of memory free of 2.0 GB, the limit of "
+        "/sys/fs/cgroup/memory/job"
+    )
+    assert found.remedy == "a worker of a tiny recipe takes 1 GB: raise the limit, or set cluster.workers=1"
+    monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(1.0))
+    monkeypatch.setattr(doctor.limits, "memory", lambda: Memory(32e9, 20e9))
+    assert doctor.cores_and_memory().found == "1 core, 20.0 GB of memory free"

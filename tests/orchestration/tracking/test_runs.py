@@ -34,6 +34,7 @@ from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, 
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.patience import SLOW_S, behind, note_behind, within
+from preprocessing import limits
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
 from tests.orchestration.tracking.servers import Health
@@ -234,8 +235,8 @@ def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
     assert tags["sesame.folder"] == folder.as_uri()
     assert tags["library.torch"] == version("torch")
     assert tags["library.python"] == platform.python_version()
-    assert int(tags["hardware.cores"]) == len(os.sched_getaffinity(0))
-    assert float(tags["hardware.memory_gib"]) == pytest.approx(psutil.virtual_memory().total / 2**30, abs=0.1)
+    assert float(tags["hardware.cores"]) == limits.cores().number
+    assert float(tags["hardware.memory_gib"]) == pytest.approx(limits.memory().limit / 2**30, abs=0.1)
     assert tags["hardware.processor"]
 
 
