@@ -4,11 +4,11 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from orchestration import environment, figures, launch, tracking
 from orchestration.config import Cluster
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PREDICTIONS: Final = "predictions.json"
 PAGE: Final = "table.md"
@@ -347,12 +348,12 @@ def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
 def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.TaskRecord:
     """What the run of a task has: scores of each start, figures, answers, and its cells."""
     values = {start: score.values(start) for start in score.starts}
-    every = {
-        f"{start}_{split}_{metric}": found
+    every = _joined(
+        ((start, split, metric), found)
         for start, one in score.starts.items()
         for split, metrics in one.scores.items()
         for metric, found in metrics.items()
-    }
+    )
     headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
     params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
     params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
@@ -361,7 +362,7 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
         name=score.task,
         step=score.step,
         labels=score.labels,
-        params=params | {"paper": score.paper},
+        params=params | {"paper": {_of_split(name): value for name, value in score.paper.items()}},
         series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
         headline=headline,
         figures=_figures(plan, results, score),
@@ -371,8 +372,30 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     )
 
 
+def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
+    """Values by the parts of their names as one; where two would be the same, the second has slashes between.
+
+    >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
+    {'dev_a_f1': 1, 'dev_a/f1': 2}
+    """
+    found = dict[str, T]()
+    for parts, value in values:
+        name = "_".join(parts)
+        found["/".join(parts) if name in found else name] = value
+    return found
+
+
+def _of_split(name: str) -> str:
+    """A paper's figure with its split as one more part of its name.
+
+    >>> _of_split("glue.mrpc (test)"), _of_split("lambada.accuracy")
+    ('glue.mrpc.test', 'lambada.accuracy')
+    """
+    return name.replace(" (", ".").removesuffix(")")
+
+
 def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
-    scores = {f"{split}_{metric}": value for split, by in found.scores.items() for metric, value in by.items()}
+    scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
     return tracking.CellRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
 
 
