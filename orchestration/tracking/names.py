@@ -1,4 +1,4 @@
-"""Names and values as MLflow takes them: metrics, parameters, tags, artifact paths, runs, datasets, models, experiments.
+"""Names and values as MLflow takes them: of metrics, parameters, tags, artifacts, runs, datasets and models.
 
 MLflow refuses names with other characters than letters, digits and a few marks, names that would resolve to others as
 paths, and long ones; one that it refuses costs all that is sent with it. Here such a name becomes a readable one with a
@@ -70,7 +70,7 @@ def title(name: str) -> str:
 
 def model(name: str) -> str:
     """The name of a registered model, by which others ask for it: it stays, or is refused with BadInput."""
-    is_fine = 0 < len(name.strip()) and len(name) <= _LONGEST_MODEL and not re.search("[/:]", name) and _is_path(name)
+    is_fine = len(name.strip()) > 0 and len(name) <= _LONGEST_MODEL and not re.search("[/:]", name) and _is_path(name)
     if is_fine and not _NO_TITLE.search(name):
         return name
     raise BadInput(
@@ -81,7 +81,7 @@ def model(name: str) -> str:
 
 def experiment(name: str) -> str:
     """The name of an experiment, which a user has chosen: it stays, or is refused with BadInput."""
-    if 0 < len(name.strip()) and len(name) <= _LONGEST_EXPERIMENT and not _NO_TITLE.search(name):
+    if len(name.strip()) > 0 and len(name) <= _LONGEST_EXPERIMENT and not _NO_TITLE.search(name):
         return name
     raise BadInput(
         f"invalid experiment name: got {name[:60]!r}, expected 1 to {_LONGEST_EXPERIMENT} printable characters; set "
@@ -123,7 +123,7 @@ def _cut(part: str) -> str:
 
 
 def metric(name: str, number: float | None, time_ms: int, step: int = 0) -> Any:
-    """A point of a metric. What is not finite is NaN, which MLflow shows as such; it would store infinity as 1.8e308."""
+    """A point of a metric. What is not finite is NaN, which MLflow shows; it would store infinity as 1.8e308."""
     from mlflow.entities import Metric
 
     return Metric(key(name), number if number is not None and math.isfinite(number) else math.nan, time_ms, step)

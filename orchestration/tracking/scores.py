@@ -36,6 +36,7 @@ class TaskRecord:
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # texts by name
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+    last: int = 0  # step of the pretraining at which the finished run ended, where that is known
     labels: int = 0  # labelled rows, where a number was asked for
     dataset: str = ""  # digest of the questions and answers
     cells: Sequence[CellRecord] = ()
@@ -62,7 +63,8 @@ def log_task(tracked: Tracked, record: TaskRecord) -> None:
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
     now_ms = int(time.time() * 1000)
-    means = [(f"eval/{record.name}/{key}", one, now_ms, record.step or 0) for key, one in record.headline.items()]
+    step = record.last if record.step is None else record.step
+    means = [(f"eval/{record.name}/{key}", one, now_ms, step) for key, one in record.headline.items()]
     if record.labels:
         by_labels = record.headline.items()
         means += [(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
@@ -114,5 +116,7 @@ def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:
     from mlflow.entities import Dataset
 
     profile = json.dumps({"digest": record.dataset})
-    dataset = Dataset(names.title(record.name), record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile)
+    dataset = Dataset(
+        names.title(record.name), record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile
+    )
     log_dataset(client, run_id, dataset, "evaluation")

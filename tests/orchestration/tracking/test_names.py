@@ -222,7 +222,9 @@ def test_the_name_of_a_model_is_kept_or_refused(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", [" ", "x" * 501, "a\nb"])
-def test_the_name_of_an_experiment_is_kept_or_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_an_experiment_is_kept_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
     with pytest.raises(BadInput, match="invalid experiment name"):
         track.experiment(None, tracking.place(tmp_path))
@@ -233,9 +235,14 @@ def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
 ) -> None:
     record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"})
     client = track.client_of(tracked.uri)
-    with monkeypatch.context() as broken, pytest.raises(OSError, match="full"):
-        broken.setattr(type(client), "log_text", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-        tracking.log_task(tracked, record)
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(client), "log_text", full)
+        with pytest.raises(OSError, match="full"):
+            tracking.log_task(tracked, record)
     assert child(tracked).info.status == "FAILED"
     assert child(tracked).data.metrics == {"f1": 0.5}  # scores come first
     for _ in range(2):
