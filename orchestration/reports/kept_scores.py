@@ -53,11 +53,11 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
 
 def series(run_folder: Path) -> dict[str, str]:
     """By the name of each finished score, the hash that it has in common with those that differ from it in nothing but
-    the step and the labels: that in the name of the last of them."""
+    the step: that in the name of the last of them."""
     names: dict[str, list[tuple[tuple[float, float], str]]] = {}
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
         causes = json.loads(mark.read_text())["causes"]
-        same = {name: value for name, value in causes.items() if name not in ("step", "labels")}
+        same = {name: value for name, value in causes.items() if name != "step"}
         at = place((causes.get("step"), causes.get("labels", 0)))
         names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
     return {name: _hash(max(alike)[1]) for alike in names.values() for _, name in alike}
@@ -76,10 +76,10 @@ def ordered(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> li
         return found[name][0].task, place(found[name][1]), name
 
     times = Counter(order(name)[:2] for name in found)
-    several = {task for (task, _), count in times.items() if count > 1}
+    alike = {series.get(name, name) for name in found if times[order(name)[:2]] > 1}
     return [
         replace(found[name][0], task=f"{found[name][0].task} ({series.get(name, _hash(name))})")
-        if found[name][0].task in several
+        if series.get(name, name) in alike
         else found[name][0]
         for name in sorted(found, key=order)
     ]
